@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, Command] = {
     "explain": Command("explain:explain_", "Explain which route and which backends a request would take."),
     "plan": Command("plan:plan_", "Show what a change does to requests and access, or check it in CI."),
     "try": Command("try_command:try_", "Send requests; compare their distribution with the weights."),
+    "generate": Command("generate:generate", "Write access rules that allow the recorded traffic."),
     "status": Command("status:status", "Summarize the running mesh on one screen."),
     "proxies": Command("proxies:proxies", "Show the resources that each proxy has acknowledged and rejected."),
     "config": Command("config:config", "Show the Envoy resources that a proxy was sent, and their state."),

@@ -15,6 +15,7 @@ from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.plan.planning import PlanQuery, PlanResult
+from headgate.resources.call_records import CallRecordList
 from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, PodSidecar, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
 
@@ -57,6 +58,10 @@ class InspectClient:
     async def findings(self) -> FindingList:
         """Return the findings on all objects."""
         return await self.get(resource_path("findings"), FindingList)
+
+    async def calls(self, namespace: str = "") -> CallRecordList:
+        """Return the recorded calls to the workloads of a namespace, or to all workloads."""
+        return await self.get(resource_path("callrecords", namespace), CallRecordList)
 
     async def status(self) -> MeshStatus:
         """Return the status of the mesh."""

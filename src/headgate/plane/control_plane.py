@@ -58,13 +58,13 @@ class ControlPlane:
         self._assumed, self._restored = asyncio.Event(), asyncio.Event()
         feed = Feed(ports.objects)
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
-        self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
         self.traffic = Receiver(
             Windows(),
             proxies.reports_per_eviction,
             find_caller=CallerFinder(loop.compiled),
             find_call=CallFinder(loop.compiled),
         )
+        self.live_state = LiveState(ports.objects, feed, loop, self._fleet, access=self.traffic.access)
         services = {
             otlp.METHOD: self.traffic.export,
             tap_records.METHOD: self.live_state.taps.export,

@@ -35,6 +35,7 @@ from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
+from headgate.plane.call_records import call_records
 from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import Observed, mesh_state
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
@@ -42,6 +43,7 @@ from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
+from headgate.resources.call_records import CallRecordList
 from headgate.resources.inspect import (
     Certificate,
     ObjectName,
@@ -144,8 +146,7 @@ class Inspector:
         found = next((item for item in self.proxies() if item.metadata == name), None)
         if found is None:
             return None
-        held = self.live_state.fleet.proxies[found.node]
-        types = tuple(with_version(held, one) for one in found.status.types)
+        types = tuple(with_version(self.live_state.fleet.proxies[found.node], one) for one in found.status.types)
         return structs.replace(found, status=structs.replace(found.status, types=types))
 
     async def config(self, query: ConfigQuery) -> inspect.ProxyConfig | None:
@@ -184,6 +185,10 @@ class Inspector:
         compiled = await self._compiled()
         found = tuple(finding_of(item) for item in dict.fromkeys(self.live_state.findings()))
         return inspect.FindingList(objects=len(compiled.report.seen), items=found)
+
+    def calls(self) -> CallRecordList:
+        """Return the recorded calls to workloads."""
+        return call_records(self.live_state.access, self._clock())
 
     def status(self) -> inspect.MeshStatus:
         """Return the status of the mesh."""

@@ -1,6 +1,7 @@
 """The state of the running control plane: the compiled mesh and the acknowledgments of proxies."""
 
 import asyncio
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from headgate.compiler.reasons import Reason
@@ -15,6 +16,7 @@ from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
+from headgate.telemetry.access_records import AccessRecords, no_call
 from headgate.xds.fleet import Fleet, Proxy
 
 PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's warnings
@@ -24,11 +26,14 @@ WARNINGS_S = 0.2  # seconds that a write may wait for the compiler's warnings
 class LiveState:
     """Combines the states of the feed, the loop and the fleet, and waits until changes are compiled or acknowledged."""
 
-    def __init__(self, store: Store, feed: Feed, loop: Loop, fleet: Fleet) -> None:
+    def __init__(
+        self, store: Store, feed: Feed, loop: Loop, fleet: Fleet, *, access: AccessRecords | None = None
+    ) -> None:
         self.store = store
         self.feed = feed
         self.loop = loop
         self.fleet = fleet
+        self.access = access or AccessRecords(no_call, now=time.time())
         self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults
         self._last_unsettled: Proxy | None = None

@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 
 from headgate.errors import HeadgateError, Unavailable, usage_message
 from headgate.plugin import commands
+from headgate.plugin.audit import audit
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.options import HELP, split_options
 from headgate.plugin.tap import tap
@@ -64,7 +65,7 @@ app = typer.Typer(
 )
 
 
-for _command in (commands.top, commands.edges, commands.topology, tap):
+for _command in (commands.top, commands.edges, commands.topology, tap, audit):
     app.command()(_command)
 
 

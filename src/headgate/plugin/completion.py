@@ -86,7 +86,7 @@ def _values(kubectl: Kubectl, typed: Mapping[str, Any], option: Any) -> Candidat
 def _arguments(kubectl: Kubectl, command: str, typed: Mapping[str, Any], begun: str) -> Candidates:
     """Return the candidates for an argument: kinds, then names, as in `deployments web` or `deployment/web`."""
     given = typed.get("what", "")
-    if command == "version" or "name" in typed or (given and (command == "topology" or "/" in given)):
+    if command in ("version", "audit") or "name" in typed or (given and (command == "topology" or "/" in given)):
         return NOTHING
     kind, slash, _ = (given or begun).partition("/")
     if not given and not slash:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from headgate.resources.meta import Value
-from headgate.telemetry.counters.counts import DENIED_CONNECTIONS, Counts
+from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
 
 KEPT_S = 7 * 86_400.0
@@ -46,6 +46,10 @@ class Call(Value, frozen=True, kw_only=True):
 
 FindCall = Callable[[Flow], Call | None]
 """A function that returns the calls of a flow; None if its destination has no sidecar."""
+
+
+def no_call(_flow: Flow) -> None:
+    """Find no call, so that nothing is recorded."""
 
 
 class Record(msgspec.Struct, array_like=True):
@@ -94,17 +98,13 @@ class AccessRecords:
 
     def add(self, flow: Flow, counts: Counts, now: float) -> None:
         """Add the allowed requests and connections of a flow."""
-        requests = counts.success + counts.failure
-        connections = counts.connections - counts.count(DENIED_CONNECTIONS)
-        if not (requests or connections > 0):
-            return
         call = self._find_call(flow)
         if call is None:
             return
-        if call.audit:
-            self._begin_audit(call.key.destination, call.audit, now)
-        if requests:
+        self._follow_audit(call.key.destination, call.audit, now)
+        if requests := counts.success + counts.failure:
             self._add(call.key, requests, counts.audited if call.audit else 0, now)
+        connections = counts.connections - counts.denied_connections
         if connections > 0 and call.opens:
             refused = connections if call.audit and not call.rules_allow_connections else 0
             self._add(msgspec.structs.replace(call.key, protocol="tcp"), connections, refused, now)
@@ -114,9 +114,10 @@ class AccessRecords:
         found = self._audits.get(destination)
         return found if found and found.rules == rules else None
 
-    def since(self, time: float) -> Mapping[CallKey, Record]:
-        """Return the records with a request or connection after a time, sorted by key."""
-        return {key: record for key, record in sorted(self._records.items()) if record.last >= time}
+    def recent(self, now: float) -> Mapping[CallKey, Record]:
+        """Return the records with a request or connection in the last 7 days, sorted by key."""
+        found = ((key, self._records[key]) for key in sorted(self._records))
+        return {key: record for key, record in found if record.last >= now - KEPT_S}
 
     def audited(self) -> Iterator[tuple[CallKey, Record]]:
         """Yield the records with calls that an audit would refuse."""
@@ -132,10 +133,15 @@ class AccessRecords:
         self._records, self._audits = dict(saved.records), dict(saved.audits)
         self.lost, self.began = saved.lost, saved.began or self.began
 
-    def _begin_audit(self, destination: str, rules: str, now: float) -> None:
-        if self.audit(destination, rules):
+    def _follow_audit(self, destination: str, rules: str, now: float) -> None:
+        """Begin to count again if the rules of an audit have changed; empty rules end the audit."""
+        known = self._audits.get(destination)
+        if rules == (known.rules if known else ""):
             return
-        self._audits[destination] = Audit(rules=rules, since=now)
+        if rules:
+            self._audits[destination] = Audit(rules=rules, since=now)
+        else:
+            del self._audits[destination]
         for key, record in self._records.items():
             if key.destination == destination:
                 record.audited = 0

@@ -11,8 +11,8 @@ from headgate.envoy.stats_sink import STATS_OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.latest import Latest, until
 from headgate.resources.meta import Value
-from headgate.telemetry.access_records import AccessCheckpoint, AccessRecords, FindCall
-from headgate.telemetry.counters.flows import Flow, Peer
+from headgate.telemetry.access_records import AccessCheckpoint, AccessRecords, FindCall, no_call
+from headgate.telemetry.counters.flows import Peer
 from headgate.telemetry.dropped_copies import DroppedCopies
 from headgate.telemetry.increments import Increments
 from headgate.telemetry.mirror_increments import MirrorIncrements
@@ -49,10 +49,6 @@ class Checkpoint(Value, frozen=True, kw_only=True):
 def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
     """Return a caller by its authenticated identity; without an identity, by its address."""
     return Peer(outside=identity or address)
-
-
-def no_call(_flow: Flow) -> None:
-    """Find no call, so that nothing is recorded."""
 
 
 class Receiver:

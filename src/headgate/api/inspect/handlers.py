@@ -110,6 +110,8 @@ async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -
             return _Result(await _explanation(inspector, path, query))
         case "findings", _:
             return await _findings(inspector, path)
+        case "callrecords", _:
+            return _calls(inspector, path)
         case _:
             return _status(inspector, path)
 
@@ -181,6 +183,12 @@ async def _findings(inspector: Inspector, path: InspectPath) -> _Result:
         every = await inspector.findings()
     except HeadgateError as error:
         raise ApiError(503, str(error)) from error
+    items = tuple(item for item in every.items if path.namespace in ("", item.metadata.namespace))
+    return _Result(msgspec.structs.replace(every, items=items), items)
+
+
+def _calls(inspector: Inspector, path: InspectPath) -> _Result:
+    every = inspector.calls()
     items = tuple(item for item in every.items if path.namespace in ("", item.metadata.namespace))
     return _Result(msgspec.structs.replace(every, items=items), items)
 

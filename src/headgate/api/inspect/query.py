@@ -43,6 +43,7 @@ RESOURCES: Mapping[str, Resource] = {
         Resource(plural="explanations", kind="Explanation", verbs=("list",)),
         Resource(plural="plans", kind="Plan", verbs=(CREATE,), namespaced=False),
         Resource(plural="findings", kind="Finding", verbs=("list",)),
+        Resource(plural="callrecords", kind="CallRecord", verbs=("list",)),
         Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False, subresources={METRICS: "MeshMetrics"}),
         *(
             Resource(

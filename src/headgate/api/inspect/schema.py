@@ -10,6 +10,7 @@ from headgate.api.inspect.query import CREATE, RESOURCES, Resource
 from headgate.compiler.explain import Explanation
 from headgate.plan.planning import PlanResult
 from headgate.resources import inspect
+from headgate.resources.call_records import CallRecord
 from headgate.resources.definitions.catalog import definition_name
 from headgate.resources.definitions.schema_builders import (
     META,
@@ -32,6 +33,7 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     "MeshStatus": inspect.MeshStatus,
     "Explanation": Explanation,
     "Plan": PlanResult,
+    "CallRecord": CallRecord,
 }
 _COMMON = ("apiVersion", "kind", "metadata")
 

@@ -73,6 +73,14 @@ _COLUMNS: Mapping[str, Columns] = {
         ("Object", "The object with the problem.", lambda item: f"{item.object.kind}/{item.object.name}"),
         ("Message", "The field and the problem.", _sentence),
     ),
+    "callrecords": (
+        ("Port", "The port of the pods.", lambda item: str(item.port)),
+        ("Protocol", "The protocol: http or tcp.", lambda item: item.protocol),
+        ("Caller", "The caller: a ServiceAccount, or a pod or address for plaintext.", lambda item: item.caller_name),
+        ("Calls", "The number of allowed requests or connections.", lambda item: str(item.calls)),
+        ("Would_Refuse", "The calls that an audit would refuse.", lambda item: str(item.would_refuse)),
+        ("Last", "Time since the last call.", lambda item: _since(item.last)),
+    ),
     "meshstatuses": (
         ("Healthy", "Whether the mesh has no problem.", lambda item: "yes" if item.status.healthy else "no"),
         (

@@ -1,0 +1,214 @@
+"""`headgate generate traffictargets`: write access rules that allow recorded traffic (docs/access-from-traffic.md)."""
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+import typer
+
+from headgate.cli.arguments import Kubeconfig, State
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.output import note, usage_error, yaml_text
+from headgate.cli.traffic_rules import GeneratedTarget, Rules, derive, is_allowed
+from headgate.durations import seconds
+from headgate.errors import HeadgateError
+from headgate.formatting import pluralize
+from headgate.resources.call_records import CallRecord, CallRecordList
+from headgate.resources.meta import epoch_seconds
+
+KEPT_DAYS = 7
+_DAY_S = 86_400.0
+_DAYS = re.compile(r"(\d{1,4})d")
+_NAMED = 5  # the largest number of callers in a message
+
+What = Annotated[Literal["traffictargets"], typer.Argument(metavar="traffictargets", help="The kind to write.")]
+FromTraffic = Annotated[
+    str,
+    typer.Option(
+        "--from-traffic",
+        metavar="DURATION|FILE",
+        help="Allow the calls of this time: 7d, 12h. Or a file with recorded calls, from `kubectl get --raw"
+        " /apis/inspect.headgate.dev/v1/callrecords`; - reads standard input.",
+    ),
+]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="Namespace of the called pods; by default that of the context.")
+]
+Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Write rules for all namespaces.")]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="NAMESPACE/ACCOUNT",
+        help="Do not allow the calls of this caller: a ServiceAccount, or a pod or address without identity. Repeatable.",
+    ),
+]
+Audit = Annotated[bool, typer.Option("--audit", help="Write TrafficTargets in audit mode, which refuse nothing.")]
+Directory = Annotated[
+    str, typer.Option("-o", "--output", metavar="DIR", help="Write a file for each namespace to this directory.")
+]
+
+
+class Recording(NamedTuple):
+    """Recorded calls to the pods of a namespace, which is empty for all namespaces, and what is missing in them."""
+
+    calls: Sequence[CallRecord]
+    namespace: str
+    notes: Sequence[str]
+
+
+def generate(
+    what: What,
+    *,
+    from_traffic: FromTraffic,
+    namespace: Namespace = "",
+    all_namespaces: Everywhere = False,
+    exclude: Exclude = None,
+    audit: Audit = False,
+    output: Directory = "",
+    kubeconfig: Kubeconfig = None,
+    state: State = None,
+) -> None:
+    """Write the smallest set of TrafficTargets that allow the recorded traffic.
+
+    headgate records the callers of each port for 7 days. The rules allow each of them to send any request to the port, because
+    methods and paths are not recorded. A comment at each TrafficTarget says which recorded calls it would newly refuse.
+    """
+    if all_namespaces and namespace:
+        raise usage_error("use either -A or -n", option="-n")
+    directory = _directory(output)
+    window = _window(from_traffic)
+    if window is None:
+        recording = _from_file(from_traffic, "" if all_namespaces else namespace)
+    else:
+        inspect_client = InspectClient.of(kubeconfig, state)
+        wanted = "" if all_namespaces else namespace or inspect_client.client.namespace
+        recording = _recent(asyncio.run(inspect_client.calls(wanted)), wanted, window)
+    if not recording.calls:
+        where = f" in namespace {recording.namespace}" if recording.namespace else ""
+        more = "; -A includes all namespaces" if recording.namespace else ""
+        raise HeadgateError(f"no call to a pod with a sidecar{where} is recorded{more}")
+    excluded = _excluded(exclude or (), recording.calls)
+    _write(derive(recording.calls, exclude=excluded, audit=audit), directory)
+    for text in (*recording.notes, *_left_out(derive(recording.calls, exclude=excluded))):
+        note(text)
+
+
+def _directory(output: str) -> Path | None:
+    if output in ("", "-", "yaml"):
+        return None
+    found = Path(output)
+    if output == "json" or (found.exists() and not found.is_dir()):
+        raise usage_error(f"{output} is not a directory; omit -o to print YAML", option="-o")
+    return found
+
+
+def _window(text: str) -> float | None:
+    """Parse the length of the window in seconds; None if the text names a file. Raises BadParameter if it is neither."""
+    if text == "-" or Path(text).is_file():
+        return None
+    days = _DAYS.fullmatch(text)
+    try:
+        found = int(days[1]) * _DAY_S if days else seconds(text)
+    except ValueError:
+        problem = f"{text!r} is neither a duration, such as {KEPT_DAYS}d or 12h, nor a file"
+        raise usage_error(problem, option="--from-traffic") from None
+    if not 0 < found <= KEPT_DAYS * _DAY_S:
+        problem = f"headgate records the calls of the last {KEPT_DAYS} days; write for example {KEPT_DAYS}d or 12h"
+        raise usage_error(problem, option="--from-traffic")
+    return found
+
+
+def _from_file(text: str, namespace: str) -> Recording:
+    try:
+        data = sys.stdin.buffer.read() if text == "-" else Path(text).read_bytes()
+        found = msgspec.json.decode(data, type=CallRecordList)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise HeadgateError(f"{text}: no list of recorded calls can be read: {error}") from error
+    kept = tuple(item for item in found.items if namespace in ("", item.metadata.namespace))
+    return Recording(kept, namespace, tuple(_gaps(found, 0.0)))
+
+
+def _recent(found: CallRecordList, namespace: str, window: float) -> Recording:
+    start = time.time() - window
+    kept = tuple(item for item in found.items if epoch_seconds(item.last) >= start)
+    return Recording(kept, namespace, tuple(_gaps(found, start)))
+
+
+def _gaps(found: CallRecordList, start: float) -> Iterator[str]:
+    """Yield a warning for each reason why calls since `start` may be missing."""
+    if start and epoch_seconds(found.began) > start:
+        yield f"Warning: headgate records calls since {found.began}; earlier callers are not allowed"
+    if found.incomplete and epoch_seconds(found.incomplete) >= start:
+        yield f"Warning: until {found.incomplete} there were too many callers to record; some are not allowed"
+
+
+def _excluded(exclude: Sequence[str], calls: Sequence[CallRecord]) -> Sequence[str]:
+    known = sorted({item.caller_name for item in calls})
+    for name in exclude:
+        if name not in known:
+            problem = f"{name!r} is not a recorded caller; the callers are: {', '.join(known)}"
+            raise usage_error(problem, option="--exclude")
+    return exclude
+
+
+def _left_out(rules: Rules) -> Iterator[str]:
+    for account, calls in rules.left_out.items():
+        reasons = "; ".join(
+            f"{item.caller_name} sent {item.calls} to port {item.port or '(of no Service)'}"
+            + ("" if item.caller else " without identity")
+            for item in calls[:_NAMED]
+        )
+        more = f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else ""
+        yield (
+            f"Warning: no rules for ServiceAccount {account}, because no TrafficTarget can allow these calls: {reasons}{more}."
+            " Give the callers a sidecar, and the port a Service; or refuse them with --exclude CALLER"
+        )
+
+
+def _write(rules: Rules, directory: Path | None) -> None:
+    texts = {namespace: "---\n".join(_documents(rules, namespace)) for namespace in rules.routes}
+    total = sum(item.calls for target in rules.targets for item in target.allowed)
+    summary = (
+        f"{pluralize(len(rules.targets), 'TrafficTarget')} allow {pluralize(total, 'recorded call')}: any request or connection"
+        " of these callers to these ports"
+    )
+    if directory is None:
+        sys.stdout.write("---\n".join(texts.values()))
+        note(summary)
+        return
+    paths = {directory / f"{namespace}.yaml": text for namespace, text in texts.items()}
+    if existing := [str(path) for path in paths if path.exists()]:
+        raise HeadgateError(f"{', '.join(existing)} exists; remove it, or name another directory with -o")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, text in paths.items():
+            path.write_text(text)
+    except OSError as error:
+        raise HeadgateError(f"{directory} can't be written: {error.strerror}") from error
+    note(f"{summary}; written to {', '.join(map(str, paths))}")
+
+
+def _documents(rules: Rules, namespace: str) -> Iterator[str]:
+    yield from (yaml_text(route) for route in rules.routes[namespace])
+    for target in rules.targets:
+        if target.destination.namespace == namespace:
+            yield _comment(target) + yaml_text(target.manifest)
+
+
+def _comment(target: GeneratedTarget) -> str:
+    newly = [*target.refused, *(item for item in target.allowed if not is_allowed(item, [target.manifest]))]
+    lines = [f"{target.destination}", f"allows {_callers(target.allowed)}"]
+    refused = f"{_callers(newly)} (--exclude)" if newly else "none of the recorded calls"
+    return "".join(f"# {line}\n" for line in (*lines, f"would newly refuse {refused}"))
+
+
+def _callers(calls: Sequence[CallRecord]) -> str:
+    shown = ", ".join(f"{item.caller_name} ({pluralize(item.calls, 'call')}, last {item.last})" for item in calls[:_NAMED])
+    more = f" and {len(calls) - _NAMED} more callers" if len(calls) > _NAMED else ""
+    return f"{shown}{more}" or "no recorded caller"
