@@ -5,7 +5,7 @@ from typing import NamedTuple
 from msgspec import structs
 from tests.differential.sidecar_lab import CALLERS, PLAINTEXT
 
-from headgate.model.authorization import authorize, port_of, protocol_at
+from headgate.model.authorization import authorize, port_of, protocol_at, would_refuse
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef
 
@@ -17,7 +17,7 @@ class Expected(NamedTuple):
 
     `passes`: the application receives the client's own TLS, which is not mTLS. `http`: the proxy sees requests, not
     connections. `status` is that of a denial, 0 if undefined. `rules` names all rules that allow the request;
-    `named` is the rule that the model reports. Both are empty if no rule is needed.
+    `named` is the rule that the model reports. Both are empty if no rule is needed. `audited`: the proxy marks the response.
     """
 
     arrives: bool
@@ -26,6 +26,7 @@ class Expected(NamedTuple):
     status: int = 0
     rules: frozenset[str] = frozenset()
     named: str = ""
+    audited: bool = False
 
 
 def expected(workload, call):
@@ -54,6 +55,8 @@ def expected(workload, call):
     if not admitted.allowed:
         reached = known or tls_mode.accepts_plaintext
         return Expected(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
+    if workload.access.audited:
+        return Expected(arrives=True, audited=would_refuse(workload, call.port, **asked))
     rules = frozenset(name for name, only in single_rules(workload) if authorize(only, call.port, **asked).allowed)
     named = policy_name(admitted.origin, admitted.rule) if admitted.origin else ""
     return Expected(arrives=True, rules=rules, named=named)
@@ -88,6 +91,8 @@ def disagreement(expected, counted, *, is_http1):
         return f"the application got {counted.handshakes} TLS handshakes"
     if not expected.http and counted.connections != (expected.arrives or expected.passes):
         return f"the application got {counted.connections} connections"
+    if is_http1 and counted.audited != expected.audited:
+        return f"the response is {'' if counted.audited else 'not '}marked by an audit"
     if expected.status and is_http1 and counted.status != expected.status:
         return f"the answer is {counted.status}"
     return _misnamed(expected, counted) if counted.requests and (expected.named or expected.rules) else ""

@@ -152,7 +152,8 @@ def access_worlds(draw):
         )
         leads += [((name, port), lead) for port, lead in places]
         found += _service(draw, name, places)
-    found += [_target(draw, f"w{number}") for number in range(draw(st.sampled_from((1, 1, 1, 2, 2, 3, 0))))]
+    audited = draw(st.sampled_from((st.just(value=False), st.just(value=False), st.just(value=True), st.booleans())))
+    found += [_target(draw, f"w{number}", audited) for number in range(draw(st.sampled_from((1, 1, 1, 2, 2, 3, 0))))]
     found += [_group(draw, name) for name in GROUPS[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
     found += [_tcp_route(draw, name) for name in TCP_ROUTES[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
     if draw(SELDOM):
@@ -217,8 +218,11 @@ def _spoken(draw):
     return {"appProtocol": word} if word else {}
 
 
-def _target(draw, name):
-    """Return a TrafficTarget in one of its versions; before v1alpha3 it may name a destination port (2.3)."""
+def _target(draw, name, audited):
+    """Return a TrafficTarget in one of its versions; before v1alpha3 it may name a destination port (2.3).
+
+    `audited` draws whether it is in audit mode.
+    """
     version = draw(st.sampled_from(("v1alpha3", "v1alpha3", "v1alpha3", "v1alpha2", "v1alpha1")))
     port = draw(st.sampled_from((8080, 9090, 80, 9000))) if version == "v1alpha1" or draw(SELDOM) else 0
     spec = {
@@ -231,7 +235,9 @@ def _target(draw, name):
         ],
         "rules": draw(st.lists(RULES, min_size=0 if draw(SELDOM) else 1, max_size=3)),
     }
-    obj = named("TrafficTarget", "default", name, metadata={"creationTimestamp": draw(TIMES)}, spec=spec)
+    annotations = {"headgate.dev/mode": "audit"} if draw(audited) else {}
+    metadata = {"creationTimestamp": draw(TIMES), "annotations": annotations}
+    obj = named("TrafficTarget", "default", name, metadata=metadata, spec=spec)
     if version == "v1alpha1":
         del obj["spec"]
         obj |= {"destination": spec["destination"], "sources": spec["sources"], "specs": spec["rules"]}

@@ -17,12 +17,15 @@ from tests.differential.backends import (
     frame,
 )
 
+from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER
+
 CONTINUATION, RST_STREAM, GOAWAY = 9, 3, 7
 LARGEST_FRAME = 1 << 14
 FRAME_HEAD = 9
 INTEGER = 0x7F  # the first length that HPACK can't write in one byte with a 7-bit prefix
 STREAM = 1
 CONTINUE = 100
+AUDIT_MARK = f"\r\n{DENIED_HEADER}: {AUDITED}\r\n".encode()
 
 
 class Message(NamedTuple):
@@ -77,30 +80,38 @@ def _integer(number):
     return found + bytes((number,))
 
 
+class Reply(NamedTuple):
+    """The status of an HTTP/1 response, and whether it has the mark of an audit. HTTP/2 responses are not decoded."""
+
+    status: int = 0
+    audited: bool = False
+
+
 async def exchange(where, message, tls=None, name=None):
-    """Send one message to `where` (host, port) and wait for its end; return the HTTP/1 status, 0 for HTTP/2."""
+    """Send one message to `where` (host, port) and wait for its end; return the reply."""
     async with asyncio.timeout(DEADLINE_S):
         try:
             reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname=name if tls else None)
         except OSError:  # the connection or the handshake was refused
-            return 0
+            return Reply()
         try:
             writer.write(message.encoded())
             return await _over(reader, http2=message.version == "2")
         except (EOFError, OSError):
-            return 0
+            return Reply()
         finally:
             writer.transport.abort()
 
 
 async def _over(reader, *, http2):
     if not http2:
-        while (status := int((await reader.readuntil(HEAD_END)).split(maxsplit=2)[1])) == CONTINUE:
-            pass
-        return status
+        head = await reader.readuntil(HEAD_END)
+        while (status := int(head.split(maxsplit=2)[1])) == CONTINUE:
+            head = await reader.readuntil(HEAD_END)
+        return Reply(status, AUDIT_MARK in head)
     while True:
         head = await reader.readexactly(FRAME_HEAD)
         await reader.readexactly(int.from_bytes(head[:3], "big"))
         kind, stream = head[3], int.from_bytes(head[5:], "big")
         if kind == GOAWAY or (kind in {HEADERS, RST_STREAM} and stream == STREAM):
-            return 0
+            return Reply()

@@ -52,7 +52,8 @@ class Caller(NamedTuple):
 class Counted(NamedTuple):
     """The effects of one call.
 
-    `requests`, `connections` and `handshakes` are the members' counts. `status` is the status of the response.
+    `requests`, `connections` and `handshakes` are the members' counts. `status` is the status of the response, and
+    `audited` says whether it has the mark of an audit.
     `policies` are the names of the access policies that the proxy counted.
     """
 
@@ -60,6 +61,7 @@ class Counted(NamedTuple):
     connections: int
     handshakes: int
     status: int
+    audited: bool
     policies: tuple[str, ...]
 
 
@@ -126,12 +128,12 @@ class SidecarLab(EnvoyLab):
         if counts_policies:
             await self._reset_counters()
         tls = None if caller.label == PLAINTEXT else self._context(caller)
-        status = await exchange((self.address, port), message, tls, caller.server_name)
+        reply = await exchange((self.address, port), message, tls, caller.server_name)
         policies = await self._policies() if counts_policies else ()
         found = self.members[POD_PORTS[port]]
         # When this extra connection is answered, the member has seen all earlier ones.
         await exchange((self.address, found.port), Message("1.1", "GET", "/", "member", ()))
-        return Counted(found.requests - 1, found.connections - 1, found.handshakes, status, policies)
+        return Counted(found.requests - 1, found.connections - 1, found.handshakes, *reply, policies)
 
     async def _policies(self):
         found = await self._stats("rbac.policy")
