@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from headgate.model.authorization import authorize, grants_allowing, is_ambiguous, port_of, protocol_at
+from headgate.model.authorization import authorize, grants_allowing, is_ambiguous, port_of, protocol_at, would_refuse
 from headgate.model.requests import ANY, Header, Match, Path, Request, Text
 from headgate.model.routing import (
     AMBIGUOUS_PATH,
@@ -215,3 +215,30 @@ def test_only_mtls_clients_use_the_protocol_of_the_service_that_they_call():
     assert protocol_at(port, TCP, known=True) is Protocol.TCP
     assert protocol_at(port, TCP, known=False) is Protocol.HTTP
     assert protocol_at(port, PortRef("elsewhere/other", 1), known=True) is Protocol.HTTP
+
+
+AUDITED = structs.replace(OPEN, access=Access(audited=True, grants=(GRANT,)))
+
+
+@pytest.mark.parametrize("identity", ["", SA_2, SA_3])
+@pytest.mark.parametrize("target", ["/version", "/other"])
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
+def test_an_audited_workload_allows_what_it_would_refuse_if_it_were_closed(identity, target, protocol):
+    request = Request(target=target)
+    enforced = ask(identity=identity, protocol=protocol, target=target)
+    assert ask(AUDITED, identity, protocol, target=target).allowed
+    found = would_refuse(AUDITED, 8080, protocol=protocol, identity=identity, request=request)
+    assert found is not enforced.allowed
+    assert not would_refuse(EXAMPLE, 8080, protocol=protocol, identity=identity, request=request)
+
+
+def test_an_audited_workload_says_which_rule_allows_a_request_or_why_it_would_be_refused():
+    found = ask(AUDITED, target="/version")
+    assert (found.origin, found.rule) == (TEST, "http-route/version")
+    assert "audit mode: the workload would refuse it, because no TrafficTarget allows this caller" in ask(AUDITED, SA_3).why
+
+
+def test_an_audit_allows_no_request_that_every_workload_refuses():
+    """A request that the sidecar refuses as malformed is refused with and without access rules."""
+    assert not ask(AUDITED, target="*", method="OPTIONS").allowed
+    assert not would_refuse(AUDITED, 8080, protocol=Protocol.HTTP, identity=SA_2, request=Request(target="no-slash"))

@@ -174,9 +174,10 @@ def _left_out(rules: Rules) -> Iterator[str]:
 def _write(rules: Rules, directory: Path | None) -> None:
     texts = {namespace: "---\n".join(_documents(rules, namespace)) for namespace in rules.routes}
     total = sum(item.calls for target in rules.targets for item in target.allowed)
+    verb = "allows" if len(rules.targets) == 1 else "allow"
     summary = (
-        f"{pluralize(len(rules.targets), 'TrafficTarget')} allow {pluralize(total, 'recorded call')}: any request or connection"
-        " of these callers to these ports"
+        f"{pluralize(len(rules.targets), 'TrafficTarget')} {verb} {pluralize(total, 'recorded call')}, and any other request or"
+        " connection of these callers to these ports"
     )
     if directory is None:
         sys.stdout.write("---\n".join(texts.values()))

@@ -5,7 +5,7 @@ records have no methods and paths, so its rule is all requests or all connection
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.kinds import ACCESS, SPECS
@@ -22,15 +22,16 @@ _ACCOUNT = "ServiceAccount"
 
 
 class Destination(NamedTuple):
-    """A port of the pods of a ServiceAccount, and the protocol of its calls."""
+    """A port of the pods of a ServiceAccount, and the protocol of its calls; without a port, all ports."""
 
     namespace: str
     account: str
-    port: int
-    protocol: str
+    port: int = 0
+    protocol: str = ""
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.account} port {self.port} ({self.protocol})"
+        port = f" port {self.port} ({self.protocol})" if self.port else ""
+        return f"{self.namespace}/{self.account}{port}"
 
 
 class GeneratedTarget(NamedTuple):
@@ -85,7 +86,7 @@ def _allows(manifest: Object, record: CallRecord) -> bool:
     wanted = ROUTE_GROUP.kind if record.protocol == "http" else TCP_ROUTE.kind
     return (
         (namespace, destination["name"]) == (record.metadata.namespace, record.metadata.name)
-        and destination["port"] == record.port
+        and destination.get("port") == record.port
         and record.caller in {f"{item['namespace']}/{item['name']}" for item in spec["sources"]}
         and any(rule["kind"] == wanted for rule in spec["rules"])
     )
@@ -95,40 +96,57 @@ def _account(record: CallRecord) -> str:
     return f"{record.metadata.namespace}/{record.metadata.name}"
 
 
-def _targets(
-    kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audit: bool
-) -> Iterable[GeneratedTarget]:
+def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audit: bool) -> Iterator[GeneratedTarget]:
+    """Yield a TrafficTarget for each port with an allowed caller, or one that only closes the pods if there is none.
+
+    The first one also has the excluded calls to ports without an allowed caller.
+    """
     allowed: dict[Destination, list[CallRecord]] = defaultdict(list)
-    refused: dict[Destination, list[CallRecord]] = defaultdict(list)
-    for found, calls in ((allowed, kept), (refused, excluded)):
-        for item in calls:
-            found[Destination(item.metadata.namespace, item.metadata.name, item.port, item.protocol)].append(item)
-    for where in sorted({*allowed, *refused}):
-        manifest = _manifest(where, sorted({item.caller for item in allowed[where]}), audit=audit)
-        yield GeneratedTarget(where, allowed[where], refused[where], manifest)
+    for item in kept:
+        allowed[_destination(item)].append(item)
+    if not allowed:
+        where = Destination(excluded[0].metadata.namespace, excluded[0].metadata.name)
+        yield GeneratedTarget(where, (), excluded, _manifest(where, (), audit=audit))
+    for index, where in enumerate(sorted(allowed)):
+        refused = [
+            item
+            for item in excluded
+            if _destination(item) == where or (index == 0 and _destination(item) not in allowed)
+        ]
+        callers = sorted({item.caller for item in allowed[where]})
+        yield GeneratedTarget(where, allowed[where], refused, _manifest(where, callers, audit=audit))
+
+
+def _destination(record: CallRecord) -> Destination:
+    return Destination(record.metadata.namespace, record.metadata.name, record.port, record.protocol)
 
 
 def _manifest(where: Destination, callers: Sequence[str], *, audit: bool) -> Object:
-    kind, route = (ROUTE_GROUP, ALL_REQUESTS) if where.protocol == "http" else (TCP_ROUTE, ALL_CONNECTIONS)
-    name = f"{where.account[:_LONGEST_NAME].rstrip('.-')}-{where.protocol}-{where.port}"
-    metadata = {"name": name, "namespace": where.namespace}
+    suffix = f"{where.protocol}-{where.port}" if where.port else "closed"
+    metadata = {"name": f"{where.account[:_LONGEST_NAME].rstrip('.-')}-{suffix}", "namespace": where.namespace}
     sources = [dict(zip(("namespace", "name"), caller.split("/", 1), strict=True)) for caller in callers]
     return {
         "apiVersion": _TARGETS,
         "kind": TRAFFIC_TARGET.kind,
         "metadata": {**metadata, "annotations": {MODE: AUDIT}} if audit else metadata,
         "spec": {
-            "destination": {"kind": _ACCOUNT, "name": where.account, "port": where.port},
+            "destination": {"kind": _ACCOUNT, "name": where.account} | ({"port": where.port} if where.port else {}),
             "sources": [{"kind": _ACCOUNT, **source} for source in sources],
-            "rules": [{"kind": kind.kind, "name": route}],
+            "rules": [_rule(where.protocol)] if where.port else [],
         },
     }
+
+
+def _rule(protocol: str) -> Object:
+    if protocol == "http":
+        return {"kind": ROUTE_GROUP.kind, "name": ALL_REQUESTS}
+    return {"kind": TCP_ROUTE.kind, "name": ALL_CONNECTIONS}
 
 
 def _routes(targets: Iterable[GeneratedTarget]) -> Mapping[str, Sequence[Object]]:
     needed: dict[str, set[str]] = defaultdict(set)
     for item in targets:
-        needed[item.destination.namespace].add(item.destination.protocol)
+        needed[item.destination.namespace] |= {item.destination.protocol} - {""}
     return {
         namespace: [_route(namespace, protocol) for protocol in sorted(protocols)]
         for namespace, protocols in needed.items()
@@ -136,11 +154,7 @@ def _routes(targets: Iterable[GeneratedTarget]) -> Mapping[str, Sequence[Object]
 
 
 def _route(namespace: str, protocol: str) -> Object:
-    if protocol == "http":
-        kind, name, matches = ROUTE_GROUP.kind, ALL_REQUESTS, [{"name": "all", "methods": ["*"]}]
-        return _object(kind, name, namespace, {"matches": matches})
-    return _object(TCP_ROUTE.kind, ALL_CONNECTIONS, namespace, {"matches": {"ports": []}})
-
-
-def _object(kind: str, name: str, namespace: str, spec: Mapping[str, object]) -> Object:
-    return {"apiVersion": _ROUTES, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    rule = _rule(protocol)
+    matches = [{"name": "all", "methods": ["*"]}] if protocol == "http" else {"ports": []}
+    metadata = {"name": rule["name"], "namespace": namespace}
+    return {"apiVersion": _ROUTES, "kind": rule["kind"], "metadata": metadata, "spec": {"matches": matches}}

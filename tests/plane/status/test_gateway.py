@@ -32,7 +32,7 @@ from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.findings import refusals
 from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
 from headgate.plane.status.receipts import Receipts
-from headgate.plane.status.writer import MirrorStates, StatusWriter
+from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE, key_of
 from headgate.settings import Settings
@@ -253,8 +253,9 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     loop = Loop(Latest(None), fleet, HostProxies(), Settings(), credentials)
     loop.compiled.set(compiled)
     ports = Ports(store, EventRecorder(store, "headgate"), Latest(value=True))
+    counted = CountedStates(Latest({}), Latest({}), Latest({}))
     work = asyncio.create_task(
-        StatusWriter(ports, loop, fleet, MirrorStates(Latest({}), Latest({})), lambda _group, _kind: SharedMap()).run()
+        StatusWriter(ports, loop, fleet, counted, lambda _group, _kind: SharedMap()).run()
     )
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")

@@ -1,0 +1,149 @@
+"""`headgate generate traffictargets`: its output, and what it says about mistakes."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from tests.cli.conftest import Ran, World
+from typer.testing import CliRunner
+
+from headgate.cli.app import app
+from headgate.cli.generate import KEPT_DAYS
+from headgate.resources.call_records import CallRecord, CallRecordList
+from headgate.resources.decode import check
+from headgate.resources.inspect import ObjectName
+from headgate.resources.meta import timestamp
+
+NOW = timestamp(time.time())
+Run = Callable[..., Ran]
+
+
+def call(destination: str, caller: str, *, plaintext: str = "", port: int = 8080) -> CallRecord:
+    namespace, name = destination.split("/")
+    return CallRecord(
+        metadata=ObjectName(namespace=namespace, name=name),
+        caller=caller,
+        plaintext_caller=plaintext,
+        port=port,
+        protocol="http",
+        calls=3,
+        first=NOW,
+        last=NOW,
+    )
+
+
+CALLS = (
+    call("shop/web", "shop/buyer"),
+    call("shop/web", "shop/thief"),
+    call("blue/store", "shop/web"),
+    call("blue/old", "", plaintext="192.0.2.1"),
+)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> str:
+    path = tmp_path / "calls.json"
+    path.write_bytes(msgspec.json.encode(CallRecordList(items=CALLS)))
+    return str(path)
+
+
+def documents(text: str) -> Sequence[Mapping[str, Any]]:
+    found = list(yaml.safe_load_all(text))
+    for obj in found:
+        check(obj)
+    return found
+
+
+def sources(ran: Ran) -> Mapping[str, Sequence[str]]:
+    return {
+        obj["metadata"]["name"]: [source["name"] for source in obj["spec"]["sources"]]
+        for obj in documents(ran.out)
+        if obj["kind"] == "TrafficTarget"
+    }
+
+
+def test_the_rules_allow_recorded_callers_and_comments_say_what_they_refuse(run: Run, recorded: str) -> None:
+    ran = run("generate", "traffictargets", "--from-traffic", recorded, "-n", "shop", "--exclude", "shop/thief")
+    assert ran.code == 0
+    assert sources(ran) == {"web-http-8080": ["buyer"]}
+    assert "# shop/web port 8080 (http)\n# allows shop/buyer (3 calls, last " in ran.out
+    assert "# would newly refuse shop/thief (3 calls, last " in ran.out
+    assert "1 TrafficTarget allow 3 recorded calls" not in ran.err
+    assert "1 TrafficTarget allows 3 recorded calls" in ran.err
+    ran = run("generate", "traffictargets", "--from-traffic", recorded, "-n", "shop", "--audit")
+    assert sources(ran) == {"web-http-8080": ["buyer", "thief"]}
+    assert "# would newly refuse none of the recorded calls\n" in ran.out
+    assert all(
+        obj["metadata"]["annotations"] == {"headgate.dev/mode": "audit"}
+        for obj in documents(ran.out)
+        if obj["kind"] == "TrafficTarget"
+    )
+
+
+def test_accounts_with_plaintext_callers_are_left_out_with_the_way_out(run: Run, recorded: str) -> None:
+    ran = run("generate", "traffictargets", "--from-traffic", recorded, "-A")
+    assert sources(ran) == {"store-http-8080": ["web"], "web-http-8080": ["buyer", "thief"]}
+    assert "no rules for ServiceAccount blue/old" in ran.err
+    assert "192.0.2.1 sent 3 to port 8080 without identity" in ran.err
+
+
+def test_a_directory_gets_a_file_for_each_namespace_which_is_not_overwritten(
+    run: Run, recorded: str, tmp_path: Path
+) -> None:
+    arguments = ("generate", "traffictargets", "--from-traffic", recorded, "-A", "-o", str(tmp_path / "rules"))
+    assert run(*arguments).code == 0
+    assert sorted(path.name for path in (tmp_path / "rules").iterdir()) == ["blue.yaml", "shop.yaml"]
+    assert len(documents((tmp_path / "rules" / "shop.yaml").read_text())) == 2
+    ran = run(*arguments)
+    assert (ran.code, "blue.yaml" in ran.err, "remove it, or name another directory" in ran.err) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--from-traffic", "7x"), 2, "neither a duration, such as 7d or 12h, nor a file"),
+        (("--from-traffic", f"{KEPT_DAYS + 1}d"), 2, f"the last {KEPT_DAYS} days"),
+        (("--from-traffic", "0s"), 2, f"the last {KEPT_DAYS} days"),
+        (("--from-traffic", "FILE", "-A", "-n", "shop"), 2, "either -A or -n"),
+        (("--from-traffic", "FILE", "-o", "json"), 2, "is not a directory"),
+        (("--from-traffic", "FILE", "-o", "FILE"), 2, "is not a directory"),
+        (("--from-traffic", "FILE", "-A", "--exclude", "shop/theif"), 2, "the callers are: 192.0.2.1, shop/buyer"),
+        (("--from-traffic", "FILE", "-n", "none"), 1, "no call to a pod with a sidecar in namespace none is recorded"),
+        (("--from-traffic", "FILE", "-n", "shop", "-o", "FILE/rules"), 1, "can't be written"),
+    ],
+)
+def test_a_mistake_is_named_with_its_correction(
+    run: Run, recorded: str, arguments: Sequence[str], code: int, message: str
+) -> None:
+    ran = run("generate", "traffictargets", *(text.replace("FILE", recorded) for text in arguments))
+    assert (ran.code, ran.out) == (code, "")
+    assert message in " ".join(ran.err.split())
+
+
+def test_a_file_without_recorded_calls_is_an_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "calls.json").write_text("items")
+    ran = run("generate", "traffictargets", "--from-traffic", str(tmp_path / "calls.json"))
+    assert (ran.code, "no list of recorded calls can be read" in ran.err) == (1, True)
+
+
+def test_recorded_calls_are_read_from_standard_input(recorded: str) -> None:
+    arguments = ["generate", "traffictargets", "--from-traffic", "-", "-n", "shop"]
+    result = CliRunner().invoke(app, arguments, input=Path(recorded).read_bytes())
+    assert sources(Ran(result.exit_code, result.stdout, result.stderr)).keys() == {"web-http-8080"}
+
+
+async def test_a_mesh_without_traffic_says_so(world: World) -> None:
+    ran = await world.run("generate", "traffictargets", "--from-traffic", "7d")
+    assert ran.code == 1
+    assert "no call to a pod with a sidecar in namespace default is recorded; -A includes" in ran.err
+
+
+def test_gaps_of_the_records_are_warnings(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "calls.json"
+    path.write_bytes(msgspec.json.encode(CallRecordList(began=NOW, incomplete=NOW, items=CALLS)))
+    ran = run("generate", "traffictargets", "--from-traffic", str(path), "-n", "shop")
+    assert f"until {NOW} there were too many callers to record" in ran.err

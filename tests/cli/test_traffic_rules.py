@@ -1,0 +1,109 @@
+"""Rules that are derived from recorded calls allow exactly these calls, whatever the world (docs/access-from-traffic.md)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.properties.test_access import CALLERS, REQUESTS, SETTINGS
+from tests.properties.test_sidecars import mesh_of
+from tests.properties.worlds import key_of, meshes
+
+from headgate.cli.traffic_rules import Rules, derive, is_allowed
+from headgate.model.authorization import authorize
+from headgate.model.identities import parse_id
+from headgate.resources.call_records import CallRecord
+from headgate.resources.inspect import ObjectName
+from headgate.resources.registry import TRAFFIC_TARGET
+
+
+def record(destination: str, caller: str, port: int = 80, protocol: str = "http", **more: str) -> CallRecord:
+    namespace, name = destination.split("/")
+    metadata = ObjectName(namespace=namespace, name=name)
+    return CallRecord(
+        metadata=metadata, caller=caller, port=port, protocol=protocol, calls=1, first="", last="", **more
+    )
+
+
+def account(identity: str) -> str:
+    found = parse_id(identity)
+    return f"{found.namespace}/{found.name}" if found else ""
+
+
+def outcomes(mesh):
+    """Return whether each call by a caller with an identity is allowed, by its record and the request."""
+    return {
+        (
+            record(account(item.identity), account(caller), port.port, "http" if spoken.protocol.is_http else "tcp"),
+            index,
+        ): authorize(item, port.port, protocol=spoken.protocol, identity=caller, request=request).allowed
+        for item in mesh.workloads
+        for port in item.ports
+        for spoken in port.protocols
+        for caller in CALLERS
+        if caller
+        for index, request in enumerate(REQUESTS)
+    }
+
+
+def applied(world, rules: Rules):
+    """Return a world in which the generated objects replace all TrafficTargets."""
+    kept = {key: obj for key, obj in world.items() if key.kind != TRAFFIC_TARGET.kind}
+    manifests = [item.manifest for item in rules.targets] + [obj for every in rules.routes.values() for obj in every]
+    return kept | {key_of(obj): obj for obj in manifests}
+
+
+@given(meshes(), SETTINGS, st.randoms(use_true_random=False), st.sampled_from([account(item) for item in CALLERS if item]))
+def test_rules_from_the_traffic_of_a_world_refuse_none_of_it_and_all_calls_of_excluded_callers(
+    world, settings, random, excluded
+):
+    before = outcomes(mesh_of(world, settings))
+    seen = sorted({call for call, allowed in before.items() if allowed}, key=str)
+    recorded = random.sample(seen, random.randint(0, len(seen)))
+    rules = derive([call for call, _ in recorded], exclude=[excluded])
+    after = outcomes(mesh_of(applied(world, rules), settings))
+    governed = {(item.destination.namespace, item.destination.account) for item in rules.targets}
+    called = {(call.caller, call.metadata, call.port, call.protocol) for call, _ in recorded}
+    assert not rules.left_out
+    for call, index in after:
+        if (call.metadata.namespace, call.metadata.name) in governed:
+            is_recorded = (call.caller, call.metadata, call.port, call.protocol) in called
+            assert after[call, index] is (is_recorded and call.caller != excluded)
+
+
+def test_each_source_of_the_rules_is_needed():
+    calls = [record("shop/web", f"shop/{name}", port) for name in ("a", "b") for port in (80, 90)]
+    calls.append(record("shop/web", "blue/a", 5000, "tcp"))
+    found = derive(calls)
+    assert [str(item.destination) for item in found.targets] == [
+        "shop/web port 80 (http)",
+        "shop/web port 90 (http)",
+        "shop/web port 5000 (tcp)",
+    ]
+    for item in found.targets:
+        sources = item.manifest["spec"]["sources"]
+        for left_out in sources:
+            spec = {**item.manifest["spec"], "sources": [one for one in sources if one is not left_out]}
+            assert not all(is_allowed(call, [{**item.manifest, "spec": spec}]) for call in item.allowed)
+
+
+def test_an_account_with_calls_that_no_rule_can_allow_gets_no_rules_unless_they_are_excluded():
+    plain = record("shop/web", "", plaintext_caller="192.0.2.1")
+    other = record("shop/web", "shop/a", 0, "tcp")
+    good = record("shop/web", "shop/b")
+    found = derive([plain, other, good])
+    assert (found.targets, found.left_out) == ([], {"shop/web": [plain, other]})
+    found = derive([plain, other, good], exclude=["192.0.2.1", "shop/a"])
+    assert not found.left_out
+    (only,) = found.targets
+    assert (str(only.destination), only.allowed, only.refused) == ("shop/web port 80 (http)", [good], [plain, other])
+
+
+def test_an_account_that_only_excluded_callers_call_is_closed_by_one_target_without_rules():
+    calls = [record("shop/web", "shop/a", port) for port in (80, 90)]
+    found = derive(calls, exclude=["shop/a"], audit=True)
+    (only,) = found.targets
+    assert (only.refused, found.routes) == (calls, {"shop": []})
+    assert only.manifest["metadata"]["annotations"] == {"headgate.dev/mode": "audit"}
+    assert only.manifest["spec"] == {
+        "destination": {"kind": "ServiceAccount", "name": "web"},
+        "sources": [],
+        "rules": [],
+    }

@@ -1,0 +1,96 @@
+"""Which workloads a flow connects, and what the access rules of the called one say."""
+
+from msgspec import structs
+
+from headgate.compiler.report import Compiled, Report
+from headgate.latest import Latest
+from headgate.model.identities import gateway_id, spiffe_id
+from headgate.model.routing import (
+    Access,
+    ConnectionRule,
+    Grant,
+    InboundPort,
+    Mesh,
+    PortProtocol,
+    Protocol,
+    TlsMode,
+    Workload,
+)
+from headgate.plane.access_calls import CallFinder, rules_digest
+from headgate.resources.meta import Key
+from headgate.telemetry.access_records import Call
+from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
+
+BUYER, THIEF, SERVER = (spiffe_id("cluster.local", "shop", name) for name in ("buyer", "thief", "server"))
+TCP = InboundPort(port=90, application=90, protocols=(PortProtocol(protocol=Protocol.TCP, services=()),))
+GRANT = Grant(
+    origin=Key("access.smi-spec.io", "TrafficTarget", "shop", "t"),
+    sources=(BUYER,),
+    connections=(ConnectionRule(name="t", ports=()),),
+)
+CLOSED = Access(closed=True, grants=(GRANT,))
+AUDITED = Access(audited=True, grants=(GRANT,))
+
+
+def compiled(access: Access, *names: str) -> Compiled:
+    workloads = tuple(
+        Workload(
+            name=f"shop/{name}",
+            address=f"10.0.0.{index}",
+            identity=spiffe_id("cluster.local", "shop", name),
+            ports=(TCP,),
+            tls_mode=TlsMode.PERMISSIVE,
+            target_tls_mode=TlsMode.PERMISSIVE,
+            access=access if name == "server" else Access(),
+        )
+        for index, name in enumerate(names or ("server", "buyer", "thief"))
+    )
+    return Compiled(revision=1, mesh=Mesh(domain="cluster.local", workloads=workloads), report=Report(seen={}))
+
+
+def call(access: Access, source: Peer, *, secured: bool = True) -> Call:
+    finder = CallFinder(Latest(compiled(access)))
+    found = finder(Flow(source=source, destination=Peer(pod="shop/server"), target=90, secured=secured))
+    assert found is not None
+    return found
+
+
+def test_a_caller_is_named_by_its_identity_or_else_by_its_pod_or_address():
+    callers = {
+        Peer(pod="shop/buyer"): BUYER,
+        GATEWAY: gateway_id("cluster.local"),
+        Peer(outside=THIEF): THIEF,
+        Peer(pod="shop/without-sidecar"): "shop/without-sidecar",
+        Peer(outside="192.0.2.1"): "192.0.2.1",
+    }
+    assert {peer: call(AUDITED, peer).key.caller for peer in callers} == callers
+
+
+def test_connections_open_at_an_audited_workload_and_its_rules_refuse_those_without_a_grant():
+    def answer(access: Access, name: str, *, secured: bool = True) -> tuple[bool, bool]:
+        found = call(access, Peer(pod=f"shop/{name}"), secured=secured)
+        return found.opens, found.rules_allow_connections
+
+    assert answer(AUDITED, "buyer") == answer(CLOSED, "buyer") == (True, True)
+    assert answer(AUDITED, "thief") == answer(AUDITED, "buyer", secured=False) == (True, False)
+    assert answer(CLOSED, "thief") == answer(CLOSED, "buyer", secured=False) == (False, False)
+
+
+def test_only_audited_rules_have_a_digest_which_changes_with_the_rules():
+    assert rules_digest(CLOSED) == rules_digest(Access()) == ""
+    other = structs.replace(AUDITED, grants=(structs.replace(GRANT, port=90),))
+    assert rules_digest(AUDITED) == call(AUDITED, GATEWAY).audit != rules_digest(other)
+
+
+def test_calls_follow_the_mesh_and_ended_pods_keep_their_identity():
+    """The last report of a pod arrives after its end."""
+    mesh: Latest[Compiled | None] = Latest(None)
+    finder = CallFinder(mesh)
+    flow = Flow(source=Peer(pod="shop/thief"), destination=Peer(pod="shop/server"), target=90)
+    assert finder(flow) is None
+    mesh.set(compiled(AUDITED))
+    assert (found := finder(flow)) is not None
+    assert found.key.caller == THIEF
+    mesh.set(compiled(CLOSED, "server", "buyer"))
+    assert (found := finder(flow)) is not None
+    assert (found.key.caller, found.audit) == (THIEF, "")
