@@ -111,8 +111,12 @@ def test_a_directory_gets_a_file_for_each_namespace_which_is_not_overwritten(
         (("--from-traffic", "FILE", "-A", "-n", "shop"), 2, "either -A or -n"),
         (("--from-traffic", "FILE", "-o", "json"), 2, "is not a directory"),
         (("--from-traffic", "FILE", "-o", "FILE"), 2, "is not a directory"),
-        (("--from-traffic", "FILE", "-A", "--exclude", "shop/theif"), 2, "the callers are: 192.0.2.1, shop/buyer"),
-        (("--from-traffic", "FILE", "-n", "none"), 1, "no call to a pod with a sidecar in namespace none is recorded"),
+        (("--from-traffic", "FILE", "-A", "--exclude", "shop/stranger"), 2, "the callers are: 192.0.2.1, shop/buyer"),
+        (
+            ("--from-traffic", "FILE", "-n", "none"),
+            1,
+            "no call to a pod with a sidecar in namespace none is recorded, so",
+        ),
         (("--from-traffic", "FILE", "-n", "shop", "-o", "FILE/rules"), 1, "can't be written"),
     ],
 )
@@ -139,7 +143,10 @@ def test_recorded_calls_are_read_from_standard_input(recorded: str) -> None:
 async def test_a_mesh_without_traffic_says_so(world: World) -> None:
     ran = await world.run("generate", "traffictargets", "--from-traffic", "7d")
     assert ran.code == 1
-    assert "no call to a pod with a sidecar in namespace default is recorded; -A includes" in ran.err
+    assert (
+        "no call to a pod with a sidecar in namespace default is recorded, so there are no traffictargets to write; -A includes"
+        in ran.err
+    )
 
 
 def test_gaps_of_the_records_are_warnings(run: Run, tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def applied(world, rules: Rules):
     return kept | {key_of(obj): obj for obj in manifests}
 
 
-@given(meshes(), SETTINGS, st.randoms(use_true_random=False), st.sampled_from([account(item) for item in CALLERS if item]))
+@given(
+    meshes(), SETTINGS, st.randoms(use_true_random=False), st.sampled_from([account(item) for item in CALLERS if item])
+)
 def test_rules_from_the_traffic_of_a_world_refuse_none_of_it_and_all_calls_of_excluded_callers(
     world, settings, random, excluded
 ):

@@ -55,6 +55,11 @@ def expected(workload, call):
     if not admitted.allowed:
         reached = known or tls_mode.accepts_plaintext
         return Expected(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
+    return _arriving(workload, call, admitted, asked)
+
+
+def _arriving(workload, call, admitted, asked):
+    """Return the expected outcome of an allowed request, which the model decided by the arguments `asked`."""
     if workload.access.audited:
         return Expected(arrives=True, audited=would_refuse(workload, call.port, **asked))
     rules = frozenset(name for name, only in single_rules(workload) if authorize(only, call.port, **asked).allowed)

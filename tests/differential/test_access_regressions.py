@@ -25,10 +25,10 @@ GROUP = {"kind": "HTTPRouteGroup", "name": "g"}
 TCP_ROUTE = {"kind": "TCPRoute", "name": "t"}
 
 
-def world(*services, match=None, port=0, ports=(), tls_mode=None, is_open=False):
+def world(*services, match=None, port=0, ports=(), tls_mode=None, is_open=False, mode="enforce"):
     """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute; `services` lead to its port 8080.
 
-    With `is_open`, the pod has no TrafficTarget and allows all calls.
+    With `is_open`, the pod has no TrafficTarget and allows all calls. `mode` is that of the TrafficTarget.
     """
     account = {"kind": "ServiceAccount", "name": "a"}
     spec = {
@@ -49,7 +49,8 @@ def world(*services, match=None, port=0, ports=(), tls_mode=None, is_open=False)
         *(obj for service in services or [http()] for obj in service),
         named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m"} | (match or {})]}),
         named("TCPRoute", "default", "t", spec={"matches": {"ports": list(ports)}}),
-        named("TrafficTarget", "default", "w", spec=spec) | {"apiVersion": "access.smi-spec.io/v1alpha2"},
+        named("TrafficTarget", "default", "w", spec=spec, metadata={"annotations": {"headgate.dev/mode": mode}})
+        | {"apiVersion": "access.smi-spec.io/v1alpha2"},
     ]
     if is_open:
         del found[-1]
@@ -106,6 +107,16 @@ def lets_in(lab, found, made):
 def test_the_port_of_a_traffic_target_is_the_pods_port(sidecar_lab, service, port, arrives):
     """Requirement 2.3: the port is not compared with the port of a Service."""
     assert lets_in(sidecar_lab, world(service(), port=port), call()) is arrives
+
+
+@pytest.mark.parametrize(("target", "marked"), [("/a", False), ("/b", True), ("/a/../b", True)])
+@pytest.mark.parametrize("caller", ["a", "b", PLAINTEXT])
+def test_an_audit_marks_what_it_would_refuse(sidecar_lab, caller, target, marked):
+    workload = sidecar_lab.serve(world(match={"pathRegex": "/a"}, mode="audit"))
+    made = call(target, caller=caller)
+    check(sidecar_lab, workload, made)
+    assert expected(workload, made).arrives
+    assert expected(workload, made).audited is (marked or caller != "a")
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(9000, True), (8080, True), (80, False), (5432, False)])

@@ -235,7 +235,10 @@ def test_an_audited_workload_allows_what_it_would_refuse_if_it_were_closed(ident
 def test_an_audited_workload_says_which_rule_allows_a_request_or_why_it_would_be_refused():
     found = ask(AUDITED, target="/version")
     assert (found.origin, found.rule) == (TEST, "http-route/version")
-    assert "audit mode: the workload would refuse it, because no TrafficTarget allows this caller" in ask(AUDITED, SA_3).why
+    assert (
+        "audit mode: the workload would refuse it, because no TrafficTarget allows this caller"
+        in ask(AUDITED, SA_3).why
+    )
 
 
 def test_an_audit_allows_no_request_that_every_workload_refuses():

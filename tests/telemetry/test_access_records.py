@@ -1,4 +1,4 @@
-"""Records of calls: who called which port in the last 7 days, and which calls an audit would refuse."""
+"""Records of the callers of each port in the last 7 days, and of the calls that an audit would refuse."""
 
 import msgspec
 
@@ -42,12 +42,16 @@ class Rules:
         self.has_sidecar = True
 
     def __call__(self, flow: Flow) -> Call | None:
-        return Call(
-            key=key(flow.source.pod, flow.target),
-            audit=self.audit,
-            opens=self.opens,
-            rules_allow_connections=self.allow_connections,
-        ) if self.has_sidecar else None
+        return (
+            Call(
+                key=key(flow.source.pod, flow.target),
+                audit=self.audit,
+                opens=self.opens,
+                rules_allow_connections=self.allow_connections,
+            )
+            if self.has_sidecar
+            else None
+        )
 
 
 def found(records: AccessRecords, now: float = 0.0) -> dict[tuple[str, int, str], tuple[int, int]]:

@@ -92,7 +92,9 @@ def generate(
     if not recording.calls:
         where = f" in namespace {recording.namespace}" if recording.namespace else ""
         more = "; -A includes all namespaces" if recording.namespace else ""
-        raise HeadgateError(f"no call to a pod with a sidecar{where} is recorded{more}")
+        raise HeadgateError(
+            f"no call to a pod with a sidecar{where} is recorded, so there are no {what} to write{more}"
+        )
     excluded = _excluded(exclude or (), recording.calls)
     _write(derive(recording.calls, exclude=excluded, audit=audit), directory)
     for text in (*recording.notes, *_left_out(derive(recording.calls, exclude=excluded))):
@@ -210,6 +212,8 @@ def _comment(target: GeneratedTarget) -> str:
 
 
 def _callers(calls: Sequence[CallRecord]) -> str:
-    shown = ", ".join(f"{item.caller_name} ({pluralize(item.calls, 'call')}, last {item.last})" for item in calls[:_NAMED])
+    shown = ", ".join(
+        f"{item.caller_name} ({pluralize(item.calls, 'call')}, last {item.last})" for item in calls[:_NAMED]
+    )
     more = f" and {len(calls) - _NAMED} more callers" if len(calls) > _NAMED else ""
     return f"{shown}{more}" or "no recorded caller"

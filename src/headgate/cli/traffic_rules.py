@@ -97,7 +97,7 @@ def _account(record: CallRecord) -> str:
 
 
 def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audit: bool) -> Iterator[GeneratedTarget]:
-    """Yield a TrafficTarget for each port with an allowed caller, or one that only closes the pods if there is none.
+    """Yield a TrafficTarget for each port with an allowed caller; if there is none, yield a TrafficTarget without rules.
 
     The first one also has the excluded calls to ports without an allowed caller.
     """

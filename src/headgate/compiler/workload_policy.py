@@ -115,7 +115,7 @@ class TrafficTargets:
     def _closed_message(self, account: str) -> str:
         other = self._enforced.get(account)
         cause = f"{other} is enforced for the same pods" if other else "headgate runs with --access deny"
-        fix = f'annotate {other} with {MODE}: {AUDIT} too' if other else "run it with --access selected"
+        fix = f"annotate {other} with {MODE}: {AUDIT} too" if other else "run it with --access selected"
         return f"{cause}, so requests that no TrafficTarget allows are refused, and this one audits nothing; to audit, {fix}"
 
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:

@@ -180,7 +180,9 @@ def _audit_mark() -> pb.HeaderValueOption:
 
     Envoy adds no header whose value is empty.
     """
-    value = f"%CEL(metadata.filter_metadata['{inbound_chains.RBAC}'].shadow_engine_result == 'denied' ? '{AUDITED}' : '')%"
+    value = (
+        f"%CEL(metadata.filter_metadata['{inbound_chains.RBAC}'].shadow_engine_result == 'denied' ? '{AUDITED}' : '')%"
+    )
     return pb.HeaderValueOption(header=pb.HeaderValue(key=DENIED_HEADER, value=value))
 
 

@@ -4,7 +4,7 @@ This follows the specifications, not the generated RBAC rules; `tests/differenti
 `headgate explain` uses it. Only a certificate identifies a caller, so no grant applies to plaintext.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
@@ -57,29 +57,20 @@ def authorize(
     seen = _sanitized(workload, request or ANY_REQUEST, identity)
     if protocol.is_http and (refused := _malformed(seen)):
         return refused
-    if workload.access.audited:
-        enforced = authorize(_enforced(workload), port, protocol=protocol, identity=identity, request=request)
-        return structs.replace(enforced, allowed=True, why=_audited(enforced))
-    if not workload.access.closed:
+    access = workload.access
+    if not (access.closed or access.audited):
         return Authorization(allowed=True, why="no TrafficTarget selects the workload")
-    if not identity:
-        return Authorization(allowed=False, why="it allows only callers with an identity, and plaintext has none")
-    unmet: list[str] = []
-    for grant, rule, why in _evaluated_rules(workload.access, inbound, protocol, seen.request):
-        if identity in grant.sources:
-            if not why:
-                return Authorization(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
-            unmet.append(f"{grant.origin}, {rule}: {why}")
-    return Authorization(allowed=False, why=_refused(workload.access, identity, unmet))
+    found = _by_rules(access, _evaluated_rules(access, inbound, protocol, seen.request), identity)
+    return structs.replace(found, allowed=True, why=_audited(found)) if access.audited else found
 
 
 def would_refuse(
     workload: Workload, port: int, *, protocol: Protocol, identity: str = "", request: Request | None = None
 ) -> bool:
     """Say whether an audited workload allows a request that it would refuse without the audit."""
+    closed = structs.replace(workload, access=workload.access.enforced)
     found, enforced = (
-        authorize(item, port, protocol=protocol, identity=identity, request=request)
-        for item in (workload, _enforced(workload))
+        authorize(item, port, protocol=protocol, identity=identity, request=request) for item in (workload, closed)
     )
     return found.allowed and not enforced.allowed
 
@@ -117,10 +108,6 @@ def is_ambiguous(path: str) -> bool:
     return escaped or dots or "//" in path or "\\" in path
 
 
-def _enforced(workload: Workload) -> Workload:
-    return structs.replace(workload, access=workload.access.enforced)
-
-
 def _audited(enforced: Authorization) -> str:
     """Return why an audited workload allows a request, from the decision without the audit."""
     if enforced.allowed:
@@ -152,6 +139,19 @@ def _malformed(seen: Sanitized) -> Authorization | None:
             allowed=False, status=FORBIDDEN, why=f"its sidecar refuses an upgrade to {seen.refused_upgrade}"
         )
     return None
+
+
+def _by_rules(access: Access, rules: Iterable[tuple[Grant, str, str]], identity: str) -> Authorization:
+    """Decide by the access rules alone; `rules` come from `_evaluated_rules`."""
+    if not identity:
+        return Authorization(allowed=False, why="it allows only callers with an identity, and plaintext has none")
+    unmet: list[str] = []
+    for grant, rule, why in rules:
+        if identity in grant.sources:
+            if not why:
+                return Authorization(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
+            unmet.append(f"{grant.origin}, {rule}: {why}")
+    return Authorization(allowed=False, why=_refused(access, identity, unmet))
 
 
 def _transport_refusal(workload: Workload, inbound: InboundPort | None, port: int, identity: str) -> str:

@@ -25,9 +25,7 @@ Namespace = Annotated[
     typer.Option("-n", "--namespace", help="The namespace of the called pods; by default that of the context."),
 ]
 Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Show all namespaces.")]
-Json = Annotated[
-    Literal["table", "json"], typer.Option("-o", "--output", metavar="table|json", show_default=False)
-]
+Json = Annotated[Literal["table", "json"], typer.Option("-o", "--output", metavar="table|json", show_default=False)]
 
 
 class AuditedCall(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -101,7 +99,9 @@ def _error(response: Response) -> HeadgateError:
     if not is_api_status(response):
         return no_api_error(message)
     if status == 404:
-        return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; run `headgate up`, or install headgate")
+        return NoMetrics(
+            f"this cluster has no inspect API ({INSPECT}), or an older one; run `headgate up`, or install headgate"
+        )
     if status == 403:
         return forbidden_error(message, INSPECT.partition("/")[0], _RECORDS, "list")
     kind = Unavailable if status in (501, 503) else HeadgateError

@@ -76,7 +76,7 @@ class AccessCheckpoint(Value, frozen=True, kw_only=True):
     """The checkpoint of all records."""
 
     records: tuple[tuple[CallKey, Record], ...] = ()
-    audits: dict[str, Audit] = {}
+    audits: dict[str, Audit] = msgspec.field(default_factory=dict)
     lost: float = 0.0
     began: float = 0.0
 

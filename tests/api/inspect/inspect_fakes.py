@@ -5,6 +5,7 @@ from typing import Any
 from headgate.compiler.request_spec import RequestSpec, check
 from headgate.errors import NotFound
 from headgate.plane.inspector import ConfigQuery
+from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.inspect import (
     CertificateCounts,
     Finding,
@@ -58,6 +59,19 @@ class FakeMesh:
     async def explain(self, sent: RequestSpec) -> Any:
         check(sent)
         raise NotFound(f"{sent.namespace} {sent.method} {sent.url} {sent.caller} {sent.via} {sent.headers}")
+
+    def calls(self) -> CallRecordList:
+        one = CallRecord(
+            metadata=ObjectName(namespace="b", name="web"),
+            caller="b/client",
+            port=80,
+            protocol="http",
+            calls=5,
+            first="2026-01-01T00:00:00Z",
+            last="2026-01-01T00:00:00Z",
+            would_refuse=2,
+        )
+        return CallRecordList(began="2026-01-01T00:00:00Z", items=(one,))
 
     async def findings(self) -> FindingList:
         about = ObjectRef(group="", kind="Service", namespace="b", name="web")

@@ -89,6 +89,16 @@ async def test_findings_and_the_mesh_status_are_served_as_tables_and_objects(ins
     assert mesh["status"]["revisions"] == {"stored": 3, "compiled": 2, "current": True, "failures": 0}
 
 
+async def test_recorded_calls_are_served_by_the_namespace_of_the_called_account(inspect_client: Client) -> None:
+    row = await cells(inspect_client, "callrecords")
+    assert [row[title] for title in ("Name", "Port", "Caller", "Calls", "Would_Refuse")] == [
+        *("web", "80", "b/client", "5", "2"),
+    ]
+    found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/callrecords")).body
+    assert (found["kind"], found["began"], len(found["items"])) == ("CallRecordList", "2026-01-01T00:00:00Z", 1)
+    assert (await inspect_client.call("GET", f"{GROUP}/namespaces/a/callrecords")).body["items"] == []
+
+
 async def test_an_explanation_reads_the_request_from_query_parameters(inspect_client: Client) -> None:
     query = "url=http%3A%2F%2Fweb%2F&method=POST&header=a%3A%20b&header=c%3Ad&from=pod%2Fx&via=gateway%2Fg"
     answer = await inspect_client.call("GET", f"{GROUP}/namespaces/b/explanations?{query}")

@@ -254,9 +254,7 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     loop.compiled.set(compiled)
     ports = Ports(store, EventRecorder(store, "headgate"), Latest(value=True))
     counted = CountedStates(Latest({}), Latest({}), Latest({}))
-    work = asyncio.create_task(
-        StatusWriter(ports, loop, fleet, counted, lambda _group, _kind: SharedMap()).run()
-    )
+    work = asyncio.create_task(StatusWriter(ports, loop, fleet, counted, lambda _group, _kind: SharedMap()).run())
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")

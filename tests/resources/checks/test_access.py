@@ -11,7 +11,7 @@ from tests.resources.seeds import SEED_004
 from headgate.errors import DecodeError
 from headgate.manifests.documents import parse
 from headgate.resources.routes import TCPRoute as GatewayTCPRoute
-from headgate.resources.smi import TCPRoute, TLSConfig, TrafficTarget, UDPRoute
+from headgate.resources.smi import MODE, TCPRoute, TLSConfig, TrafficTarget, UDPRoute
 from headgate.resources.versions import MATCHES, from_hub, to_hub, with_metadata_name
 
 ACCESS = "access.smi-spec.io"
@@ -218,6 +218,12 @@ def test_conversion_between_versions_loses_nothing(written: dict[str, Any], thro
     assert from_hub(hub, group, version) == written
 
 
+def mode(text: str) -> dict[str, Any]:
+    """Return a TrafficTarget with the annotation of a mode."""
+    obj = target()
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {MODE: text}}}
+
+
 LABELS = "spec.selector.matchLabels"
 INJECT, EXCLUDED = "headgate.dev/inject", "headgate.dev/excluded-inbound-ports"
 # entries: invalid object, field, part of the message
@@ -242,6 +248,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         "is 'other', but a TrafficTarget is about pods of its own namespace, 'shop': set metadata.namespace to 'other'",
     ),
     (target(destination=DROP), "spec.destination", "is missing"),
+    (mode("Audit"), f"metadata.annotations.{MODE}", "must be audit or enforce, not 'Audit'"),
     (target(sources=DROP), "spec.sources", "is missing"),
     (target(sources=[account(kind="Group")]), "spec.sources[0].kind", "must be ServiceAccount"),
     (target(sources=[account(port=80)]), "spec.sources[0].port", "is not a field"),
@@ -386,6 +393,8 @@ def test_a_mistake_is_reported_with_its_field_and_a_fix(obj: dict[str, Any], fie
     "obj",
     [
         target(sources=[], rules=[]),
+        mode("audit"),
+        mode("enforce"),
         target(destination=account("sa-1", namespace="shop", port=80)),
         target("v1alpha2", destination=account("sa-1", port=80)),
         route(spec=ports()),

@@ -108,10 +108,8 @@ async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -
             return _Result(await _pod_sidecar(inspector, path))
         case "explanations", _:
             return _Result(await _explanation(inspector, path, query))
-        case "findings", _:
-            return await _findings(inspector, path)
-        case "callrecords", _:
-            return _calls(inspector, path)
+        case (("findings" | "callrecords"), _):
+            return await _in_namespace(inspector, path)
         case _:
             return _status(inspector, path)
 
@@ -178,17 +176,12 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-async def _findings(inspector: Inspector, path: InspectPath) -> _Result:
+async def _in_namespace(inspector: Inspector, path: InspectPath) -> _Result:
+    """Return the findings or recorded calls of a namespace, or all of them."""
     try:
-        every = await inspector.findings()
+        every = inspector.calls() if path.resource.plural == "callrecords" else await inspector.findings()
     except HeadgateError as error:
         raise ApiError(503, str(error)) from error
-    items = tuple(item for item in every.items if path.namespace in ("", item.metadata.namespace))
-    return _Result(msgspec.structs.replace(every, items=items), items)
-
-
-def _calls(inspector: Inspector, path: InspectPath) -> _Result:
-    every = inspector.calls()
     items = tuple(item for item in every.items if path.namespace in ("", item.metadata.namespace))
     return _Result(msgspec.structs.replace(every, items=items), items)
 

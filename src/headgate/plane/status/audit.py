@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.compiler.report import StatusCondition
-from headgate.plane.status.conditions import few
 from headgate.plane.status.audit_outcome import AuditOutcome
+from headgate.plane.status.conditions import few
 from headgate.resources.meta import timestamp
 
 CONDITION = "WouldRefuse"

@@ -225,7 +225,12 @@ def traffic_target(version: str) -> Schema:
     what = "Allows pods of some ServiceAccounts to call the pods of another ServiceAccount."
     if version == "v1alpha1":
         fields = {"destination": _DESTINATION, "sources": _SOURCES, "specs": _RULES}
-        return kind(what, "destination sources specs", **fields, status=status("target", pods=_PODS, proxies=_PROXIES, wouldRefuse=_WOULD_REFUSE))
+        return kind(
+            what,
+            "destination sources specs",
+            **fields,
+            status=status("target", pods=_PODS, proxies=_PROXIES, wouldRefuse=_WOULD_REFUSE),
+        )
     spec = record(
         "The traffic that is allowed.",
         "destination sources rules",

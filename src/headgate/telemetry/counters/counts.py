@@ -20,7 +20,9 @@ _CLASSES = (
 )
 _CLASS_INDEXES = {name: index for index, name in enumerate(_CLASSES)}
 # Indexes of the counters after the response classes. SUCCEEDED and FAILED count mirrored copies, which have no class.
-SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS, AUDITED = range(len(_CLASSES), len(_CLASSES) + 8)
+SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS, AUDITED = range(
+    len(_CLASSES), len(_CLASSES) + 8
+)
 DENIED_REQUESTS = _CLASS_INDEXES[DENIED]
 LARGEST_GROWTH = 1 << 48
 """The limit of a counter's growth in one report.
