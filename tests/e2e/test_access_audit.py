@@ -9,10 +9,12 @@ from pathlib import Path
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
 from tests.e2e.test_identity_access import RAW, ROUTES, WEB, ask, open_connections
+from tests.e2e.wire import Request
 from tests.e2e.world import BIN, World, until
 
 THIEF = "thief"
 GATEWAY = "headgate-system/gateway"
+PLAINTEXT = "127.0.0.1"
 TARGETS = ("web", "raw")
 
 
@@ -47,10 +49,12 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     world.network.run(rig.close(thief_raw))
     assert world.send(5, theft) == {SERVER: 5}
     assert world.send(2, world.request(SERVER, 8080)) == {SERVER: 2}
+    assert world.send(4, Request(rig.pod_address(rig.pod(world, SERVER)), host=SERVER)) == {SERVER: 4}
 
     refused = {
         (f"default/{THIEF}", 8080, "http"): (5, "NoTargetNamesCaller"),
         (GATEWAY, 8080, "http"): (2, "NoTargetNamesCaller"),
+        (PLAINTEXT, 8080, "http"): (4, "NoIdentity"),
         (f"default/{THIEF}", 9000, "tcp"): (1, "NoTargetNamesCaller"),
     }
     for name in TARGETS:
@@ -58,11 +62,12 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     world.stop()
     world.start()  # counts survive a restart
     shown = traffic(world, "audit", "-o", "json")
-    assert {(item["caller"], item["port"], item["protocol"]): item["wouldRefuse"] for item in json.loads(shown)} == {
+    assert {(item["caller"] or item["plaintextCaller"], item["port"], item["protocol"]): item["wouldRefuse"] for item in json.loads(shown)} == {
         key: calls for key, (calls, _) in refused.items()
     }
 
-    rules = world.headgate("generate", "traffictargets", "--from-traffic", "7d", "--exclude", f"default/{THIEF}")
+    excluded = ("--exclude", f"default/{THIEF}", "--exclude", PLAINTEXT)
+    rules = world.headgate("generate", "traffictargets", "--from-traffic", "7d", *excluded)
     assert rules.returncode == 0, rules.stderr
     for name in TARGETS:
         world.delete(f"traffictarget/{name}-callers")

@@ -167,4 +167,12 @@ def test_a_checkpoint_keeps_its_values_while_more_calls_are_recorded():
     records.add(flow(), requests(1), 1)
     saved = records.checkpoint()
     records.add(flow(), requests(1), 2)
-    assert [record.count for _, record in saved.records] == [1]
+    restored = AccessRecords(Rules(), now=0)
+    restored.restore(saved)
+    assert found(restored) == {("buyer", 80, "http"): (1, 0)}
+
+
+def test_an_empty_checkpoint_has_no_records():
+    records = AccessRecords(Rules(), now=7)
+    records.restore(AccessCheckpoint())
+    assert (found(records), records.began) == ({}, 7)

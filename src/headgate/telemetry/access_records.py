@@ -73,9 +73,9 @@ class Audit(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class AccessCheckpoint(Value, frozen=True, kw_only=True):
-    """The checkpoint of all records."""
+    """The checkpoint of all records, which are encoded as MessagePack at once, because they change in place."""
 
-    records: tuple[tuple[CallKey, Record], ...] = ()
+    records: bytes = b"\x90"
     audits: dict[str, Audit] = msgspec.field(default_factory=dict)
     lost: float = 0.0
     began: float = 0.0
@@ -125,12 +125,13 @@ class AccessRecords:
 
     def checkpoint(self) -> AccessCheckpoint:
         """Return all records, for `restore`."""
-        records = tuple((key, msgspec.structs.replace(record)) for key, record in self._records.items())
+        records = msgspec.msgpack.encode(list(self._records.items()))
         return AccessCheckpoint(records=records, audits=dict(self._audits), lost=self.lost, began=self.began)
 
     def restore(self, saved: AccessCheckpoint) -> None:
         """Continue from the records of an earlier headgate. Call this before anything is recorded."""
-        self._records, self._audits = dict(saved.records), dict(saved.audits)
+        self._records = dict(msgspec.msgpack.decode(saved.records, type=list[tuple[CallKey, Record]]))
+        self._audits = dict(saved.audits)
         self.lost, self.began = saved.lost, saved.began or self.began
 
     def _follow_audit(self, destination: str, rules: str, now: float) -> None:
