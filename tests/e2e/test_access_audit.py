@@ -62,9 +62,10 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     world.stop()
     world.start()  # counts survive a restart
     shown = traffic(world, "audit", "-o", "json")
-    assert {(item["caller"] or item["plaintextCaller"], item["port"], item["protocol"]): item["wouldRefuse"] for item in json.loads(shown)} == {
-        key: calls for key, (calls, _) in refused.items()
-    }
+    assert {
+        (item["caller"] or item["plaintextCaller"], item["port"], item["protocol"]): item["wouldRefuse"]
+        for item in json.loads(shown)
+    } == {key: calls for key, (calls, _) in refused.items()}
 
     excluded = ("--exclude", f"default/{THIEF}", "--exclude", PLAINTEXT)
     rules = world.headgate("generate", "traffictargets", "--from-traffic", "7d", *excluded)
