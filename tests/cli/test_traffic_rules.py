@@ -1,5 +1,6 @@
 """Rules that are derived from recorded calls allow exactly these calls, whatever the world (docs/access-from-traffic.md)."""
 
+import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.properties.test_access import CALLERS, REQUESTS, SETTINGS
@@ -50,6 +51,7 @@ def applied(world, rules: Rules):
     return kept | {key_of(obj): obj for obj in manifests}
 
 
+@hypothesis.settings(max_examples=50)
 @given(
     meshes(), SETTINGS, st.randoms(use_true_random=False), st.sampled_from([account(item) for item in CALLERS if item])
 )

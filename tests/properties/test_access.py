@@ -1,5 +1,6 @@
 """Properties of authorization over random worlds: in the model and in the proxies' configuration (003, D21)."""
 
+import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.properties.test_sidecars import all_rendered, decoded, mesh_of, rendered
@@ -11,7 +12,7 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import LISTENER, ROUTES
 from headgate.envoy.inbound_chains import RBAC
 from headgate.envoy.view import sidecar
-from headgate.model.authorization import authorize
+from headgate.model.authorization import authorize, would_refuse
 from headgate.model.identities import spiffe_id
 from headgate.model.requests import Request
 from headgate.plane.feed import snapshot_of
@@ -85,6 +86,26 @@ def closed_workloads_allow_no_plaintext_call(mesh):
 def a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, target):
     after = mesh_of(world | {key_of(target): target}, settings)
     assert all_rendered(mesh) == all_rendered(after)
+
+
+@hypothesis.settings(max_examples=40)
+@given(meshes(), SETTINGS, st.randoms(use_true_random=False))
+def test_audit_mode_refuses_no_call_and_marks_those_that_enforced_targets_refuse(world, settings, random):
+    audited = {
+        key: obj | {"metadata": obj["metadata"] | {"annotations": {"headgate.dev/mode": "audit"}}}
+        for key, obj in world.items()
+        if key.kind == "TrafficTarget" and random.random() < 0.8
+    }
+    before, after = mesh_of(world, settings), mesh_of(world | audited, settings)
+    enforced, allowed = allowed_calls(before), allowed_calls(after)
+    assert enforced <= allowed
+    workloads = {item.name: item for item in after.workloads}
+    refused = {
+        (name, port, protocol, caller, index)
+        for name, port, protocol, caller, index in allowed
+        if would_refuse(workloads[name], port, protocol=protocol, identity=caller, request=REQUESTS[index])
+    }
+    assert refused == allowed - enforced
 
 
 @given(meshes(), EXTRA, SETTINGS)
