@@ -19,6 +19,7 @@ from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
+from headgate.model.authorization import enforced
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
 
 TLS_DETECTION_SECONDS = 5
@@ -158,7 +159,7 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     """
     filtered = pb.HttpRbac(rules=rbac.request_rules(access, port), track_per_rule_stats=True)
     if access.audited:
-        filtered.shadow_rules.CopyFrom(rbac.request_rules(access.enforced, port))
+        filtered.shadow_rules.CopyFrom(rbac.request_rules(enforced(access), port))
     rules = pb.HttpRbacPerRoute(rbac=filtered)
     route = pb.Route(
         match=pb.RouteMatch(prefix="/"),

@@ -64,15 +64,20 @@ def authorize(
     return structs.replace(found, allowed=True, why=_audited(found)) if access.audited else found
 
 
+def enforced(access: Access) -> Access:
+    """Return the access without an audit: an audited workload is closed."""
+    return Access(closed=True, grants=access.grants) if access.audited else access
+
+
 def would_refuse(
     workload: Workload, port: int, *, protocol: Protocol, identity: str = "", request: Request | None = None
 ) -> bool:
     """Say whether an audited workload allows a request that it would refuse without the audit."""
-    closed = structs.replace(workload, access=workload.access.enforced)
-    found, enforced = (
+    closed = structs.replace(workload, access=enforced(workload.access))
+    now, without_audit = (
         authorize(item, port, protocol=protocol, identity=identity, request=request) for item in (workload, closed)
     )
-    return found.allowed and not enforced.allowed
+    return now.allowed and not without_audit.allowed
 
 
 def grants_allowing(
@@ -108,11 +113,11 @@ def is_ambiguous(path: str) -> bool:
     return escaped or dots or "//" in path or "\\" in path
 
 
-def _audited(enforced: Authorization) -> str:
-    """Return why an audited workload allows a request, from the decision without the audit."""
-    if enforced.allowed:
-        return f"{enforced.why} (audit mode)"
-    return f"audit mode: the workload would refuse it, because {enforced.why}"
+def _audited(by_rules: Authorization) -> str:
+    """Return why an audited workload allows a request, from the decision by its rules."""
+    if by_rules.allowed:
+        return f"{by_rules.why} (audit mode)"
+    return f"audit mode: the workload would refuse it, because {by_rules.why}"
 
 
 def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized:

@@ -92,11 +92,6 @@ class Access(Value, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
     audited: bool = False
 
-    @property
-    def enforced(self) -> "Access":
-        """The access without an audit: an audited workload is closed."""
-        return Access(closed=True, grants=self.grants) if self.audited else self
-
 
 OPEN = Access()
 

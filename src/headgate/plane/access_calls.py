@@ -7,7 +7,7 @@ import msgspec
 
 from headgate.compiler.report import Compiled
 from headgate.latest import Latest
-from headgate.model.authorization import authorize
+from headgate.model.authorization import authorize, enforced
 from headgate.model.identities import gateway_id, parse_id
 from headgate.model.routing import Access, Mesh, Protocol, Workload
 from headgate.telemetry.access_records import Call, CallKey
@@ -60,7 +60,7 @@ class CallFinder:
             key=key,
             audit=rules_digest(called.access),
             opens=_allows(called, called.access, flow.target, proven),
-            rules_allow_connections=_allows(called, called.access.enforced, flow.target, proven),
+            rules_allow_connections=_allows(called, enforced(called.access), flow.target, proven),
         )
 
     def _identity(self, source: Peer) -> str:
