@@ -180,7 +180,7 @@ class ClusterHost:
         return [port["port"] for port in found["spec"]["ports"]]
 
     def _wait_for_nodes(self) -> None:
-        """Wait until nodes know the ports of all Services: they may still be removing one that the next test uses again.
+        """Wait until nodes know the ports of all Services: they may still be removing a port that the next test uses again.
 
         Nodes get the changes of Services in order, so they know earlier ones when they know the newest port of this one.
         """
