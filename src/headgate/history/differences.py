@@ -1,0 +1,78 @@
+"""The fields in which two versions of an object differ."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.history.records import object_in
+
+_NAMED_BY = ("name", "service")
+"""The fields that identify the items of a list, such as the backends of a split. Other items are compared by position."""
+MISSING = None
+
+
+class FieldDifference(NamedTuple):
+    """A field with its values before and after; None means that the field is missing."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+def differences(before: bytes | None, after: bytes | None) -> tuple[FieldDifference, ...]:
+    """Return the differing fields of two contents, in the order of the content; None is an object that does not exist."""
+    old, new = (object_in(content) if content else {} for content in (before, after))
+    hidden = ("apiVersion", "kind")
+    bare = [{name: value for name, value in obj.items() if name not in hidden} for obj in (old, new)]
+    if not before or not after:  # the name and the time of creation say nothing about the change
+        for obj in bare:
+            kept = {name: value for name, value in obj.get("metadata", {}).items() if name in ("labels", "annotations")}
+            obj["metadata"] = kept
+    return tuple(_of_mappings(bare[0], bare[1], ""))
+
+
+def _of_mappings(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> Iterator[FieldDifference]:
+    for name in (*before, *(name for name in after if name not in before)):
+        yield from _of_values(before.get(name), after.get(name), _joined(path, name))
+
+
+def _of_values(before: Any, after: Any, path: str) -> Iterator[FieldDifference]:
+    if before == after:
+        return
+    if _is_either(before, after, Mapping):
+        yield from _of_mappings(before or {}, after or {}, path)
+    elif _is_either(before, after, list):
+        yield from _of_lists(before or [], after or [], path)
+    else:
+        yield FieldDifference(path, before, after)
+
+
+def _is_either(before: Any, after: Any, shape: type) -> bool:
+    """Return whether both values have a type, or one is missing and the other one is not empty."""
+    values = [value for value in (before, after) if value is not None]
+    return bool(values) and all(isinstance(value, shape) for value in values) and any(values)
+
+
+def _of_lists(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator[FieldDifference]:
+    for field in _NAMED_BY:
+        old, new = _named(before, field), _named(after, field)
+        if old is not None and new is not None:
+            for name in (*old, *(name for name in new if name not in old)):
+                yield from _of_values(old.get(name), new.get(name), f"{path}[{name}]")
+            if list(old) != list(new) and old.keys() == new.keys():
+                yield FieldDifference(f"{path} in order", list(old), list(new))
+            return
+    for index in range(max(len(before), len(after))):
+        old_item, new_item = (items[index] if index < len(items) else MISSING for items in (before, after))
+        yield from _of_values(old_item, new_item, f"{path}[{index}]")
+
+
+def _named(items: Sequence[Any], field: str) -> dict[str, Any] | None:
+    """Return the items by the value of a field; None if an item lacks it or shares it with another one."""
+    found = {str(item[field]): item for item in items if isinstance(item, Mapping) and field in item}
+    return found if len(found) == len(items) else None
+
+
+def _joined(path: str, name: str) -> str:
+    if "." in name or "/" in name:
+        return f'{path}["{name}"]'
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,81 @@
+"""What the history records of an object: its content, its last writer, and whether a controller owns it."""
+
+from typing import Any
+
+import msgspec
+
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
+from headgate.merge.server_side_apply import LAST_APPLIED
+from headgate.resources.meta import Key, Object, Value, part, rows
+
+RECORDED = frozenset(
+    (
+        ("", "Service"),
+        *((GATEWAY, kind) for kind in ("Gateway", "HTTPRoute", "GRPCRoute", "TCPRoute", "ReferenceGrant")),
+        (SPLIT, "TrafficSplit"),
+        *((SPECS, kind) for kind in ("HTTPRouteGroup", "TCPRoute", "UDPRoute")),
+        (ACCESS, "TrafficTarget"),
+        *((MESH, kind) for kind in ("TLSConfig", "Sidecar", "Canary")),
+    )
+)
+"""The recorded kinds, by group and kind: those that users write to direct and protect traffic. Secrets are not recorded."""
+_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences", "creationTimestamp")
+_OF_FILES = "headgate.dev/applied-"  # the prefix of the annotations in `manifests.apply`
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+class Record(Value, frozen=True, kw_only=True):
+    """The state of an object: its content as JSON, and its writers.
+
+    `writers` are the times and names of the field managers in managedFields that wrote the object itself, newest first.
+    `controlled` means that a controller owns the object.
+    """
+
+    content: bytes
+    writers: tuple[tuple[str, str], ...] = ()
+    controlled: bool = False
+
+    @property
+    def newest(self) -> tuple[tuple[str, str], ...]:
+        """The writers with the newest time: several, if they wrote in the same second."""
+        return tuple(writer for writer in self.writers if writer[0] == self.writers[0][0])
+
+
+def record_of(obj: Object) -> Record:
+    """Return the record of an object in hub version."""
+    entries = (item for _, item in rows(part(obj, "metadata").get("managedFields")) if not item.get("subresource"))
+    writers = {(str(item.get("time") or ""), str(item.get("manager") or "")) for item in entries}
+    return Record(
+        content=content_of(obj), writers=tuple(sorted(writers, reverse=True)), controlled=bool(controller_of(obj))
+    )
+
+
+def content_of(obj: Object) -> bytes:
+    """Return the recorded content of an object as JSON, without its status and the bookkeeping of servers and clients."""
+    metadata = {name: value for name, value in part(obj, "metadata").items() if name in _METADATA and value}
+    if kept := {name: text for name, text in part(metadata, "annotations").items() if not is_bookkeeping(name)}:
+        metadata["annotations"] = kept
+    else:
+        metadata.pop("annotations", None)
+    return _ENCODER.encode({name: value for name, value in obj.items() if name != "status"} | {"metadata": metadata})
+
+
+def object_in(content: bytes) -> dict[str, Any]:
+    """Return the object in a record's content."""
+    return msgspec.json.decode(content, type=dict[str, Any])
+
+
+def is_bookkeeping(annotation: str) -> bool:
+    """Return whether an annotation only says from which manifest the object was applied."""
+    return annotation == LAST_APPLIED or annotation.startswith(_OF_FILES)
+
+
+def controller_of(obj: Object) -> str:
+    """Return the controller that owns an object, such as `Canary website`; empty if there is none."""
+    owners = (item for _, item in rows(part(obj, "metadata").get("ownerReferences")))
+    return next((f"{item.get('kind')} {item.get('name')}" for item in owners if item.get("controller")), "")
+
+
+def is_recorded(key: Key) -> bool:
+    """Return whether the history records objects of this kind."""
+    return (key.group, key.kind) in RECORDED

@@ -1,0 +1,143 @@
+"""Revisions of the users' objects: a log of changes, from which the objects at each revision are computed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from msgspec import structs
+
+from headgate.history.records import Record
+from headgate.resources.meta import Key, Value, epoch_seconds, timestamp
+
+Reason = Literal["RecordingStarted", "Written", "ControllerWrote", "NotRecorded"]
+"""Why there is a revision. `RecordingStarted`: the first one, with all objects at that time. `Written`: clients wrote.
+`ControllerWrote`: controllers, such as that of a Canary, wrote objects that they own. `NotRecorded`: the changes were made while
+no control plane recorded them."""
+SAME_SECOND_S = 2.0
+"""The age of an entry in managedFields up to which it is of the newest write. Times of entries are in whole seconds."""
+
+Contents = Mapping[Key, bytes]
+
+
+class Change(Value, frozen=True, kw_only=True):
+    """The change of an object: its content afterwards, None if it was deleted.
+
+    `by` is the field manager of the last writer, empty if it is unknown. `writes` is the number of combined changes.
+    """
+
+    key: Key
+    content: bytes | None
+    by: str = ""
+    time: str = ""
+    writes: int = 1
+
+
+class Revision(Value, frozen=True, kw_only=True):
+    """Changes that took effect together. `time` (RFC 3339) is when headgate read the last one, `effect` what they did."""
+
+    number: int
+    time: str
+    reason: Reason
+    changes: tuple[Change, ...] = ()
+    effect: tuple[str, ...] = ()
+
+
+class Log(NamedTuple):
+    """The revisions that are kept, oldest first, and the objects before the first of them.
+
+    `base_number` is the number of the revision whose objects are in `base`, or 0.
+    """
+
+    base_number: int = 0
+    base: Contents = MappingProxyType({})
+    revisions: tuple[Revision, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """The number of the last revision."""
+        return self.revisions[-1].number if self.revisions else self.base_number
+
+    def at(self, number: int) -> Contents | None:
+        """Return the objects at a revision; None if it is not kept."""
+        if not any(revision.number == number for revision in self.revisions):
+            return None
+        return applied(self.base, (revision for revision in self.revisions if revision.number <= number))
+
+    def steps(self) -> Iterator[tuple[Revision, Contents]]:
+        """Yield each revision with the contents that its objects had before; other objects are left out."""
+        known = dict(self.base)
+        for revision in self.revisions:
+            yield (
+                revision,
+                {change.key: known[change.key] for change in revision.changes if change.key in known},
+            )
+            _apply(known, revision)
+
+
+def applied(base: Contents, revisions: Iterable[Revision]) -> Contents:
+    """Return the objects after revisions."""
+    found = dict(base)
+    for revision in revisions:
+        _apply(found, revision)
+    return found
+
+
+def _apply(found: dict[Key, bytes], revision: Revision) -> None:
+    for change in revision.changes:
+        if change.content is None:
+            found.pop(change.key, None)
+        else:
+            found[change.key] = change.content
+
+
+class Written(NamedTuple):
+    """The changes between two states of all objects: those by clients, and those by the controllers of the objects."""
+
+    by_clients: tuple[Change, ...]
+    by_controllers: tuple[Change, ...]
+
+
+def changes_between(before: Mapping[Key, Record], now: Mapping[Key, Record], seconds: float) -> Written:
+    """Return the changes of objects between two states. `seconds` is the current time since the epoch.
+
+    A write that changes only the status, managedFields or bookkeeping of an object is no change.
+    """
+    clients: list[Change] = []
+    controllers: list[Change] = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if old and new and old.content == new.content:
+            continue
+        time, by = _writer(old, new, seconds)
+        change = Change(key=key, content=new.content if new else None, by=by, time=time)
+        (controllers if _is_of_controller(old, new, by) else clients).append(change)
+    return Written(tuple(clients), tuple(controllers))
+
+
+def _is_of_controller(old: Record | None, new: Record | None, by: str) -> bool:
+    """Return whether the controller of an object made a change: the writer of the last changes, or of the first."""
+    if old is None or new is None:
+        return (old or new or Record(content=b"")).controlled
+    return new.controlled and by in {name for _, name in old.newest}
+
+
+def _writer(old: Record | None, new: Record | None, seconds: float) -> tuple[str, str]:
+    """Return the time and the writer of a change. A deletion leaves no trace of its client, like some removals of fields."""
+    if new is not None and new.writers:
+        known = old.writers if old else ()
+        added = [writer for writer in new.newest if writer not in known]
+        if added or seconds - epoch_seconds(new.writers[0][0]) <= SAME_SECOND_S:
+            return (added or new.newest)[0]
+    return timestamp(seconds), ""
+
+
+def with_controllers(last: Revision, changes: Sequence[Change], time: str) -> Revision:
+    """Return a revision by controllers that also has their next changes, with one change for each object.
+
+    So the steps of a rollout do not push the revisions of users out of the history.
+    """
+    found = {change.key: change for change in last.changes}
+    for change in changes:
+        before = found.get(change.key)
+        found[change.key] = structs.replace(change, writes=change.writes + (before.writes if before else 0))
+    return structs.replace(last, time=time, changes=tuple(found[key] for key in sorted(found)))

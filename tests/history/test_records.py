@@ -1,0 +1,36 @@
+"""What the history records of an object."""
+
+from tests.history.objects import CANARY, split
+
+from headgate.history.records import RECORDED, content_of, controller_of, object_in, record_of
+from headgate.resources.registry import KINDS
+
+
+def test_status_managed_fields_and_bookkeeping_are_no_content() -> None:
+    marks = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "headgate.dev/applied-digest": "1"}
+    noisy = {**split(annotations=marks, resourceVersion="7", generation=2, uid="1"), "status": {"ports": []}}
+    assert content_of(noisy) == content_of(split(by="other"))
+    assert content_of(split(annotations={**marks, "team": "shop"})) != content_of(split())
+    assert object_in(content_of(noisy))["metadata"] == {"name": "website", "namespace": "default"}
+
+
+def test_the_writers_are_the_managers_of_the_object_itself() -> None:
+    entries = [
+        {"manager": "first", "operation": "Apply", "time": "2026-01-31T10:00:00Z"},
+        {"manager": "second", "operation": "Update", "time": "2026-01-31T11:00:00Z"},
+        {"manager": "headgate", "operation": "Update", "time": "2026-01-31T12:00:00Z", "subresource": "status"},
+    ]
+    found = record_of(split(managedFields=entries))
+    assert found.writers == (("2026-01-31T11:00:00Z", "second"), ("2026-01-31T10:00:00Z", "first"))
+    assert found.newest == found.writers[:1]
+    assert record_of(split(managedFields=None)).writers == ()
+
+
+def test_only_a_controller_controls_an_object() -> None:
+    assert controller_of(split(ownerReferences=[CANARY])) == "Canary website"
+    assert controller_of(split(ownerReferences=[{**CANARY, "controller": False}])) == ""
+
+
+def test_recorded_kinds_exist_and_are_no_secrets() -> None:
+    assert {(kind.group, kind.kind) for kind in KINDS} > RECORDED
+    assert not {"Secret", "ConfigMap", "Pod", "EndpointSlice"} & {kind for _, kind in RECORDED}
