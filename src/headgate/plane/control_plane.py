@@ -14,6 +14,7 @@ from headgate.plane.access_audit import AccessAuditor
 from headgate.plane.access_calls import CallFinder
 from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
+from headgate.plane.history_recorder import HistoryRecorder
 from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
@@ -86,6 +87,7 @@ class ControlPlane:
         yield "audits of access", auditor.run()
         yield "status", self._write_statuses(counted)
         yield "checkpoints", self._save_counts()
+        yield "history", HistoryRecorder(self._ports, self.live_state).run()
 
     async def serve(self, address: str, certificate: Latest[Credential] | None = None) -> None:
         """Wait until the stored objects are compiled, then serve xDS on `unix:PATH` or, with a certificate, on `HOST:PORT`.

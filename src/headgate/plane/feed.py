@@ -8,6 +8,7 @@ from headgate.backoff import pauses
 from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound, Unavailable
+from headgate.history.records import Record, is_recorded, record_of
 from headgate.latest import Latest, until
 from headgate.objects.ports import Reader, Relist, follow, version_of
 from headgate.resources.decode import Checked, check_stored
@@ -26,15 +27,17 @@ class Feed:
     """Lists and watches the objects of each kind. `snapshot` is None until each kind has been listed.
 
     Each new snapshot has the next revision number. `seen` counts batches of watched changes, including batches that
-    leave the snapshot unchanged.
+    leave the snapshot unchanged. `records` has the objects of the last batch for the history.
     """
 
     def __init__(self, objects: Reader) -> None:
         self.snapshot: Latest[Snapshot | None] = Latest(None)
         self.seen: Latest[int] = Latest(0)
+        self.records: SharedMap[Key, Record] = SharedMap()
         self._source = objects
         self._unlisted = {(kind.group, kind.kind) for kind in COMPILED}
         self._parts: Parts = (SharedMap(), SharedMap(), SharedMap())
+        self._records = self.records
         self._versions: dict[tuple[str, str], SharedMap[Key, str]] = dict.fromkeys(self._unlisted, SharedMap())
         self._differs = True
         self._publishing: asyncio.Handle | None = None
@@ -118,10 +121,13 @@ class Feed:
         gone = [key] if obj is None else []
         self._versions[kind] = self._versions[kind].edited({key: version_of(obj)} if obj else {}, gone)
         self._parts = _edited(before, key, obj)
+        if is_recorded(key):
+            self._records = _with_value(self._records, key, record_of(obj) if obj else None)
         self._differs |= self._parts != before
 
     def _publish(self) -> None:
         self._publishing = None
+        self.records = self._records
         if self._differs and not self._unlisted:
             self._differs = False
             last = self.snapshot.get()
@@ -134,8 +140,15 @@ class Feed:
 
 def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
     """Return a copy of a snapshot in which one object is replaced or added."""
+    return with_objects(snapshot, {key_of(obj): obj})
+
+
+def with_objects(snapshot: Snapshot, changes: Mapping[Key, Object | None]) -> Snapshot:
+    """Return a copy of a snapshot in which objects are replaced, added, or removed if they are None."""
     parts = snapshot.objects, SharedMap(snapshot.mistakes), SharedMap(snapshot.fail_closed)
-    objects, mistakes, left = _edited(parts, key_of(obj), obj)
+    for key, obj in changes.items():
+        parts = _edited(parts, key, obj)
+    objects, mistakes, left = parts
     return Snapshot(snapshot.revision, objects, mistakes, fail_closed=left)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
-from headgate.latest import until
+from headgate.history.revisions import Log
+from headgate.latest import Latest, until
 from headgate.objects.ports import Store
 from headgate.plane.feed import GROUP_KINDS, Feed, changed
 from headgate.plane.loop import Loop
@@ -24,7 +25,10 @@ WARNINGS_S = 0.2  # seconds that a write may wait for the compiler's warnings
 
 
 class LiveState:
-    """Combines the states of the feed, the loop and the fleet, and waits until changes are compiled or acknowledged."""
+    """Combines the states of the feed, the loop and the fleet, and waits until changes are compiled or acknowledged.
+
+    `history` has the recorded revisions; None before they are loaded, and in a standby.
+    """
 
     def __init__(
         self, store: Store, feed: Feed, loop: Loop, fleet: Fleet, *, access: AccessRecords | None = None
@@ -34,6 +38,7 @@ class LiveState:
         self.loop = loop
         self.fleet = fleet
         self.access = access or AccessRecords(no_call, now=time.time())
+        self.history: Latest[Log | None] = Latest(None)
         self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults
         self._last_unsettled: Proxy | None = None

@@ -1,0 +1,150 @@
+"""Answers about the history of the mesh: its revisions, the way back to one, and the route of a request in it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.compiler.explain import Explanation
+from headgate.compiler.request_spec import RequestSpec, explain_request
+from headgate.errors import HeadgateError, NotFound
+from headgate.history.differences import differences
+from headgate.history.records import object_in
+from headgate.history.restoration import Restoration, restorations
+from headgate.history.revisions import Change, Contents, Log, Revision
+from headgate.plane.live_state import LiveState
+from headgate.plane.past import snapshot_at
+from headgate.resources import revisions as answers
+from headgate.resources.inspect import ObjectName, ObjectRef
+from headgate.resources.meta import Key
+
+
+class RevisionQuery(NamedTuple):
+    """Selects revisions with changes in a namespace, and of one object; empty fields select all.
+
+    `newest` is the highest number of revisions, 0 for all.
+    """
+
+    namespace: str = ""
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+    newest: int = 0
+
+    def selects(self, key: Key) -> bool:
+        """Return whether the query selects the changes of an object."""
+        return (
+            self.namespace in ("", key.namespace)
+            and (not self.kind or (self.group, self.kind) == (key.group, key.kind))
+            and self.name in ("", key.name)
+        )
+
+
+def revisions(live_state: LiveState, query: RevisionQuery) -> answers.RevisionList:
+    """Return the revisions with selected changes, oldest first, and those without changes of objects."""
+    selected = []
+    for revision, before in _log(live_state).steps():
+        changes = [change for change in revision.changes if query.selects(change.key)]
+        if changes or (not revision.changes and not query.kind):
+            selected.append((revision, changes, before))
+    shown = selected[-query.newest :] if query.newest else selected
+    return answers.RevisionList(items=tuple(_answer(*step) for step in shown), older=len(selected) - len(shown))
+
+
+def revision(live_state: LiveState, number: int, namespace: str) -> answers.Revision:
+    """Return one revision with its changes in a namespace, or in all. Raises NotFound."""
+    log = _log(live_state)
+    for found, before in log.steps():
+        changes = [change for change in found.changes if namespace in ("", change.key.namespace)]
+        if found.number == number and (changes or not found.changes):
+            return _answer(found, changes, before)
+        if found.number == number:
+            raise NotFound(f"revision {number} changed no object in namespace {namespace}; -A shows all namespaces")
+    raise _unknown(log, number)
+
+
+def restoration(live_state: LiveState, number: int, namespace: str) -> answers.RevisionRestoration:
+    """Return the writes that restore the objects of a revision in a namespace, or in all. Raises NotFound."""
+    log = _log(live_state)
+    past = _at(log, number)
+    present = {key: record.content for key, record in live_state.feed.records.items()}
+    chosen = [
+        {key: content for key, content in contents.items() if namespace in ("", key.namespace)}
+        for contents in (present, past)
+    ]
+    found = next(item for item in log.revisions if item.number == number)
+    return answers.RevisionRestoration(
+        metadata=ObjectName(name=str(number), namespace=namespace),
+        time=found.time,
+        steps=tuple(map(_step, restorations(*chosen))),
+    )
+
+
+async def explain_at(live_state: LiveState, sent: RequestSpec, number: int) -> Explanation:
+    """Explain a request with the recorded objects of a revision and the pods of today. Raises BadRequest, NotFound."""
+    past = snapshot_at(live_state, _at(_log(live_state), number))
+    return explain_request(await live_state.preview(past), past, sent)
+
+
+def _log(live_state: LiveState) -> Log:
+    log = live_state.history.get()
+    if log is None:
+        raise HeadgateError("the history is not loaded yet; try again in a second")
+    return log
+
+
+def _at(log: Log, number: int) -> Contents:
+    found = log.at(number)
+    if found is None:
+        raise _unknown(log, number)
+    return found
+
+
+def _unknown(log: Log, number: int) -> NotFound:
+    numbers = [item.number for item in log.revisions]
+    return NotFound(f"revision {number} not found; the history has revisions {numbers[0]} to {numbers[-1]}")
+
+
+def _answer(found: Revision, changes: list[Change], before: Contents) -> answers.Revision:
+    return answers.Revision(
+        metadata=ObjectName(name=str(found.number)),
+        revision=found.number,
+        time=found.time,
+        reason=found.reason,
+        changes=tuple(_change(change, before.get(change.key)) for change in changes),
+        effect=found.effect,
+    )
+
+
+def _change(change: Change, before: bytes | None) -> answers.ObjectChange:
+    action: answers.Action = "changed"
+    if before == change.content:
+        action = "unchanged"
+    elif before is None:
+        action = "created"
+    elif change.content is None:
+        action = "deleted"
+    return answers.ObjectChange(
+        object=_reference(change.key),
+        action=action,
+        by=change.by,
+        time=change.time,
+        writes=change.writes,
+        fields=tuple(answers.ChangedField(**item._asdict()) for item in differences(before, change.content)),
+    )
+
+
+def _step(step: Restoration) -> answers.RestorationStep:
+    return answers.RestorationStep(
+        verb=step.verb,
+        object=_reference(step.key),
+        present=_object(step.present),
+        wanted=_object(step.wanted),
+        skipped=step.skipped,
+    )
+
+
+def _object(content: bytes | None) -> Mapping[str, object] | None:
+    return None if content is None else object_in(content)
+
+
+def _reference(key: Key) -> ObjectRef:
+    return ObjectRef(group=key.group, kind=key.kind, namespace=key.namespace, name=key.name)

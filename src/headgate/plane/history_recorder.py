@@ -1,0 +1,181 @@
+"""Records the revisions of the users' objects, with what each change did to requests and access.
+
+The active control plane records; a standby only follows the objects. It compares the objects with those of the last saved
+revision when it becomes active, so a change that no control plane recorded becomes a revision too.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from headgate.compiler.report import Compiled
+from headgate.errors import StoreError
+from headgate.history.records import Record
+from headgate.history.revisions import Change, Log, Reason, Revision, applied, changes_between, with_controllers
+from headgate.latest import Latest, until
+from headgate.objects.ports import Ports
+from headgate.plan.plan import summary
+from headgate.plane.history_storage import HistoryStorage
+from headgate.plane.live_state import LiveState
+from headgate.plane.past import snapshot_at
+from headgate.resources.meta import Key, timestamp
+from headgate.shared_map import SharedMap, replaced
+
+COMPILE_S = 10.0
+"""The longest wait for the compilation of a change. After it, the revision has no effect in words."""
+MOST_LINES = 40
+"""The highest number of lines of an effect that are kept."""
+
+log = logging.getLogger(__name__)
+
+
+class HistoryRecorder:
+    """Adds a revision to `LiveState.history` after each change, and saves the history."""
+
+    def __init__(self, ports: Ports, live_state: LiveState, *, clock: Callable[[], float] = time.time) -> None:
+        self._ports = ports
+        self._live_state = live_state
+        self._clock = clock
+        self._storage = HistoryStorage(ports.state)
+        self._known: SharedMap[Key, Record] = SharedMap()  # the objects at the last revision
+        self._compiled: Compiled | None = None  # before the next change
+        self._opened: Compiled | None = None  # before the last revision
+        self._count: Latest[int] = Latest(0)  # of the changes of the log
+        self._saved = 0  # the count when it was saved
+        self._saving = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Record until canceled. Save each change, and at the end what is not saved yet."""
+        await until(self._ports.active.get, self._ports.active)
+        await self._live_state.wait_compiled()
+        await self._start(await self._storage.load())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._record(), name="revisions")
+                tasks.create_task(self._save(), name="saved history")
+        finally:
+            with contextlib.suppress(StoreError):
+                await asyncio.shield(self._save_now())
+
+    @property
+    def _log(self) -> Log:
+        return self._live_state.history.get() or Log()
+
+    def _set(self, current: Log) -> None:
+        self._live_state.history.replace(current)
+        self._count.set(self._count.get() + 1)
+
+    async def _start(self, saved: Log | None) -> None:
+        """Continue a saved history, with a revision for what changed since it was saved; or begin a history."""
+        feed = self._live_state.feed
+        now, self._known = feed.records, feed.records
+        self._compiled = self._live_state.loop.compiled.get()
+        if saved is None:
+            first = Revision(number=1, time=timestamp(self._clock()), reason="RecordingStarted")
+            self._set(Log(0, {key: record.content for key, record in now.items()}, (first,)))
+            return
+        self._live_state.history.replace(saved)
+        contents = applied(saved.base, saved.revisions)
+        before = {key: Record(content=content) for key, content in contents.items()}
+        found = changes_between(before, now, self._clock())
+        if changes := tuple(sorted((*found.by_clients, *found.by_controllers), key=lambda change: change.key)):
+            past = await self._live_state.preview(snapshot_at(self._live_state, contents))
+            self._add("NotRecorded", changes, await self._effect(past, self._compiled))
+
+    async def _record(self) -> None:
+        feed, loop = self._live_state.feed, self._live_state.loop
+        while True:
+            await until(
+                lambda: feed.records is not self._known or loop.compiled.get() is not self._compiled,
+                feed.seen,
+                loop.compiled,
+            )
+            if feed.records is self._known:
+                self._compiled = loop.compiled.get()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COMPILE_S):
+                    await until(lambda: self._live_state.is_current, feed.seen, loop.compiled)
+            await self._add_changes(feed.records, loop.compiled.get())
+
+    async def _add_changes(self, now: SharedMap[Key, Record], compiled: Compiled | None) -> None:
+        new, gone = replaced(self._known, now)
+        old = {key: self._known[key] for key in (*new, *gone) if key in self._known}
+        self._known, before, self._compiled = now, self._compiled, compiled
+        found = changes_between(old, new, self._clock())
+        if found.by_clients:
+            self._opened = before
+            self._add("Written", found.by_clients, await self._effect(before, compiled))
+        if found.by_controllers:
+            await self._add_of_controllers(found.by_controllers, before, compiled)
+
+    async def _add_of_controllers(
+        self, changes: Sequence[Change], before: Compiled | None, after: Compiled | None
+    ) -> None:
+        """Add changes by controllers to the last revision if it is by controllers too, else as a new one."""
+        base_number, base, revisions = self._log
+        last = revisions[-1]
+        if last.reason != "ControllerWrote":
+            self._opened = before
+            self._add("ControllerWrote", changes, await self._effect(before, after))
+            return
+        self._opened = self._opened or before  # after a restart, the effect is that of the changes since then
+        more = with_controllers(last, changes, timestamp(self._clock()))
+        effect = await self._effect(self._opened, after)
+        whole = Revision(
+            number=more.number,
+            time=more.time,
+            reason=more.reason,
+            changes=more.changes,
+            effect=tuple(effect) or last.effect,
+        )
+        self._set(Log(base_number, base, (*revisions[:-1], whole)))
+
+    def _add(self, reason: Reason, changes: Sequence[Change], effect: Sequence[str]) -> None:
+        current = self._log
+        revision = Revision(
+            number=current.last + 1,
+            time=timestamp(self._clock()),
+            reason=reason,
+            changes=tuple(changes),
+            effect=tuple(effect),
+        )
+        self._set(current._replace(revisions=(*current.revisions, revision)))
+
+    async def _effect(self, before: Compiled | None, after: Compiled | None) -> Sequence[str]:
+        if before is None or after is None or before is after:
+            return ()
+        try:
+            lines = await asyncio.to_thread(summary, before, after)
+        except Exception:  # a bug there must not end the recording
+            log.exception("the effect of a change can't be described")
+            return ("unknown; the log of headgate has the error",)
+        return lines if len(lines) <= MOST_LINES else (*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more")
+
+    async def _save(self) -> None:
+        """Save the history after each change, with a pause between two saves."""
+        failed = False
+        while True:
+            await until(lambda: self._count.get() != self._saved, self._count)
+            try:
+                await asyncio.shield(self._save_now())  # a write that began is not interrupted
+                failed = False
+            except StoreError as error:
+                if not failed:
+                    log.warning("the history can't be saved; a restart would lose its last revisions: %s", error)
+                failed = True
+            await asyncio.sleep(self._storage.interval_s)
+
+    async def _save_now(self) -> None:
+        """Save what is not saved yet, and drop the revisions that exceed the limits of the storage. Raises StoreError."""
+        async with self._saving:
+            if (count := self._count.get()) == self._saved:
+                return
+            current = self._log
+            kept = await self._storage.save(current)
+            self._saved = count
+            if kept.base_number != current.base_number:
+                newer = [item for item in self._log.revisions if item.number > kept.base_number]
+                self._live_state.history.replace(Log(kept.base_number, kept.base, tuple(newer)))

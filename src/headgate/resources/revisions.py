@@ -1,0 +1,80 @@
+"""Types of the inspect API for the history of the mesh, for its server and its clients."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from headgate.resources.inspect import API_VERSION, Answer, ObjectName, ObjectRef
+
+Action = Literal["created", "changed", "deleted", "unchanged"]
+
+
+class ChangedField(Answer, frozen=True, kw_only=True):
+    """A field of an object with its values; null means that the field is missing."""
+
+    path: str
+    before: Any = None
+    after: Any = None
+
+
+class ObjectChange(Answer, frozen=True, kw_only=True):
+    """The change of an object. `by` is the field manager of its writer, empty if it is unknown.
+
+    `writes` is the number of writes; only those of controllers are combined. `unchanged` means that the last of them
+    restored what was before the first.
+    """
+
+    object: ObjectRef
+    action: Action
+    by: str = ""
+    time: str = ""
+    writes: int = 1
+    fields: tuple[ChangedField, ...] = ()
+
+
+class Revision(Answer, frozen=True, kw_only=True):
+    """Changes that took effect together, and what they did to requests and access; its name is the number.
+
+    `reason` is `RecordingStarted`, `Written`, `ControllerWrote` (writes of a controller, such as that of a Canary, to its own
+    objects) or `NotRecorded` (changes while no control plane recorded). `time` is when headgate read the last change.
+    """
+
+    metadata: ObjectName
+    revision: int
+    time: str
+    reason: str
+    changes: tuple[ObjectChange, ...] = ()
+    effect: tuple[str, ...] = ()
+    api_version: str = API_VERSION
+    kind: str = "Revision"
+
+
+class RevisionList(Answer, frozen=True, kw_only=True):
+    """Revisions, oldest first. `older` is the number of kept revisions that are left out."""
+
+    items: tuple[Revision, ...] = ()
+    older: int = 0
+    api_version: str = API_VERSION
+    kind: str = "RevisionList"
+
+
+class RestorationStep(Answer, frozen=True, kw_only=True):
+    """A write that restores an object. `present` and `wanted` are the object today and at the revision, null without it.
+
+    They have no status and no managedFields. `skipped` is the reason if the object must not be restored.
+    """
+
+    verb: Literal["create", "update", "delete"]
+    object: ObjectRef
+    present: Mapping[str, Any] | None = None
+    wanted: Mapping[str, Any] | None = None
+    skipped: str = ""
+
+
+class RevisionRestoration(Answer, frozen=True, kw_only=True):
+    """The writes that restore the objects of a revision: Services first, deletions last."""
+
+    metadata: ObjectName
+    time: str
+    steps: tuple[RestorationStep, ...] = ()
+    api_version: str = API_VERSION
+    kind: str = "RevisionRestoration"
