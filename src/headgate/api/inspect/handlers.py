@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from headgate.api import responses
 from headgate.api.exposition import Families, exposition
+from headgate.api.inspect import history as inspect_history
 from headgate.api.inspect import plans as inspect_plans
 from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
@@ -22,6 +23,7 @@ from headgate.api.status import ApiError, method_not_allowed, not_found, unsuppo
 from headgate.compiler.request_spec import BadRequest
 from headgate.compiler.request_spec import RequestSpec as Sent
 from headgate.errors import HeadgateError, NotFound
+from headgate.plane.history import explain_at
 from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.resources.inspect import (
     API_VERSION,
@@ -32,6 +34,7 @@ from headgate.resources.inspect import (
     PodSidecar,
     ProxyConfig,
 )
+from headgate.resources.revisions import RevisionList
 
 _SHAPES = ("Table",)
 _SELECTORS = ("labelSelector", "fieldSelector")
@@ -99,19 +102,28 @@ class _Result(NamedTuple):
 
 async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -> _Result:
     """Return the object or the list at a path. Raises ApiError."""
+    whole: msgspec.Struct | Mapping[str, Any]
     match path.resource.plural, path.subresource:
         case "proxies", "config":
-            return _Result(await _config(inspector, path, query))
+            whole = await _config(inspector, path, query)
+        case "pods", _:
+            whole = await _pod_sidecar(inspector, path)
+        case "explanations", _:
+            whole = await _explanation(inspector, path, query)
         case "proxies", _:
             return _proxies(inspector, path)
-        case "pods", _:
-            return _Result(await _pod_sidecar(inspector, path))
-        case "explanations", _:
-            return _Result(await _explanation(inspector, path, query))
+        case "revisions", _:
+            return _revisions(inspector, path, query)
         case (("findings" | "callrecords"), _):
             return await _in_namespace(inspector, path)
         case _:
             return _status(inspector, path)
+    return _Result(whole)
+
+
+def _revisions(inspector: Inspector, path: InspectPath, query: QueryParams) -> _Result:
+    found = inspect_history.answer(inspector.live_state, path, query)
+    return _Result(found, found.items if isinstance(found, RevisionList) else [found])
 
 
 def _proxies(inspector: Inspector, path: InspectPath) -> _Result:
@@ -148,7 +160,7 @@ async def _pod_sidecar(inspector: Inspector, path: InspectPath) -> PodSidecar:
 async def _explanation(inspector: Inspector, path: InspectPath, query: QueryParams) -> Mapping[str, Any]:
     """Explain the request of the parameters `url`, `method`, `header`, `from` and `via`. Raises ApiError.
 
-    `header` is `name: value` and can be repeated.
+    `header` is `name: value` and can be repeated. With the number of a revision in `at`, the objects are those of then.
     """
     url = query.get("url", "")
     if not url or not path.namespace:
@@ -158,8 +170,9 @@ async def _explanation(inspector: Inspector, path: InspectPath, query: QueryPara
     headers = tuple(_header(text) for text in query.getlist("header"))
     method, caller, via = query.get("method") or "GET", query.get("from", ""), query.get("via", "")
     sent = Sent(url=url, method=method, headers=headers, caller=caller, via=via, namespace=path.namespace)
+    at = inspect_history.number_in(query.get("at") or "0", "at")
     try:
-        found = await inspector.explain(sent)
+        found = await (explain_at(inspector.live_state, sent, at) if at else inspector.explain(sent))
     except BadRequest as error:
         raise ApiError(400, str(error)) from error
     except NotFound as error:

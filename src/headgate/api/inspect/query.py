@@ -14,13 +14,14 @@ class Resource(Value, frozen=True, kw_only=True):
     """A resource. `verbs` are the RBAC verbs that it supports: get and list; or create, which answers and stores nothing.
 
     `subresources` maps the name of each subresource to its kind; their verb is get. A resource without verbs has only
-    subresources.
+    subresources. The objects of a resource that `spans_namespaces` can also be requested without a namespace.
     """
 
     plural: str
     kind: str
     verbs: tuple[str, ...] = ("get", "list")
     namespaced: bool = True
+    spans_namespaces: bool = False
     subresources: Mapping[str, str] = {}
 
 
@@ -28,6 +29,7 @@ INSPECT = GROUP, VERSION
 CREATE = "create"
 TAP, TAP_VALUES = "tap", "tapvalues"
 SIDECAR = "sidecar"
+RESTORATION = "restoration"
 METRICS = "metrics"
 _TAPS = {TAP: "TapEvent", TAP_VALUES: "TapEvent"}
 
@@ -44,6 +46,12 @@ RESOURCES: Mapping[str, Resource] = {
         Resource(plural="plans", kind="Plan", verbs=(CREATE,), namespaced=False),
         Resource(plural="findings", kind="Finding", verbs=("list",)),
         Resource(plural="callrecords", kind="CallRecord", verbs=("list",)),
+        Resource(
+            plural="revisions",
+            kind="Revision",
+            spans_namespaces=True,
+            subresources={RESTORATION: "RevisionRestoration"},
+        ),
         Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False, subresources={METRICS: "MeshMetrics"}),
         *(
             Resource(
@@ -107,4 +115,5 @@ def _exists(path: InspectPath) -> bool:
     resource = path.resource
     if path.subresource not in resource.subresources if path.subresource else path.verb not in resource.verbs:
         return False
-    return resource.namespaced == bool(path.namespace) or (resource.namespaced and not path.name)
+    may_omit = resource.namespaced and (resource.spans_namespaces or not path.name)
+    return resource.namespaced == bool(path.namespace) or may_omit

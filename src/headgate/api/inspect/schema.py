@@ -9,7 +9,7 @@ import msgspec
 from headgate.api.inspect.query import CREATE, RESOURCES, Resource
 from headgate.compiler.explain import Explanation
 from headgate.plan.planning import PlanResult
-from headgate.resources import inspect
+from headgate.resources import inspect, revisions
 from headgate.resources.call_records import CallRecord
 from headgate.resources.definitions.catalog import definition_name
 from headgate.resources.definitions.schema_builders import (
@@ -34,6 +34,8 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     "Explanation": Explanation,
     "Plan": PlanResult,
     "CallRecord": CallRecord,
+    "Revision": revisions.Revision,
+    "RevisionRestoration": revisions.RevisionRestoration,
 }
 _COMMON = ("apiVersion", "kind", "metadata")
 
@@ -97,6 +99,7 @@ _PLAIN: Mapping[type[msgspec.inspect.Type], Schema] = {
     msgspec.inspect.IntType: whole(""),
     msgspec.inspect.FloatType: {"type": "number", "description": ""},
     msgspec.inspect.DictType: anything(""),
+    msgspec.inspect.AnyType: anything(""),
 }
 
 

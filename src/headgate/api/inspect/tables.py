@@ -81,6 +81,16 @@ _COLUMNS: Mapping[str, Columns] = {
         ("Would_Refuse", "The calls that an audit would refuse.", lambda item: str(item.would_refuse)),
         ("Last", "Time since the last call.", lambda item: _since(item.last)),
     ),
+    "revisions": (
+        ("Age", "Time since the change.", lambda item: _since(item.time)),
+        ("By", "The field managers that wrote.", lambda item: ", ".join(sorted({c.by or NONE for c in item.changes}))),
+        (
+            "Objects",
+            "The changed objects.",
+            lambda item: ", ".join(f"{c.object.kind}/{c.object.name}" for c in item.changes) or item.reason,
+        ),
+        ("Effect", "What the change did to requests and access.", lambda item: "; ".join(item.effect) or NONE),
+    ),
     "meshstatuses": (
         ("Healthy", "Whether the mesh has no problem.", lambda item: "yes" if item.status.healthy else "no"),
         (
