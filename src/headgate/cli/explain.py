@@ -22,6 +22,7 @@ from headgate.errors import HeadgateError
 from headgate.settings import Settings
 
 ERROR_STATUSES = 400
+NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are those of today, because the history does not record them"
 OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
 
 RequestArgument = Annotated[
@@ -67,6 +68,17 @@ InNamespace = Annotated[
     typer.Option("-n", "--namespace", help="Namespace of the objects in --from and --via, and of short host names."),
 ]
 
+At = Annotated[
+    int,
+    typer.Option(
+        "--at",
+        metavar="REVISION",
+        min=0,
+        help="Explain with the objects of this revision, and the pods of today.",
+        show_default=False,
+    ),
+]
+
 
 def explain_(
     what: RequestArgument,
@@ -76,6 +88,7 @@ def explain_(
     from_: From = "",
     namespace: InNamespace = "default",
     filename: Files = None,
+    at: At = 0,
     mtls: Mtls = "permissive",
     access: Access = "selected",
     output: Output = Format.TABLE,
@@ -91,9 +104,9 @@ def explain_(
     does not have its configuration.
     """
     if pod := parse_pod(what, namespace):
-        if header or via or from_ or filename:
+        if header or via or from_ or filename or at:
             raise usage_error(
-                "a pod is explained by the running mesh; leave out -H, --via, --from and -f", option="pod/NAME"
+                "a pod is explained by the running mesh; leave out -H, --via, --from, -f and --at", option="pod/NAME"
             )
         explain_pod(asyncio.run(InspectClient.of(kubeconfig, state).pod_sidecar(*pod)), output)
         return
@@ -112,19 +125,28 @@ def explain_(
         check(request)
     except BadRequest as error:
         raise usage_error(str(error), option=OPTIONS[error.part]) from None
+    if filename and at:
+        raise usage_error("files have no revisions; leave out -f or --at", option="--at")
     if filename:
-        compiled = compile_files(filename, Settings(mtls=mtls, access=access))
-        if not compiled.manifests.objects:
-            problem = compiled.manifests.problems[0]
-            raise HeadgateError(f"{problem.file}:{problem.line}: {problem.message}")
-        for warning in compiled.manifests.warnings:
-            note(str(warning))
-        found = explain_request(compiled.compiled, compiled.snapshot, request)
+        found = _explain_files(filename, Settings(mtls=mtls, access=access), request)
     else:
-        found = asyncio.run(InspectClient.of(kubeconfig, state).explanation(request))
+        found = asyncio.run(InspectClient.of(kubeconfig, state).explanation(request, str(at or "")))
+    if at:
+        note(f"with the objects of revision {at}; {NOT_RECORDED}")
     answer(found, output, lambda: show(found))
     if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
         raise typer.Exit(EXIT_FAILURE)
+
+
+def _explain_files(files: list[Path], settings: Settings, request: RequestSpec) -> Explanation:
+    """Explain a request with the objects in files. Raises HeadgateError if they have none."""
+    compiled = compile_files(files, settings)
+    if not compiled.manifests.objects:
+        problem = compiled.manifests.problems[0]
+        raise HeadgateError(f"{problem.file}:{problem.line}: {problem.message}")
+    for warning in compiled.manifests.warnings:
+        note(str(warning))
+    return explain_request(compiled.compiled, compiled.snapshot, request)
 
 
 def show(found: Explanation) -> None:

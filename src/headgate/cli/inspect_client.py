@@ -18,6 +18,7 @@ from headgate.plan.planning import PlanQuery, PlanResult
 from headgate.resources.call_records import CallRecordList
 from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, PodSidecar, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
+from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
 
 NO_GROUP = f"the API server does not serve {GROUP}: headgate does not run there, or is an older version"
 NOT_AVAILABLE = (
@@ -71,11 +72,23 @@ class InspectClient:
         """Return why a pod has a sidecar or none. Raises NotFound when there is no such pod."""
         return await self.get(f"{resource_path('pods', namespace)}/{quote(name, safe='')}/sidecar", PodSidecar)
 
-    async def explanation(self, request: RequestSpec) -> Explanation:
-        """Return the explanation of a request. Raises NotFound when the request names an object that does not exist."""
-        query = {"url": request.url, "method": request.method, "from": request.caller, "via": request.via}
+    async def explanation(self, request: RequestSpec, at: str = "") -> Explanation:
+        """Return the explanation of a request now or `at` a revision. Raises NotFound for a missing object or revision."""
+        query = {"url": request.url, "method": request.method, "from": request.caller, "via": request.via, "at": at}
         headers = [f"{name}: {value}" for name, value in request.headers]
         return await self.get(resource_path("explanations", request.namespace), Explanation, **query, header=headers)
+
+    async def revisions(self, namespace: str, query: Mapping[str, str]) -> RevisionList:
+        """Return the revisions with changes in a namespace, or in all, selected by `query`."""
+        return await self.get(resource_path("revisions", namespace), RevisionList, **query)
+
+    async def revision(self, number: int, namespace: str) -> Revision:
+        """Return a revision. Raises NotFound."""
+        return await self.get(f"{resource_path('revisions', namespace)}/{number}", Revision)
+
+    async def restoration(self, number: int, namespace: str) -> RevisionRestoration:
+        """Return the writes that restore the objects of a revision. Raises NotFound."""
+        return await self.get(f"{resource_path('revisions', namespace)}/{number}/restoration", RevisionRestoration)
 
     async def plan(self, query: PlanQuery) -> PlanResult:
         """Return the plan of a change of the running mesh."""

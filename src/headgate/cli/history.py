@@ -1,0 +1,194 @@
+"""`headgate history`: the revisions of the mesh; `headgate history REVISION`: one revision in detail."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from headgate.cli import completion
+from headgate.cli.arguments import Kubeconfig, Output, State, parse_kind_and_name
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.output import Format, answer, note, stdout, usage_error
+from headgate.formatting import NONE, pluralize
+from headgate.history.records import RECORDED
+from headgate.resources.inspect import ObjectRef
+from headgate.resources.registry import KINDS, Kind
+from headgate.resources.revisions import ChangedField, ObjectChange, Revision, RevisionList
+
+RECORDED_KINDS = tuple(kind for kind in KINDS if (kind.group, kind.kind) in RECORDED)
+_REASONS = {
+    "RecordingStarted": "headgate began to record; `headgate rollback` and `explain --at` can go back to here",
+    "NotRecorded": "no control plane recorded these changes when they were made",
+}
+_LONGEST_VALUE = 60  # characters of a value in the list of revisions
+
+
+def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
+    return completion.objects(ctx, incomplete, RECORDED)
+
+
+Selection = Annotated[
+    str,
+    typer.Argument(
+        metavar="[REVISION | KIND/NAME]",
+        help="The number of a revision, to show its details; or an object, to list only its changes.",
+        show_default=False,
+        autocompletion=_complete_object,
+    ),
+]
+InNamespace = Annotated[
+    str,
+    typer.Option("-n", "--namespace", help="Namespace of the objects; by default that of the kubeconfig's context."),
+]
+AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="The objects of all namespaces.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="The number of newest revisions to list; 0 lists all.")]
+
+
+def history(
+    selection: Selection = "",
+    *,
+    namespace: InNamespace = "",
+    all_namespaces: AllNamespaces = False,
+    limit: Limit = 30,
+    output: Output = Format.TABLE,
+    state: State = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """List the revisions of the mesh: the changed objects, their writers, and what they did to requests and access.
+
+    `headgate history REVISION` shows the changed fields of one revision. `headgate rollback REVISION` restores its objects,
+    and `headgate explain --at REVISION` explains a request as of then.
+    """
+    client = InspectClient.of(kubeconfig, state)
+    place = check_namespace(client, namespace, all_namespaces=all_namespaces)
+    if selection.isdecimal():
+        found = asyncio.run(client.revision(int(selection), place))
+        answer(found, output, lambda: _show(found))
+        return
+    if selection and "/" not in selection:
+        raise usage_error(
+            f"{selection!r} is neither the number of a revision nor KIND/NAME; write 3, or trafficsplit/website",
+            option="REVISION | KIND/NAME",
+        )
+    query = {"newest": str(limit)}
+    if selection:
+        kind, name = parse_object(selection)
+        query |= {"group": kind.group, "kind": kind.kind, "name": name}
+    listed = asyncio.run(client.revisions(place, query))
+    answer(listed, output, lambda: _list(listed, across=all_namespaces))
+    if not listed.items:
+        note("no revision changes such an object" if selection else "no revision changes an object of this namespace")
+
+
+def parse_object(text: str) -> tuple[Kind, str]:
+    """Parse KIND/NAME of a recorded kind. Raises BadParameter."""
+    kind, name = parse_kind_and_name(text, RECORDED_KINDS)
+    if kind not in RECORDED_KINDS:
+        known = ", ".join(dict.fromkeys(item.singular for item in RECORDED_KINDS))
+        raise usage_error(f"the history does not record {kind.plural}; it has {known}", option="KIND/NAME")
+    return kind, name
+
+
+def check_namespace(client: InspectClient, namespace: str, *, all_namespaces: bool) -> str:
+    """Return the namespace that the options select; empty for all. Raises BadParameter if both options are given."""
+    if namespace and all_namespaces:
+        raise usage_error("-A selects all namespaces; leave out -n", option="-A")
+    return "" if all_namespaces else namespace or client.client.namespace
+
+
+def display_name(ref: ObjectRef, *, across: bool = False) -> str:
+    """Return the name of an object as commands accept it: `trafficsplit/website`; with its namespace if `across`."""
+    return f"{ref.kind.lower()}/{ref.name}" + (f" in {ref.namespace}" if across and ref.namespace else "")
+
+
+def _list(found: RevisionList, *, across: bool) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("REVISION", "TIME", "BY", "CHANGE", "EFFECT"):
+        table.add_column(title, justify="right" if title == "REVISION" else "left", overflow="fold")
+    for item in found.items:
+        table.add_row(str(item.revision), item.time, _writers(item), _changes(item, across=across), _effect(item))
+    if found.items:
+        stdout().print(table)
+    if found.older:
+        note(f"{pluralize(found.older, 'older revision')} not shown; --limit 0 lists all")
+
+
+def _writers(item: Revision) -> str:
+    return ", ".join(sorted({change.by for change in item.changes if change.by})) or NONE
+
+
+def _changes(item: Revision, *, across: bool) -> str:
+    if not item.changes:
+        return "recording began" if item.reason == "RecordingStarted" else NONE
+    if len(item.changes) > 1:
+        counts = Counter(change.action for change in item.changes)
+        actions = ", ".join(f"{number} {action}" for action, number in counts.items())
+        first = display_name(item.changes[0].object, across=across)
+        text = f"{first} and {pluralize(len(item.changes) - 1, 'other object')}: {actions}"
+    else:
+        change = item.changes[0]
+        text = f"{display_name(change.object, across=across)} {_fields_in_short(change)}"
+    return f"{text} (while headgate did not record)" if item.reason == "NotRecorded" else text
+
+
+def _fields_in_short(change: ObjectChange) -> str:
+    if change.action != "changed" or not change.fields:
+        return change.action
+    first = change.fields[0]
+    text = f"{first.path} {_short(first.before)} -> {_short(first.after)}"
+    more = f" and {pluralize(len(change.fields) - 1, 'more field')}" if len(change.fields) > 1 else ""
+    writes = f" in {change.writes} writes" if change.writes > 1 else ""
+    return f"{text}{more}{writes}"
+
+
+def _text(value: object) -> str:
+    """Return a value of a field as JSON; a missing one as `nothing`."""
+    return "nothing" if value is None else msgspec.json.encode(value).decode()
+
+
+def _short(value: object) -> str:
+    shown = _text(value)
+    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 3]}..."
+
+
+def _effect(item: Revision) -> str:
+    if not item.effect:
+        return "" if item.reason == "RecordingStarted" else "none on requests and access"
+    more = f" (and {len(item.effect) - 1} more)" if len(item.effect) > 1 else ""
+    return f"{item.effect[0]}{more}"
+
+
+def _show(found: Revision) -> None:
+    console = stdout()
+    console.print(f"Revision {found.revision}, {found.time}", style="bold", soft_wrap=True)
+    for line in _details(found):
+        console.print(line, soft_wrap=True)
+
+
+def _details(found: Revision) -> Iterator[str]:
+    if found.reason in _REASONS:
+        yield _REASONS[found.reason]
+    for change in found.changes:
+        writer = f" by {change.by}" if change.by else ", by an unknown client"
+        writes = f", {change.writes} writes" if change.writes > 1 else ""
+        yield ""
+        yield f"{display_name(change.object, across=True)} {change.action}{writer} at {change.time}{writes}"
+        yield from _fields(change.fields)
+    if found.reason != "RecordingStarted":
+        yield ""
+        yield "Effect on requests and access"
+        yield from (f"  {line}" for line in found.effect or ("none",))
+
+
+def _fields(fields: Sequence[ChangedField]) -> Iterator[str]:
+    for field in fields:
+        if field.before is None:
+            yield f"  + {field.path}: {_text(field.after)}"
+        elif field.after is None:
+            yield f"  - {field.path}: {_text(field.before)}"
+        else:
+            yield f"  {field.path}: {_text(field.before)} -> {_text(field.after)}"
