@@ -33,7 +33,8 @@ async def test_the_next_replica_has_the_history_and_what_no_replica_recorded(
     with started(tmp_path_factory.mktemp("history")) as cluster:
         await install(cluster, VALUES)
         cluster.namespace("shop")
-        cluster.make(SPLITS, {"metadata": {"name": "web"}, **weights(100, 0)})
+        split = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", "metadata": {"name": "web"}}
+        cluster.make(SPLITS, {**split, **weights(100, 0)})
         async with running(cluster, monkeypatch) as plane:
             await eventually(plane.served)
             patch(cluster, "first", weights(50, 50))
