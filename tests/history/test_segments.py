@@ -108,6 +108,15 @@ def test_an_interrupted_save_leaves_a_complete_history() -> None:
         assert storage.log.last == saved
 
 
+def test_the_number_of_revisions_is_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_REVISIONS", 3)
+    stored = Stored.starting(Log())
+    for number in range(1, 90):
+        stored = store(stored, stored.log._replace(revisions=(*stored.log.revisions, revision(number, size=1)))).stored
+    assert [len(segment.revisions) for segment, _ in stored.segments[:-1]] == [3] * (SLOTS - 1)
+    assert stored.log.last == 89
+
+
 def test_a_revision_that_is_too_large_has_its_own_segment() -> None:
     storage, log = Slots(), Log(revisions=(revision(1), revision(2, size=30_000), revision(3)))
     writes = store(Stored.starting(Log()), log)

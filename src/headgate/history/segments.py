@@ -14,8 +14,11 @@ from headgate.history.revisions import Log, Revision, applied
 from headgate.resources.meta import Key, Value
 
 SLOTS = 16
-SEGMENT_BYTES = 64 << 10
-"""The size of a compressed segment. A revision that is larger has a segment of its own."""
+SEGMENT_BYTES, SEGMENT_REVISIONS = 64 << 10, 128
+"""The limits of a compressed segment. A revision that is larger has a segment of its own.
+
+A change of weights takes about 35 bytes in a segment, and 1 KB in memory, where the number of revisions matters.
+"""
 TOTAL_BYTES = SLOTS * SEGMENT_BYTES
 
 
@@ -100,7 +103,8 @@ def _grown(growing: Segment, revisions: Sequence[Revision], last: int) -> Iterat
     data = encode(whole)
     old = tuple(item for item in revisions if item.number <= last)
     new = tuple(item for item in revisions if item.number > last)
-    if len(data) <= SEGMENT_BYTES or not new or len(revisions) == 1:
+    is_full = len(data) > SEGMENT_BYTES or len(revisions) > SEGMENT_REVISIONS
+    if not is_full or not new or len(revisions) == 1:
         yield whole, data
     elif old:
         closed = Segment(sequence=growing.sequence, revisions=old)
