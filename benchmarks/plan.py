@@ -1,6 +1,6 @@
 """Measure plans by the number of routes, and checks of access by the number of TrafficTargets. No headgate runs.
 
-Each HTTPRoute or match has one rule. A change is one weight, one new rule before all others, or new weights everywhere.
+Each HTTPRoute or match has one rule. A change is one weight, one new rule before all rules, or new weights everywhere.
 """
 
 import statistics

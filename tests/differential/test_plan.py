@@ -33,14 +33,14 @@ def compare_pairs(lab):
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False, deadline=None)
     @given(pairs(ANY_WORLD), st.lists(requests().filter(lambda sent: sent.via != "proxy"), max_size=6, unique=True))
-    def each(found, others):
+    def each(found, more):
         for world in found:
             note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
         meshes = [lab.serve(world).mesh for world in found]
         classes = list(request_classes(*meshes))
         examples = [(item, sent) for item in classes if item.example and (sent := _sent(item))][:EXAMPLES]
         outside = [
-            sent for sent in others if is_usual(sent) and not any(includes(item, sent, meshes) for item in classes)
+            sent for sent in more if is_usual(sent) and not any(includes(item, sent, meshes) for item in classes)
         ]
         for index in (1, 0):  # the second world is served already
             mesh = meshes[index] if index else lab.serve(found[0]).mesh

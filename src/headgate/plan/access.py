@@ -156,7 +156,7 @@ def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point
 
 
 def callers_of(*workloads: Workload | None) -> list[str]:
-    """Return the callers that may be treated in different ways: those that access rules name, and all others as one."""
+    """Return the callers that may be treated in different ways: those that access rules name, and all other callers as one."""
     grants = (grant for workload in workloads if workload for grant in workload.access.grants)
     return [*sorted({name for grant in grants for name in grant.sources}), ANY_IDENTITY, PLAINTEXT]
 

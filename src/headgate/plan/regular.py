@@ -1,4 +1,4 @@
-"""Regular languages as expressions with derivatives, and the search for a text that fits some and not others.
+"""Regular expressions with derivatives, and the search for a text that fits some expressions and no unwanted one.
 
 A derivative of an expression by a character is an expression for the rest of the texts that begin with this character
 (Brzozowski; Owens, Reppy and Turon, "Regular-expression derivatives re-examined"). So intersections and complements need

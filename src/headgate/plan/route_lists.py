@@ -90,12 +90,12 @@ def _pairs(before: Sequence[Rule], after: Sequence[Rule], old: "_Index", new: "_
         )
 
 
-def _until_covered(rule: Rule, near: Iterable[int], others: Sequence[Rule]) -> Iterator[int]:
+def _until_covered(rule: Rule, near: Iterable[int], rules: Sequence[Rule]) -> Iterator[int]:
     """Yield positions up to the first rule whose conditions are all conditions of `rule`: it takes all requests."""
     own = set(rule.match)
     for index in near:
         yield index
-        if own.issuperset(others[index].match):
+        if own.issuperset(rules[index].match):
             return
 
 

@@ -67,7 +67,7 @@ class Solver:
         return None
 
     def _propagated(self, state: dict[Dimension, _Tests], excluded: Sequence[Conjunction]) -> list[Conjunction] | None:
-        """Return the matches that `state` does not exclude yet, after negating the only open condition of others.
+        """Return the matches that `state` does not exclude yet, after negating each condition that is the last open one.
 
         Returns None if a match contains no open condition: all requests of `state` fit it.
         """

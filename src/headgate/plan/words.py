@@ -97,7 +97,7 @@ def _caller(identity: str) -> str:
 
 
 def moves(before: Treatment, after: Treatment) -> list[tuple[Fraction, str, str]]:
-    """Return the shares that move, each with the receiver that loses them and the one that gets them, largest first."""
+    """Return the shares that move, each with the receiver that loses them and the receiver that gets them, largest first."""
     old, new = before.shares, after.shares
     change = {name: new.get(name, Fraction()) - old.get(name, Fraction()) for name in (*old, *new)}
     found = []
