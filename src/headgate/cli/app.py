@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("check:check", "Check manifests offline, or the running mesh."),
     "compile": Command("compile:compile_", "Compile manifests; print the mesh, findings or Envoy resources."),
     "explain": Command("explain:explain_", "Explain which route and which backends a request would take."),
-    "plan": Command("plan:plan_", "Show what a change does to requests and access, or check it in CI."),
+    "plan": Command("plan:plan_", "Show what a change does to requests and access."),
     "history": Command("history:history", "List the changes of objects, their writers, and what they did."),
     "rollback": Command("rollback:rollback", "Restore the objects of an earlier revision."),
     "try": Command("try_command:try_", "Send requests; compare their distribution with the weights."),

@@ -110,7 +110,7 @@ def _compared(one: Workload | None, other: Workload | None, names: tuple[str, ..
                 closing = new if kind == "lost" else old
                 if point is None:
                     continue
-                solver = Solver(Setting(certificate=certificate(point.workload, callers[0])), algebra)
+                solver = Solver(setting_of(point.workload, callers[0]), algebra)
                 for permission, example in _only_in(solver, more, less):
                     yield AccessChange(
                         kind="lost" if kind == "lost" else "gained",
@@ -199,12 +199,12 @@ def _protocol(point: Point, source: str) -> Protocol:
     return protocol_at(point.port, point.called, known=source != PLAINTEXT)
 
 
-def certificate(workload: Workload, source: str) -> str:
-    """Return a regular expression for the header about a caller's certificate; empty for plaintext."""
+def setting_of(workload: Workload, source: str) -> Setting:
+    """Return how the requests of a caller arrive: with a header about its certificate, or in plaintext."""
     if source == PLAINTEXT:
-        return ""
+        return Setting()
     caller = "spiffe://[!-~]+" if source == ANY_IDENTITY else re.escape(source)
-    return f"By={re.escape(workload.identity)};Hash={_DIGEST};URI={caller}"
+    return Setting(secure=True, certificate=f"By={re.escape(workload.identity)};Hash={_DIGEST};URI={caller}")
 
 
 def _only_in(

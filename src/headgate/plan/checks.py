@@ -10,8 +10,8 @@ from headgate.model.authorization import port_of
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.routing import Mesh, Workload
 from headgate.plan import words
-from headgate.plan.access import PLAINTEXT, certificate, permissions, points
-from headgate.plan.conditions import METHOD, PATH, Conjunction, Literal, Setting, Test
+from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
+from headgate.plan.conditions import METHOD, PATH, Conjunction, Literal, Test
 from headgate.plan.plan import AccessRow, Plan, access_line, sent_to
 from headgate.plan.regular import Algebra
 from headgate.plan.requests import request_of
@@ -186,7 +186,7 @@ def _bypasses(mesh: Mesh, workload: Workload) -> Iterator[tuple[str, str]]:
 
 def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterator[tuple[str, str]]:
     """Yield a counterexample for each rule that allows one of the requests, and its command."""
-    solver = Solver(Setting(certificate=certificate(workload, identity)), Algebra())
+    solver = Solver(setting_of(workload, identity), Algebra())
     for point, _ in points(workload, None):
         for permission in permissions(point, identity) if point else ():
             rule = " ".join(filter(None, (str(permission.origin or ""), permission.rule))) or "it is open"

@@ -38,7 +38,9 @@ def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:
 
 
 class FakeMesh:
-    """A fake of `plane.inspector.Inspector`."""
+    """A fake of `plane.inspector.Inspector`, without a state for plans."""
+
+    live_state: Any = None
 
     def proxies(self) -> Any:
         return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
