@@ -41,7 +41,7 @@ class Rules:
         self.opens = self.allow_connections = True
         self.has_sidecar = True
 
-    def __call__(self, flow: Flow) -> Call | None:
+    def __call__(self, flow: Flow, _has_connections: object) -> Call | None:
         return (
             Call(
                 key=key(flow.source.pod, flow.target),

@@ -18,11 +18,13 @@ _DIGEST_BYTES = 8
 _MOST_FLOWS = 100_000  # flows in the cache of `CallFinder`
 
 
-@lru_cache(10_000)
 def rules_digest(access: Access) -> str:
     """Return a text that identifies the rules of an audited workload; empty if it is not audited."""
-    if not access.audited:
-        return ""
+    return _digest(access) if access.audited else ""
+
+
+@lru_cache(10_000)
+def _digest(access: Access) -> str:
     return blake2b(msgspec.json.encode(access.grants), digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -33,18 +35,19 @@ class CallFinder:
         self._compiled = compiled
         self._mesh: Mesh | None = None
         self._workloads: dict[str, Workload] = {}
-        self._found: dict[Flow, Call | None] = {}
+        self._found: dict[tuple[Flow, bool], Call | None] = {}
 
-    def __call__(self, flow: Flow) -> Call | None:
+    def __call__(self, flow: Flow, has_connections: bool) -> Call | None:  # noqa: FBT001 - a callback
         """Return the calls of a flow; None if its destination has no sidecar."""
         self._follow_mesh()
-        if flow not in self._found:
+        key = flow, has_connections
+        if key not in self._found:
             if len(self._found) >= _MOST_FLOWS:
                 self._found.clear()
-            self._found[flow] = self._call(flow)
-        return self._found[flow]
+            self._found[key] = self._call(*key)
+        return self._found[key]
 
-    def _call(self, flow: Flow) -> Call | None:
+    def _call(self, flow: Flow, has_connections: bool) -> Call | None:  # noqa: FBT001 - as `__call__`
         called = self._workloads.get(flow.destination.pod)
         if called is None:
             return None
@@ -55,10 +58,13 @@ class CallFinder:
             port=flow.target,
             protocol="http",
         )
+        audit = rules_digest(called.access)
+        if not has_connections:
+            return Call(key=key, audit=audit)
         proven = identity if flow.secured else ""
         return Call(
             key=key,
-            audit=rules_digest(called.access),
+            audit=audit,
             opens=_allows(called, called.access, flow.target, proven),
             rules_allow_connections=_allows(called, enforced(called.access), flow.target, proven),
         )
@@ -76,7 +82,10 @@ class CallFinder:
         compiled = self._compiled.get()
         if compiled is None or compiled.mesh is self._mesh:
             return
-        self._mesh, self._found = compiled.mesh, {}
+        before, self._mesh = self._mesh, compiled.mesh
+        if before and before.workloads is compiled.mesh.workloads:  # as after most builds: only endpoints changed
+            return
+        self._found = {}
         now = {item.name: item for item in compiled.mesh.workloads}
         ended = [(name, item) for name, item in self._workloads.items() if name not in now]
         self._workloads = {**dict(ended[-_ENDED_PODS:]), **now}

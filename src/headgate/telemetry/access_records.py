@@ -44,11 +44,14 @@ class Call(Value, frozen=True, kw_only=True):
     rules_allow_connections: bool = True
 
 
-FindCall = Callable[[Flow], Call | None]
-"""A function that returns the calls of a flow; None if its destination has no sidecar."""
+FindCall = Callable[[Flow, bool], Call | None]
+"""A function that returns the calls of a flow; None if its destination has no sidecar.
+
+The second argument says whether the flow has connections. Without connections, their fields of `Call` are not computed.
+"""
 
 
-def no_call(_flow: Flow) -> None:
+def no_call(_flow: Flow, _has_connections: bool) -> None:  # noqa: FBT001 - a callback
     """Find no call, so that nothing is recorded."""
 
 
@@ -98,13 +101,13 @@ class AccessRecords:
 
     def add(self, flow: Flow, counts: Counts, now: float) -> None:
         """Add the allowed requests and connections of a flow."""
-        call = self._find_call(flow)
+        connections = counts.connections - counts.denied_connections
+        call = self._find_call(flow, connections > 0)
         if call is None:
             return
         self._follow_audit(call.key.destination, call.audit, now)
         if requests := counts.success + counts.failure:
             self._add(call.key, requests, counts.audited if call.audit else 0, now)
-        connections = counts.connections - counts.denied_connections
         if connections > 0 and call.opens:
             refused = connections if call.audit and not call.rules_allow_connections else 0
             self._add(msgspec.structs.replace(call.key, protocol="tcp"), connections, refused, now)
