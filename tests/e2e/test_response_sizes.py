@@ -37,8 +37,9 @@ def test_copies_with_an_empty_body_are_smaller_than_the_responses_to_requests(ri
     wanted = subjects(rig.apply(rig.route("one", origin=ROUTE, name="0", mirrors=(mirror,))))
     until(lambda: listens(rig.address), "the listener")
 
-    clock = iter([0.0, 0.0])  # the receiver began long before the proxy, so it knows all that the proxy counted
-    receiver = Receiver(Windows(), 1000, clock=lambda: next(clock, time.time()))
+    clock = [0.0]  # the receiver began long before the proxy, so it knows all that the proxy counted
+    receiver = Receiver(Windows(), 1000, clock=lambda: clock[0])
+    clock[0] = time.time()
     receiver.mirrors.follow(sides(wanted))
     known: Comparisons = {}
     for number in (1, 2):

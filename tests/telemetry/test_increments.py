@@ -21,9 +21,9 @@ AT_ONCE, LATER = FLUSH, FLUSH + REPORT_TIMEOUT_SECONDS  # seconds after a restar
 class Headgate:
     """A receiver that follows the Service `default/web`; its clock shows the time of the latest report."""
 
-    def __init__(self, saved=None, began=START - LATER):
+    def __init__(self, saved=None, began=START - LATER, **options):
         self.now = began
-        self.receiver = Receiver(Windows(), ABSENCES, clock=lambda: self.now)
+        self.receiver = Receiver(Windows(), ABSENCES, clock=lambda: self.now, **options)
         self.receiver.restore(saved)
         self.receiver.increments.follow(WEB)
 
@@ -41,9 +41,9 @@ class Headgate:
         return msgspec.msgpack.decode(msgspec.msgpack.encode(await self.receiver.checkpoint()), type=Checkpoint)
 
 
-def restarted(saved, proxy):
+def restarted(saved, proxy, **options):
     """Return a headgate that starts after the last report of `proxy`."""
-    return Headgate(saved, proxy.now)
+    return Headgate(saved, proxy.now, **options)
 
 
 def requests(backend, latencies, code="200-"):
@@ -165,6 +165,21 @@ async def test_the_first_report_of_a_process_counts_if_it_started_after_the_rest
     new.count("a", 7)
     again.receiver.take(new.flush())
     assert again.take() == 7
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+async def test_on_one_machine_all_requests_of_a_process_that_started_after_headgate_count(has_checkpoint):
+    """Its clock is headgate's, so that its age is known at once. An older process may be one of an earlier headgate."""
+    headgate, old = Headgate(), Proxy()
+    headgate.take(old.flush())
+    again = restarted(await headgate.saved() if has_checkpoint else None, old, shares_clock=True)
+    old.count("a", 4)
+    assert again.take(old.flush()) == 0
+    new = Proxy("sidecar/default/new", start=old.now + 0.1)
+    new.count("a", 5)
+    assert again.take(new.flush()) == 5
+    new.count("b", 7)
+    assert again.take(new.flush()) == 7
 
 
 async def test_a_series_that_was_idle_at_the_restart_does_not_count_again():

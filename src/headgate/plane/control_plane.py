@@ -38,12 +38,13 @@ class ProxyOptions(NamedTuple):
 
     `host` has the gateways, and the socket paths for `headgate try`. `verifier` checks the token of each xDS stream;
     with None, the server accepts streams without a token. `reports_per_eviction` is the number of metric reports after
-    which Envoy evicts idle series.
+    which Envoy evicts idle series. With `shares_clock`, all proxies run on the machine of the control plane.
     """
 
     host: HostProxies
     verifier: TokenVerifier | None
     reports_per_eviction: int
+    shares_clock: bool = False
 
 
 class ControlPlane:
@@ -64,6 +65,7 @@ class ControlPlane:
             proxies.reports_per_eviction,
             find_caller=CallerFinder(loop.compiled),
             find_call=CallFinder(loop.compiled),
+            shares_clock=proxies.shares_clock,
         )
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet, access=self.traffic.access)
         services = {

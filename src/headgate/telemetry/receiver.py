@@ -56,7 +56,7 @@ class Receiver:
 
     Envoy evicts idle series after every `reports_per_eviction` reports. `find_caller` names callers without a proxy, and
     `find_call` the workloads of a recorded call.
-    `clock` is in seconds since the epoch.
+    `clock` is in seconds since the epoch; with `shares_clock`, all proxies use it.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Receiver:
         find_caller: FindCaller = by_address,
         find_call: FindCall = no_call,
         clock: Callable[[], float] = time.time,
+        shares_clock: bool = False,
     ) -> None:
         self.windows = windows
         self.changed = 0
@@ -74,7 +75,7 @@ class Receiver:
         self.increments = Increments()
         self.mirrors = MirrorIncrements()
         self.access = AccessRecords(find_call, now=clock())
-        self._deltas = CumulativeToDelta(reports_per_eviction, clock())
+        self._deltas = CumulativeToDelta(reports_per_eviction, clock(), shares_clock=shares_clock)
         self._find_caller = find_caller
         self._clock = clock
         self._forgot = clock()

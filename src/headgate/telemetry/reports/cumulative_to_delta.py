@@ -96,12 +96,14 @@ class Deltas(NamedTuple):
 class CumulativeToDelta:
     """Holds the last values of all proxies. Times are seconds since the epoch.
 
-    Envoy evicts idle series after every `reports_per_eviction` reports; it counts reports instead of using a timer.
+    Envoy evicts idle series after every `reports_per_eviction` reports; it counts reports instead of using a timer. With
+    `shares_clock`, all proxies use headgate's clock, as on one machine.
     """
 
-    def __init__(self, reports_per_eviction: int, began: float) -> None:
+    def __init__(self, reports_per_eviction: int, began: float, *, shares_clock: bool = False) -> None:
         self._reports_per_eviction = reports_per_eviction
-        self.began = began
+        self._shares_clock = shares_clock
+        self.began = self._created = began
         self._started = began  # when this headgate started to receive reports
         self._proxies: dict[str, _Proxy] = {}
 
@@ -118,18 +120,20 @@ class CumulativeToDelta:
         if process is None:
             return Deltas(())
         moment = proxy.moment(report.time)
-        # The age of the process needs no equal clocks, but is too small by the time that the report was on its way.
-        if (
-            is_unknown
-            or process.is_restored
-            or now - (report.time - report.start) <= self._started + REPORT_TIMEOUT_SECONDS
-        ):
+        if is_unknown or process.is_restored or self._may_be_earlier(report, now):
             process.note_earlier_start(moment.number)
         grown = [item for sample in report.samples if (item := process.delta(sample, moment))]
         if is_unknown:
             return Deltas((), unknown=bool(grown), full=process.is_full, changed=process.is_changed)
         is_late = grown and silence > GAP
         return Deltas(grown, late=silence if is_late else 0.0, full=process.is_full, changed=process.is_changed)
+
+    def _may_be_earlier(self, report: Report, now: float) -> bool:
+        """Return whether the process of a report may have reported to an earlier headgate."""
+        if self._shares_clock:
+            return report.start <= self._created
+        # The age of the process needs no equal clocks, but is too small by the time that the report was on its way.
+        return now - (report.time - report.start) <= self._started + REPORT_TIMEOUT_SECONDS
 
     def last_report_time(self, node: str) -> float:
         """Return the time of a proxy's last report by the proxy's clock; 0 for an unknown proxy."""
