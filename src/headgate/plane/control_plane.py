@@ -23,7 +23,7 @@ from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
 from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
-from headgate.telemetry.receiver import Receiver
+from headgate.telemetry.receiver import Finders, Receiver
 from headgate.telemetry.reports import otlp, tap_records
 from headgate.telemetry.windows import Windows
 from headgate.xds.authentication import TokenVerifier
@@ -63,8 +63,7 @@ class ControlPlane:
         self.traffic = Receiver(
             Windows(),
             proxies.reports_per_eviction,
-            find_caller=CallerFinder(loop.compiled),
-            find_call=CallFinder(loop.compiled),
+            Finders(CallerFinder(loop.compiled), CallFinder(loop.compiled)),
             shares_clock=proxies.shares_clock,
         )
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet, access=self.traffic.access)

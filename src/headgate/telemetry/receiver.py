@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import grpc
 
@@ -51,21 +51,26 @@ def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
     return Peer(outside=identity or address)
 
 
+class Finders(NamedTuple):
+    """What the mesh knows about reported traffic: `caller` names callers without a proxy, `call` the workloads of a call."""
+
+    caller: FindCaller = by_address
+    call: FindCall = no_call
+
+
 class Receiver:
     """Counts the traffic that proxies report. `changed` is the number of reports that changed the checkpoint.
 
-    Envoy evicts idle series after every `reports_per_eviction` reports. `find_caller` names callers without a proxy, and
-    `find_call` the workloads of a recorded call.
-    `clock` is in seconds since the epoch; with `shares_clock`, all proxies use it.
+    Envoy evicts idle series after every `reports_per_eviction` reports. `clock` is in seconds since the
+    epoch; with `shares_clock`, all proxies use it.
     """
 
     def __init__(
         self,
         windows: Windows,
         reports_per_eviction: int,
+        find: Finders = Finders(),  # noqa: B008 - it is immutable
         *,
-        find_caller: FindCaller = by_address,
-        find_call: FindCall = no_call,
         clock: Callable[[], float] = time.time,
         shares_clock: bool = False,
     ) -> None:
@@ -74,9 +79,9 @@ class Receiver:
         self.dropped = DroppedCopies(time.monotonic)
         self.increments = Increments()
         self.mirrors = MirrorIncrements()
-        self.access = AccessRecords(find_call, now=clock())
+        self.access = AccessRecords(find.call, now=clock())
         self._deltas = CumulativeToDelta(reports_per_eviction, clock(), shares_clock=shares_clock)
-        self._find_caller = find_caller
+        self._find_caller = find.caller
         self._clock = clock
         self._forgot = clock()
         self._taken: Latest[int] = Latest(0)  # the number of reports so far; `wait_for_report` waits until it changes
