@@ -1,0 +1,64 @@
+"""docs/review.md: a change of examples/bookstore in CI, access rules from its traffic, and a bad change that is undone."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from tests.e2e.test_bookstore import EXAMPLES, last_results
+from tests.e2e.world import BIN, World, until
+
+REVIEW = EXAMPLES / "review"
+GENERATED = "traffictarget/bookstore-http-8080"
+OPEN, DENIED = {"GET: v", "POST: v"}, {"GET: 403", "POST: 403"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "verdicts"),
+    [
+        ("half", 0, ["proven: no new access", "proven: never"]),
+        ("inventory", 1, ["not true: no new access", "not true: never"]),
+    ],
+)
+def test_the_check_of_a_pull_request_refuses_new_access(change: str, code: int, verdicts: list[str]) -> None:
+    command = [REVIEW / "check.sh", EXAMPLES / "bookstore", REVIEW / f"changes/{change}.yaml"]
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == code, done.stderr
+    assert re.findall(r"^(?:proven|not true): (?:no new access|never)", done.stdout, re.MULTILINE) == verdicts
+
+
+def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_and_undone(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """No request of the buyer fails until the bad change."""
+    world = new_world(manifests={path.name: path.read_text() for path in (EXAMPLES / "bookstore").glob("*.yaml")})
+    until(lambda: last_results(world, "buyer") == OPEN, "the buyer buys")
+    world.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
+    until(lambda: last_results(world, "thief") == OPEN, "the audit refuses nothing")
+    generate = ("generate", "traffictargets", "--from-traffic", "7d", "--exclude", "default/thief", "-o", str(tmp_path))
+    until(lambda: "3 TrafficTargets allow" in world.headgate(*generate).stderr, "a call of each caller is recorded")
+    world.kubectl("apply", "-f", tmp_path)
+    world.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")
+    until(lambda: last_results(world, "thief") == DENIED, "the thief is denied")
+    until(lambda: last_results(world, "buyer") == OPEN, "the buyer buys")
+    assert "403" not in world.kubectl("logs", "deployment/buyer")
+
+    good = revisions(world)[-1]
+    patch = [{"op": "replace", "path": "/spec/sources/0/name", "value": "buyers"}]
+    world.kubectl("patch", GENERATED, "--type=json", "-p", json.dumps(patch))
+    until(lambda: last_results(world, "buyer") == DENIED, "the bad change is in force")
+    bad = until(lambda: found[-1] if (found := revisions(world))[-1] != good else None)
+    assert bad["changes"][0]["by"] == "kubectl-patch"
+    assert "ServiceAccount default/buyer may no longer send all requests" in bad["effect"][0]
+    done = world.headgate("rollback", str(good["revision"]), GENERATED)
+    assert done.stdout == f"{GENERATED} restored\n", done.stderr
+    until(lambda: last_results(world, "buyer") == OPEN, "the buyer buys again")
+
+
+def revisions(world: World) -> list[Mapping[str, list[Mapping[str, str]]]]:
+    """Return the revisions of the generated rule."""
+    return list(json.loads(world.headgate("history", GENERATED, "-o", "json").stdout)["items"])
