@@ -67,6 +67,15 @@ def test_repeated_headers_match_as_one_value(lab, pattern):
         check(lab, mesh, sent(*values))
 
 
+@pytest.mark.parametrize("target", ["*", "*a"])
+@pytest.mark.parametrize("path", [".*", "[*]"])
+def test_no_expression_matches_a_target_without_a_slash(lab, path, target):
+    objects = world("")
+    group = next(obj for obj in objects.values() if obj["kind"] == "HTTPRouteGroup")
+    group["spec"]["matches"] = [{"name": "m", "pathRegex": path}]
+    check(lab, lab.serve(objects).mesh, sent()._replace(method="OPTIONS", target=target))
+
+
 @pytest.mark.parametrize("via", ["address", "proxy"])
 @pytest.mark.parametrize(
     "headers",
