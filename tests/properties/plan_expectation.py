@@ -137,7 +137,7 @@ def names_call(change, call, identity, meshes):
         return False
     certificate = f"By={change.destination};Hash={'0' * 64};URI={identity}" if identity else ""
     seen = sanitize(sent_by(call), Downstream(secure=bool(identity), certificate=certificate))
-    return not change.protocol.is_http or fits(change.match, RequestParts(seen.request))
+    return not change.is_http or fits(change.match, RequestParts(seen.request))
 
 
 def example_outcomes(change, meshes):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headgate.model.authorization import connection_allowed, port_of, protocol_at
 from headgate.model.requests import Request
-from headgate.model.routing import Access, Grant, InboundPort, Mesh, PortRef, Protocol, TlsMode, Workload
+from headgate.model.routing import Grant, InboundPort, Mesh, PortRef, Protocol, TlsMode, Workload
 from headgate.plan.conditions import CERTIFICATE, PATH, UNAMBIGUOUS, Conjunction, Setting, conjunction
 from headgate.plan.regular import Algebra
 from headgate.plan.requests import request_of
@@ -20,6 +20,7 @@ ANY_IDENTITY = "*"
 """Stands for all identities that no access rule of the workload names."""
 PLAINTEXT = ""
 """Stands for all callers without an identity."""
+_HTTP = frozenset(protocol for protocol in Protocol if protocol.is_http)
 _DIGEST = "[0-9a-f]{64}"
 
 
@@ -34,7 +35,7 @@ class Permission(NamedTuple):
 class AccessChange(Value, frozen=True, kw_only=True):
     """Requests that callers may send in one mesh only, to a port of workloads that have the identity `destination`.
 
-    `sources` are SPIFFE IDs, ANY_IDENTITY or PLAINTEXT. `called` is a Service port that leads to the port. `origin` and
+    `sources` are SPIFFE IDs, ANY_IDENTITY or PLAINTEXT. With `is_http` requests are matched, else connections. `called` is a Service port that leads to the port. `origin` and
     `rule` name the access rule that allows the requests, in the mesh where they are allowed; `closed_by` are the
     TrafficTargets of the other mesh. Without an `example` it is not decided whether there are such requests.
     """
@@ -44,7 +45,7 @@ class AccessChange(Value, frozen=True, kw_only=True):
     workloads: tuple[str, ...]
     port: int
     called: PortRef | None
-    protocol: Protocol
+    is_http: bool
     sources: tuple[str, ...]
     match: Conjunction
     origin: Key | None
@@ -54,11 +55,15 @@ class AccessChange(Value, frozen=True, kw_only=True):
 
 
 class Point(NamedTuple):
-    """A port of a workload as a caller uses it, through the Service port `called` if that is known."""
+    """A port of a workload as callers use it, through the Service port `called` if that is known.
+
+    `granted` has the permissions of each identity that access rules name; they count if the workload is closed.
+    """
 
     workload: Workload
     port: InboundPort
     called: PortRef | None
+    granted: Mapping[str, tuple[Permission, ...]]
 
 
 def access_changes(before: Mesh, after: Mesh) -> Iterator[AccessChange]:
@@ -118,7 +123,7 @@ def _compared(one: Workload | None, other: Workload | None, names: tuple[str, ..
                         workloads=names,
                         port=point.port.port,
                         called=point.called,
-                        protocol=_protocol(point, callers[0]),
+                        is_http=_protocol(point.port, point.called, known=callers[0] != PLAINTEXT) in _HTTP,
                         sources=tuple(callers),
                         match=tuple(item for item in permission.match if item != UNAMBIGUOUS),
                         origin=permission.origin,
@@ -142,17 +147,27 @@ def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point
     """Yield each port of two workloads, once for each protocol in which Services lead there."""
     numbers = sorted({item.port for workload in (one, other) if workload for item in workload.ports})
     for number in numbers:
-        ports = [port_of(workload, number) if workload else None for workload in (one, other)]
-        refs = sorted({ref for port in ports if port for item in port.protocols for ref in item.services})
+        old, new = (port_of(workload, number) if workload else None for workload in (one, other))
+        refs = sorted({ref for port in (old, new) if port for item in port.protocols for ref in item.services})
         seen = set()
         for ref in refs or (None,):
-            spoken = tuple(ref and port and protocol_at(port, ref, known=True) for port in ports)
+            spoken = _protocol(old, ref), _protocol(new, ref)
             if spoken not in seen:
                 seen.add(spoken)
-                yield tuple(  # type: ignore[misc]
-                    Point(workload, port, ref) if workload and port else None
-                    for workload, port in zip((one, other), ports, strict=True)
-                )
+                yield _point(one, old, ref), _point(other, new, ref)
+
+
+def _point(workload: Workload | None, port: InboundPort | None, called: PortRef | None) -> Point | None:
+    if workload is None or port is None:
+        return None
+    is_http = _protocol(port, called) in _HTTP
+    granted: dict[str, list[Permission]] = defaultdict(list)
+    for grant in workload.access.grants if workload.access.closed else ():
+        if grant.port in {0, port.port}:
+            found = tuple(_of_grant(port, grant, is_http=is_http))
+            for source in grant.sources:
+                granted[source] += found
+    return Point(workload, port, called, {source: tuple(found) for source, found in granted.items()})
 
 
 def callers_of(*workloads: Workload | None) -> list[str]:
@@ -165,25 +180,18 @@ def permissions(point: Point | None, source: str) -> tuple[Permission, ...]:
     """Return the requests that a caller may send to a port of a workload, as the sum of permissions."""
     if point is None:
         return ()
-    mode, access = point.workload.target_tls_mode, point.workload.access
+    mode = point.workload.target_tls_mode
     known = source != PLAINTEXT and mode.clients_use_tls
     if not known and mode is TlsMode.STRICT:
         return ()
-    if not access.closed:
+    if not point.workload.access.closed:
         return (Permission(()),)
-    return tuple(_granted(point, access, source)) if known else ()
+    return point.granted.get(source, ()) if known else ()
 
 
-def _granted(point: Point, access: Access, source: str) -> Iterator[Permission]:
-    is_http = _protocol(point, source).is_http
-    for grant in access.grants:
-        if source in grant.sources and grant.port in {0, point.port.port}:
-            yield from _of_grant(point, grant, is_http=is_http)
-
-
-def _of_grant(point: Point, grant: Grant, *, is_http: bool) -> Iterator[Permission]:
+def _of_grant(port: InboundPort, grant: Grant, *, is_http: bool) -> Iterator[Permission]:
     if not is_http:
-        names = [rule.name for rule in grant.connections if connection_allowed(rule, point.port)]
+        names = [rule.name for rule in grant.connections if connection_allowed(rule, port)]
         yield from (Permission((), grant.origin, name) for name in names)
         return
     for rule in grant.requests:
@@ -193,10 +201,11 @@ def _of_grant(point: Point, grant: Grant, *, is_http: bool) -> Iterator[Permissi
         yield Permission(match, grant.origin, rule.name)
 
 
-def _protocol(point: Point, source: str) -> Protocol:
-    if point.called is None:
-        return point.port.protocols[0].protocol
-    return protocol_at(point.port, point.called, known=source != PLAINTEXT)
+def _protocol(port: InboundPort | None, called: PortRef | None, *, known: bool = True) -> Protocol | None:
+    """Return the protocol in which callers use a port; None without a port."""
+    if port is None:
+        return None
+    return protocol_at(port, called, known=known) if called else port.protocols[0].protocol
 
 
 def setting_of(workload: Workload, source: str) -> Setting:

@@ -303,16 +303,15 @@ def _access_row(change: AccessChange, world: World) -> AccessRow:
     example = sent_to(change.called, change.example) if change.example else None
     command = words.service_command(change.called, example, change.sources[0]) if change.called and example else ""
     text = words.request_text(example) if example else ""
-    is_http = change.protocol.is_http
     return AccessRow(
         kind=change.kind,
         callers=words.callers_words(change.sources),
         destination=words.callers_words((change.destination,)),
         pods=change.workloads,
         port=change.port,
-        requests=words.requests_words(change.match) if is_http else "connections",
+        requests=words.requests_words(change.match) if change.is_http else "connections",
         rule=", ".join(part for part in (str(change.origin or ""), change.rule) if part) or "the pods are open",
-        example=text if is_http or not example else f"a connection to {example.authority}",
+        example=text if change.is_http or not example else f"a connection to {example.authority}",
         command=command,
         certain=example is not None,
         causes=tuple(Cause(object=str(key), field=field) for key, field in _deciding(change) if key in world.changed),

@@ -20,13 +20,25 @@ EMPTY, EPSILON, CHARS, JOIN, ANY_OF, REPEAT, EDGE = range(7)
 
 
 class Node:
-    """An expression. The nodes of an `Algebra` are equal if and only if they are the same object."""
+    """An expression. The nodes of an `Algebra` are equal if and only if they are the same object.
 
-    __slots__ = ("kind", "parts")
+    `mask` are the characters of CHARS, `edge` is the assertion of EDGE. A REPEAT has `least` to `most` texts of its part.
+    """
 
-    def __init__(self, kind: int, parts: tuple[object, ...]) -> None:
-        self.kind = kind
-        self.parts = parts
+    __slots__ = ("edge", "kind", "least", "mask", "most", "number", "parts")
+
+    def __init__(self, number: int, content: "_Content") -> None:
+        self.number = number
+        self.kind, self.parts, self.mask, self.least, self.most, self.edge = content
+
+
+class _Content(NamedTuple):
+    kind: int
+    parts: tuple[Node, ...] = ()
+    mask: int = 0
+    least: int = 0
+    most: int | None = None
+    edge: str = ""
 
 
 class Place(NamedTuple):
@@ -43,18 +55,21 @@ class Algebra:
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._nodes: dict[_Content, Node] = {}
         self._derivatives: dict[tuple[Node, int, int], Node] = {}
         self._nullable: dict[tuple[Node, int, int], bool] = {}
-        self.empty, self.epsilon = self._node(EMPTY), self._node(EPSILON)
-        self.everything = self._node(REPEAT, self.chars(ALPHABET), 0, None)
+        self.empty, self.epsilon = self._node(_Content(EMPTY)), self._node(_Content(EPSILON))
+        self.everything = self.repeat(self.chars(ALPHABET), 0, None)
 
-    def _node(self, kind: int, *parts: object) -> Node:
-        return self._nodes.setdefault((kind, *parts), Node(kind, parts))
+    def _node(self, content: _Content) -> Node:
+        found = self._nodes.get(content)
+        if found is None:
+            found = self._nodes[content] = Node(len(self._nodes), content)
+        return found
 
     def chars(self, mask: int) -> Node:
         """Return the expression for one of some characters."""
-        return self._node(CHARS, mask) if mask else self.empty
+        return self._node(_Content(CHARS, mask=mask)) if mask else self.empty
 
     def text(self, text: str) -> Node:
         """Return the expression for a text; for a text outside the alphabet, it matches nothing."""
@@ -65,7 +80,7 @@ class Algebra:
 
     def edge(self, kind: str) -> Node:
         """Return the expression for an assertion: `^`, `$`, `b` (a word boundary) or `B`."""
-        return self._node(EDGE, kind)
+        return self._node(_Content(EDGE, edge=kind))
 
     def join(self, first: Node, second: Node) -> Node:
         """Return the expression for a text of `first` followed by a text of `second`."""
@@ -76,9 +91,9 @@ class Algebra:
         if second is self.epsilon:
             return first
         if first.kind == JOIN:
-            head, tail = _pair(first)
+            head, tail = first.parts
             return self.join(head, self.join(tail, second))
-        return self._node(JOIN, first, second)
+        return self._node(_Content(JOIN, (first, second)))
 
     def any_of(self, items: Iterable[Node]) -> Node:
         """Return the expression for a text of any of some expressions."""
@@ -86,7 +101,7 @@ class Algebra:
         for item in items:
             for part in _alternatives(item):
                 if part.kind == CHARS:
-                    mask |= _mask(part)
+                    mask |= part.mask
                 elif part is not self.empty:
                     found.add(part)
         if self.everything in found:
@@ -95,7 +110,7 @@ class Algebra:
             found.add(self.chars(mask))
         if len(found) < 2:
             return next(iter(found), self.empty)
-        return self._node(ANY_OF, frozenset(found))
+        return self._node(_Content(ANY_OF, tuple(sorted(found, key=lambda part: part.number))))
 
     def repeat(self, item: Node, least: int, most: int | None) -> Node:
         """Return the expression for `least` to `most` texts of an expression; None is no limit."""
@@ -105,7 +120,7 @@ class Algebra:
             return self.empty if least else self.epsilon
         if (least, most) == (1, 1):
             return item
-        return self._node(REPEAT, item, least, most)
+        return self._node(_Content(REPEAT, (item,), least=least, most=most))
 
     def derivative(self, node: Node, char: int, before: int) -> Node:
         """Return the expression for the rest of the texts that begin with a character; `before` is what precedes it."""
@@ -117,17 +132,17 @@ class Algebra:
 
     def _derivative(self, node: Node, char: int, before: int) -> Node:
         if node.kind == CHARS:
-            return self.epsilon if _mask(node) >> char & 1 else self.empty
+            return self.epsilon if node.mask >> char & 1 else self.empty
         if node.kind == JOIN:
-            head, tail = _pair(node)
+            head, tail = node.parts
             found = self.join(self.derivative(head, char, before), tail)
             if self.nullable(head, Place(before, side_of(char))):
                 found = self.any_of((found, self.derivative(tail, char, before)))
             return found
         if node.kind == ANY_OF:
-            return self.any_of([self.derivative(part, char, before) for part in _alternatives(node)])
+            return self.any_of([self.derivative(part, char, before) for part in node.parts])
         if node.kind == REPEAT:
-            item, least, most = _repetition(node)
+            (item,), least, most = node.parts, node.least, node.most
             if self.nullable(item, Place(before, side_of(char))):
                 least = 0  # the other repetitions match the empty text here
             rest = self.repeat(item, max(least - 1, 0), None if most is None else most - 1)
@@ -144,14 +159,13 @@ class Algebra:
 
     def _is_nullable(self, node: Node, place: Place) -> bool:
         if node.kind == JOIN:
-            return all(self.nullable(part, place) for part in _pair(node))
+            return all(self.nullable(part, place) for part in node.parts)
         if node.kind == ANY_OF:
-            return any(self.nullable(part, place) for part in _alternatives(node))
+            return any(self.nullable(part, place) for part in node.parts)
         if node.kind == REPEAT:
-            item, least, _ = _repetition(node)
-            return not least or self.nullable(item, place)
+            return not node.least or self.nullable(node.parts[0], place)
         if node.kind == EDGE:
-            return _holds(str(node.parts[0]), place)
+            return _holds(node.edge, place)
         return node.kind == EPSILON
 
 
@@ -168,39 +182,15 @@ def _holds(edge: str, place: Place) -> bool:
     return ((place.before == IN_WORD) != (place.after == IN_WORD)) == (edge == "b")
 
 
-def _mask(node: Node) -> int:
-    mask = node.parts[0]
-    assert isinstance(mask, int)  # noqa: S101  # the part of CHARS
-    return mask
-
-
-def _pair(node: Node) -> tuple[Node, Node]:
-    head, tail = node.parts
-    assert isinstance(head, Node)  # noqa: S101  # the parts of JOIN
-    assert isinstance(tail, Node)  # noqa: S101
-    return head, tail
-
-
-def _alternatives(node: Node) -> Iterable[Node]:
-    parts = node.parts[0] if node.kind == ANY_OF else (node,)
-    assert isinstance(parts, frozenset | tuple)  # noqa: S101  # the part of ANY_OF
-    return parts
-
-
-def _repetition(node: Node) -> tuple[Node, int, int | None]:
-    item, least, most = node.parts
-    assert isinstance(item, Node)  # noqa: S101  # the parts of REPEAT
-    assert isinstance(least, int)  # noqa: S101
-    assert most is None or isinstance(most, int)  # noqa: S101
-    return item, least, most
+def _alternatives(node: Node) -> tuple[Node, ...]:
+    return node.parts if node.kind == ANY_OF else (node,)
 
 
 def _masks(node: Node) -> Iterator[int]:
     if node.kind == CHARS:
-        yield _mask(node)
-    for part in _alternatives(node) if node.kind == ANY_OF else node.parts:
-        if isinstance(part, Node):
-            yield from _masks(part)
+        yield node.mask
+    for part in node.parts:
+        yield from _masks(part)
 
 
 def representatives(nodes: Iterable[Node]) -> list[int]:
