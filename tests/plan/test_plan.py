@@ -122,6 +122,20 @@ def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
     assert "//" in found.lost[1].example or "/." in found.lost[1].example  # rules allow no ambiguous path
 
 
+def test_a_backend_that_refuses_the_requests_it_gets_is_a_loss_of_access(tmp_path):
+    pods = [SERVICES, deployment("shop"), deployment("canary"), group("g", pathRegex="/items")]
+    rules = [target("web", "web"), target("other", "other", server="canary")]
+    weights = split(90, 10).replace("service: v1", "service: shop").replace("service: v2", "service: canary")
+    only_shop = weights.replace("weight: 10", "weight: 0")
+    (lost,) = planned(tmp_path / "refused", [*pods, *rules, only_shop], [*pods, *rules, weights]).lost
+    assert (lost.callers, lost.requests) == ("ServiceAccount default/web", "path begins with /items")
+    assert lost.destination == "Service default/website:8080"
+    assert lost.moved == "requests move to default/canary:8080, whose pods refuse them"
+    assert lost.command == "headgate explain http://website.default:8080/items --from serviceaccount/web -n default"
+    rules.append(target("both", "web", server="canary"))
+    assert not planned(tmp_path / "allowed", [*pods, *rules, only_shop], [*pods, *rules, weights]).lost
+
+
 def test_a_tls_config_changes_the_mode_of_its_pods(tmp_path):
     config = "apiVersion: headgate.dev/v1beta1\nkind: TLSConfig\nmetadata: {name: strict}\nspec: {selector: {matchLabels: {app: shop}}}\n"
     found = planned(tmp_path, [deployment("shop")], [deployment("shop"), config])

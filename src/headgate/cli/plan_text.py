@@ -84,7 +84,10 @@ def _finding(item: NewFinding) -> Iterator[str]:
 def _access(item: AccessRow) -> Iterator[str]:
     yield f"  {access_line(item)}"
     yield f"    pods     {pod_list(item.pods)}"
-    yield f"    {'allowed' if item.kind == 'gained' else 'was'}{'  ' if item.kind == 'gained' else '      '}{_by(item)}"
+    if item.moved:
+        yield f"    because  {item.moved}"
+    else:
+        yield f"    {'allowed ' if item.kind == 'gained' else 'was     '} {_by(item)}"
     yield from _causes(item.causes)
     yield from _example(item.command, item.example)
 

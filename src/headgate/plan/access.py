@@ -154,10 +154,11 @@ def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point
             spoken = _protocol(old, ref), _protocol(new, ref)
             if spoken not in seen:
                 seen.add(spoken)
-                yield _point(one, old, ref), _point(other, new, ref)
+                yield point_of(one, old, ref), point_of(other, new, ref)
 
 
-def _point(workload: Workload | None, port: InboundPort | None, called: PortRef | None) -> Point | None:
+def point_of(workload: Workload | None, port: InboundPort | None, called: PortRef | None) -> Point | None:
+    """Return a port of a workload as callers of a Service port use it; None without a workload or port."""
     if workload is None or port is None:
         return None
     is_http = _protocol(port, called) in _HTTP

@@ -1,6 +1,6 @@
 """A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -13,7 +13,8 @@ from headgate.model.requests import Request
 from headgate.model.routing import Mesh, PortRef, Route, TlsMode
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
-from headgate.plan.conditions import Setting
+from headgate.plan.conditions import UNAMBIGUOUS, Setting
+from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
@@ -71,7 +72,11 @@ class RequestChange(Value, frozen=True, kw_only=True):
 
 
 class AccessRow(Value, frozen=True, kw_only=True):
-    """Requests that callers may send to pods in one world only."""
+    """Requests that callers may send to pods in one world only.
+
+    `moved` says that the requests move to pods which refuse them, and `destination` is the entry then. It is empty if access
+    rules change.
+    """
 
     kind: str
     callers: str
@@ -79,7 +84,8 @@ class AccessRow(Value, frozen=True, kw_only=True):
     pods: tuple[str, ...]
     port: int
     requests: str
-    rule: str
+    rule: str = ""
+    moved: str = ""
     example: str
     command: str
     certain: bool = True
@@ -137,12 +143,13 @@ def plan(world: World) -> Plan:
     """Compare two worlds."""
     before, after = world.before.mesh, world.after.mesh
     access = _access_rows(world)
+    classes = tuple(request_classes(before, after))
     new = list(_new_findings(world))
     return Plan(
         unreachable=tuple(item for item in new if item.unreachable),
-        lost=tuple(item for item in access if item.kind == "lost"),
+        lost=(*(item for item in access if item.kind == "lost"), *_moved_to_refusing_pods(world, classes)),
         gained=tuple(item for item in access if item.kind == "gained"),
-        requests=tuple(_request_changes(world)),
+        requests=tuple(_request_changes(world, classes)),
         tls=tuple(_tls_changes(before, after, world.changed)),
         findings=tuple(item for item in new if not item.unreachable),
     )
@@ -165,7 +172,8 @@ def access_line(item: AccessRow) -> str:
     """Return a change of access in one line."""
     verb = "may send" if item.kind == "gained" else "may no longer send"
     certain = "" if item.certain else f" ({MAY_DIFFER})"
-    return f"{item.callers} {verb} {item.requests} to {item.destination}, port {item.port}{certain}"
+    port = "" if item.moved else f", port {item.port}"
+    return f"{item.callers} {verb} {item.requests} to {item.destination}{port}{certain}"
 
 
 def request_line(item: RequestChange) -> str:
@@ -204,9 +212,9 @@ def _with_rate(item: RequestChange, rps: float | None) -> RequestChange:
     return structs.replace(item, rate=Rate(service=item.service, rps=round(rps, 3), moved=moved))
 
 
-def _request_changes(world: World) -> Iterator[RequestChange]:
+def _request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[RequestChange]:
     groups: dict[tuple[object, ...], list[RequestClass]] = {}
-    for item in request_classes(world.before.mesh, world.after.mesh):
+    for item in classes:
         causes = tuple(_route_causes(item, world))
         key = item.entry.kind, item.entry.name, item.entry.port, item.before, item.after, causes, item.example is None
         groups.setdefault(key, []).append(item)
@@ -316,6 +324,26 @@ def _access_row(change: AccessChange, world: World) -> AccessRow:
         certain=example is not None,
         causes=tuple(Cause(object=str(key), field=field) for key, field in _deciding(change) if key in world.changed),
     )
+
+
+def _moved_to_refusing_pods(world: World, classes: Iterable[RequestClass]) -> Iterator[AccessRow]:
+    """Yield a row for requests that move to a backend whose pods refuse them, while a former backend allows them."""
+    moved = MovedRequests(world.before.mesh, world.after.mesh)
+    for item in classes:
+        for found in moved.refused(item):
+            yield AccessRow(
+                kind="lost",
+                callers=words.callers_words(found.callers),
+                destination=str(item.entry),
+                pods=(found.workload.name,),
+                port=found.ref.port,
+                requests=words.requests_words(tuple(part for part in found.match if part != UNAMBIGUOUS)),
+                moved=f"requests move to {found.ref}, whose pods refuse them",
+                example=words.request_text(found.example) if found.example else "",
+                command=words.example_command(item.entry, found.example, found.callers[0]) if found.example else "",
+                certain=found.example is not None,
+                causes=tuple(_route_causes(item, world)),
+            )
 
 
 def _deciding(change: AccessChange) -> Iterator[tuple[Key, str]]:

@@ -32,11 +32,13 @@ class Rule(NamedTuple):
 class Difference(NamedTuple):
     """Requests that fit `before` first in the old list and `after` first in the new one, and their parts in an example.
 
+    `excluded` are the matches of earlier rules that may fit some of these requests.
     Without `values` it is not decided whether there are such requests.
     """
 
     before: Rule
     after: Rule
+    excluded: tuple[Conjunction, ...]
     values: Values | None
 
 
@@ -68,10 +70,10 @@ def differences(
         try:
             values = solver.solve(wanted, excluded)
         except Undecided:
-            yield Difference(one, other, None)
+            yield Difference(one, other, tuple(excluded), None)
             continue
         if values is not None:
-            yield Difference(one, other, values)
+            yield Difference(one, other, tuple(excluded), values)
 
 
 def _pairs(before: Sequence[Rule], after: Sequence[Rule], old: "_Index", new: "_Index") -> Iterator[Pair]:

@@ -40,7 +40,8 @@ class RequestClass(Value, frozen=True, kw_only=True):
     """The requests to an entry that meet all conditions of `match`, unless an earlier route takes them.
 
     `old_route` and `new_route` are the routes that they take; None if no route matches. Without an `example` it is not
-    decided whether there are such requests. `is_rest` means that `match` is empty, but other routes take some requests.
+    decided whether there are such requests. `taken` are the matches of earlier routes
+    that may take some of them, and `authorities` are usual hosts of the entry. `is_rest` means that `match` is empty, but other routes take some requests.
     """
 
     entry: Entry
@@ -50,6 +51,8 @@ class RequestClass(Value, frozen=True, kw_only=True):
     after: Treatment
     old_route: Route | None
     new_route: Route | None
+    taken: tuple[Conjunction, ...]
+    authorities: tuple[str, ...]
     example: Request | None
 
 
@@ -211,6 +214,8 @@ def _compared(
             after=item.after.treatment,
             old_route=sides[0].route(item.before),
             new_route=sides[1].route(item.after),
+            taken=item.excluded,
+            authorities=setting.authorities,
             example=_example(setting, item, (old, new)),
         )
 

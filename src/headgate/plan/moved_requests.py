@@ -1,0 +1,110 @@
+"""Find callers whose requests a change moves to pods that do not allow them."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headgate.model.authorization import port_of
+from headgate.model.identities import gateway_id
+from headgate.model.requests import Request
+from headgate.model.routing import Endpoint, Mesh, PortRef, Workload
+from headgate.plan.access import Permission, Point, callers_of, permissions, point_of, setting_of
+from headgate.plan.conditions import Conjunction
+from headgate.plan.requests import request_of
+from headgate.plan.solver import Solver
+from headgate.plan.traffic import RequestClass
+from headgate.plan.treatment import Treatment
+from headgate.plan.undecided import Undecided
+
+_OPEN = (Permission(()),)
+
+
+class Refused(NamedTuple):
+    """Requests of `callers` (SPIFFE IDs) to a backend that one of its pods, `workload`, refuses; without an example, maybe."""
+
+    ref: PortRef
+    workload: Workload
+    callers: tuple[str, ...]
+    match: Conjunction
+    example: Request | None
+
+
+class MovedRequests:
+    """Compares the access rules of former and new backends for the requests of a class."""
+
+    def __init__(self, before: Mesh, after: Mesh) -> None:
+        self._before, self._after = _Side(before), _Side(after)
+
+    def refused(self, item: RequestClass) -> Iterator[Refused]:
+        """Yield requests of a class that a former backend allows, and that a backend which the class gets refuses.
+
+        Classes whose filters change requests are left out: the access rules see the changed requests.
+        """
+        former = {receiver.ref for receiver in item.before.receivers if receiver.ref and not receiver.status}
+        gained = {receiver.ref for receiver in item.after.receivers if receiver.ref and not receiver.status} - former
+        if not former or _edits_requests(item.before) or _edits_requests(item.after) or not item.after.protocol.is_http:
+            return
+        old = [point for ref in sorted(former) for point in self._before.points(ref)]
+        for ref in sorted(gained):
+            for new in self._after.points(ref):
+                if new is not None and new.workload.access.closed:
+                    yield from self._compared(item, ref, old, new)
+
+    def _compared(self, item: RequestClass, ref: PortRef, old: list[Point | None], new: Point) -> Iterator[Refused]:
+        groups: dict[tuple[Conjunction, Request | None], list[str]] = {}
+        for caller in self._callers(item, old, new):
+            for match, example in _refused(item, caller, old, new):
+                groups.setdefault((match, example), []).append(caller)
+        for (match, example), callers in groups.items():
+            yield Refused(ref, new.workload, tuple(callers), match, example)
+
+    def _callers(self, item: RequestClass, old: list[Point | None], new: Point) -> list[str]:
+        if item.entry.kind == "Gateway":
+            return [gateway_id(self._after.mesh.trust_domain)]
+        return callers_of(*(point.workload for point in old if point), new.workload)
+
+
+def _refused(
+    item: RequestClass, caller: str, old: list[Point | None], new: Point
+) -> Iterator[tuple[Conjunction, Request | None]]:
+    """Yield the conditions of requests that a former backend allows a caller and the new one refuses, with an example."""
+    solver = Solver(setting_of(new.workload, caller)._replace(authorities=item.authorities))
+    refusing = [permission.match for permission in permissions(new, caller)]
+    allowed = dict.fromkeys(
+        permission for point in old for permission in (permissions(point, caller) if point else _OPEN)
+    )
+    for permission in allowed:
+        match = tuple(dict.fromkeys((*item.match, *permission.match)))
+        try:
+            values = solver.solve(match, (*item.taken, *refusing))
+        except Undecided:
+            yield match, None
+            continue
+        if values is not None:
+            yield match, request_of(values, solver.setting)
+
+
+def _edits_requests(treatment: Treatment) -> bool:
+    every = (treatment.filters, *(receiver.filters for receiver in treatment.receivers))
+    return any(filters.request or filters.rewrite for filters in every)
+
+
+class _Side:
+    """The pods of a mesh by Service port."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self._workloads = {item.name: item for item in mesh.workloads}
+        self._ready = {entry.ref: entry.ready for entry in mesh.endpoints}
+
+    def points(self, ref: PortRef) -> Iterator[Point | None]:
+        """Yield the ports of the pods behind a Service port, one for equal access rules; None for pods that allow all."""
+        found: dict[object, Point | None] = {}
+        for endpoint in self._ready.get(ref, ()):
+            point = self._point(endpoint, ref)
+            key = (point.workload.identity, point.port.port, point.workload.target_tls_mode) if point else None
+            found.setdefault(key, point)
+        yield from found.values()
+
+    def _point(self, endpoint: Endpoint, ref: PortRef) -> Point | None:
+        workload = self._workloads.get(endpoint.workload)
+        return point_of(workload, port_of(workload, endpoint.port), ref) if workload else None
