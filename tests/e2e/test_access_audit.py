@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e import identity_rig as rig
@@ -59,6 +59,7 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     }
     for name in TARGETS:
         until(lambda name=name: would_refuse(world, name) == refused, f"the status of {name} has the counts")
+    since = transitions(world)
     world.stop()
     world.start()  # counts survive a restart
     shown = traffic(world, "audit", "-o", "json")
@@ -68,6 +69,8 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     } == {key: calls for key, (calls, _) in refused.items()}
 
     excluded = ("--exclude", f"default/{THIEF}", "--exclude", PLAINTEXT)
+    assert transitions(world) == since
+
     rules = world.headgate("generate", "traffictargets", "--from-traffic", "7d", *excluded)
     assert rules.returncode == 0, rules.stderr
     for name in TARGETS:
@@ -81,6 +84,13 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     with open_connections(world) as (web, raw):
         assert ask(world, web).answered_by == ask(world, raw).answered_by == SERVER
     assert world.stderr == ""
+
+
+def transitions(world: World) -> Sequence[str]:
+    """Return the times at which the conditions WouldRefuse became True."""
+    found = [world.get(f"traffictarget/{name}-callers")["status"]["conditions"] for name in TARGETS]
+    assert all(item["status"] == "True" for each in found for item in each if item["type"] == "WouldRefuse")
+    return [item["lastTransitionTime"] for each in found for item in each if item["type"] == "WouldRefuse"]
 
 
 def traffic(world: World, *words: str) -> str:

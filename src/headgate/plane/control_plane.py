@@ -85,7 +85,7 @@ class ControlPlane:
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
         yield "comparisons of mirrors", comparer.run()
-        yield "audits of access", auditor.run()
+        yield "audits of access", self._audit(auditor)
         yield "status", self._write_statuses(counted)
         yield "checkpoints", self._save_counts()
         yield "history", HistoryRecorder(self._ports, self.live_state).run()
@@ -98,11 +98,11 @@ class ControlPlane:
         """
         await self.live_state.wait_compiled()
         self._fleet.assume_configured()
-        self._assumed.set()
         if storage := self._ports.state:
             await self.live_state.loop.mtls_migration.restore(storage)
             self.traffic.restore(await load_checkpoint(storage))
             self._restored.set()
+        self._assumed.set()
         await self._server.start(address, certificate)
 
     def drain(self) -> None:
@@ -114,10 +114,19 @@ class ControlPlane:
         await self._server.stop()
 
     async def _write_statuses(self, counted: CountedStates) -> None:
-        """Wait until the proxies of an earlier process are known, then write statuses until canceled."""
+        """Wait until the proxies and counts of an earlier process are known, then write statuses until canceled."""
         await self._assumed.wait()
         feed, loop = self.live_state.feed, self.live_state.loop
         await StatusWriter(self._ports, loop, self._fleet, counted, feed.versions).run()
+
+    async def _audit(self, auditor: AccessAuditor) -> None:
+        """Wait until earlier counts are restored, then publish the outcomes of audits until canceled.
+
+        Without the wait, each restart would set the counts in statuses to 0 for some seconds.
+        """
+        if self._ports.state:
+            await self._restored.wait()
+        await auditor.run()
 
     async def _save_counts(self) -> None:
         """Wait until earlier traffic counts are restored, then save the counts periodically until canceled."""
