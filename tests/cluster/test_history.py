@@ -38,12 +38,12 @@ async def test_the_next_replica_has_the_history_and_what_no_replica_recorded(
         async with running(cluster, monkeypatch) as plane:
             await eventually(plane.served)
             patch(cluster, "first", weights(50, 50))
-            await eventually(lambda: recorded(plane, [["web by first"]]))
+            await await_changes(plane, [["web by first"]])
             await eventually(lambda: has_secret(cluster, "headgate-state-history-0"))
         patch(cluster, "second", weights(0, 100))
         async with running(cluster, monkeypatch) as plane:
             await eventually(plane.served)
-            await eventually(lambda: recorded(plane, [["web by first"], ["web by second"]]))
+            await await_changes(plane, [["web by first"], ["web by second"]])
             missed = await plane.get(f"{REVISIONS}/3")
             assert missed["reason"] == "NotRecorded"
             (step,) = (await plane.get(f"{REVISIONS}/1/restoration"))["steps"]
@@ -57,9 +57,15 @@ def patch(cluster: Cluster, manager: str, change: Any) -> None:
     assert status == 200, answer
 
 
-async def recorded(plane: ControlPlane, wanted: list[list[str]]) -> bool:
-    found = await names_of_changes(plane)
-    return found[-len(wanted) :] == wanted
+async def await_changes(plane: ControlPlane, wanted: list[list[str]]) -> None:
+    """Wait until the newest revisions have these changes."""
+    last: list[list[list[str]]] = []
+
+    async def recorded() -> bool:
+        last[:] = [await names_of_changes(plane)]
+        return last[0][-len(wanted) :] == wanted
+
+    await eventually(recorded, of=lambda: last)
 
 
 def has_secret(cluster: Cluster, name: str) -> bool:
