@@ -26,7 +26,14 @@ from headgate.resources.gateway import proxy_name
 from headgate.resources.meta import Object
 
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if manifests(page)]
-DIRECTORIES = sorted({path.relative_to(EXAMPLES).parts[0].removesuffix("-steps") for path in EXAMPLES.rglob("*.yaml")})
+CHANGES = "changes"  # a directory with changes of the objects of another example
+DIRECTORIES = sorted(
+    {
+        path.relative_to(EXAMPLES).parts[0].removesuffix("-steps")
+        for path in EXAMPLES.rglob("*.yaml")
+        if path.parent.name != CHANGES
+    }
+)
 REASONS = {reason.value for reason in Reason}
 HARMLESS = {"NoConflicts", "NoProxies", "Pending"}
 """Reasons of conditions that are False: of `Conflicted`, and of `Programmed` while no proxy runs, as here."""
