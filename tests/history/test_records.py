@@ -19,6 +19,7 @@ def test_the_writers_are_the_managers_of_the_object_itself() -> None:
         {"manager": "first", "operation": "Apply", "time": "2026-01-31T10:00:00Z"},
         {"manager": "second", "operation": "Update", "time": "2026-01-31T11:00:00Z"},
         {"manager": "headgate", "operation": "Update", "time": "2026-01-31T12:00:00Z", "subresource": "status"},
+        {"manager": "old", "operation": "Update", "time": "2026-01-31T13:00:00Z", "fieldsV1": {"f:status": {}}},
     ]
     found = record_of(split(managedFields=entries))
     assert found.writers == (("2026-01-31T11:00:00Z", "second"), ("2026-01-31T10:00:00Z", "first"))

@@ -1,5 +1,6 @@
 """What the history records of an object: its content, its last writer, and whether a controller owns it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -43,8 +44,10 @@ class Record(Value, frozen=True, kw_only=True):
 
 def record_of(obj: Object) -> Record:
     """Return the record of an object in hub version."""
-    entries = (item for _, item in rows(part(obj, "metadata").get("managedFields")) if not item.get("subresource"))
-    writers = {(str(item.get("time") or ""), str(item.get("manager") or "")) for item in entries}
+    entries = (item for _, item in rows(part(obj, "metadata").get("managedFields")))
+    writers = {
+        (str(item.get("time") or ""), str(item.get("manager") or "")) for item in entries if not _is_of_status(item)
+    }
     return Record(
         content=content_of(obj), writers=tuple(sorted(writers, reverse=True)), controlled=bool(controller_of(obj))
     )
@@ -79,3 +82,8 @@ def controller_of(obj: Object) -> str:
 def is_recorded(key: Key) -> bool:
     """Return whether the history records objects of this kind."""
     return (key.group, key.kind) in RECORDED
+
+
+def _is_of_status(entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry of managedFields is of a write to a subresource, which Kubernetes before 1.22 does not name."""
+    return bool(entry.get("subresource")) or part(entry, "fieldsV1").keys() == {"f:status"}
