@@ -16,7 +16,7 @@ NOT_IMPLEMENTED = 501
 MAX_HEAD_BYTES = 60 * 1024
 MAX_HEADERS = 100
 _SPACE = " \t"
-_METHOD_OF_HTTP1 = re.compile(
+METHOD_OF_HTTP1 = re.compile(
     "ACL|BIND|CHECKOUT|CONNECT|COPY|DELETE|GET|HEAD|LINK|LOCK|MERGE|MKACTIVITY|MKCALENDAR|MKCOL|MOVE|"
     "NOTIFY|OPTIONS|PATCH|POST|PROPFIND|PROPPATCH|PURGE|PUT|REBIND|REPORT|SEARCH|SOURCE|SUBSCRIBE|"
     "TRACE|UNBIND|UNLINK|UNLOCK|UNSUBSCRIBE"
@@ -67,7 +67,7 @@ def _faults_of_headers(request: Request) -> Iterator[Refusal]:
 
 
 def _faults_of_http1(request: Request) -> Iterator[Refusal]:
-    if not _METHOD_OF_HTTP1.fullmatch(request.method):
+    if not METHOD_OF_HTTP1.fullmatch(request.method):
         yield _bad(f"{request.method!r} is not an HTTP/1.1 method that proxies support")
     if not _TARGET.fullmatch(request.target):
         yield _bad("the target is empty, or has a space or a character that is not ASCII")

@@ -6,6 +6,7 @@ from headgate.model.authorities import canonical
 from headgate.model.evaluate import RequestParts
 from headgate.model.requests import Request
 from headgate.model.sanitizing import Downstream, sanitize
+from headgate.model.wellformed import METHOD_OF_HTTP1
 from headgate.plan.conditions import AUTHORITY, CERTIFICATE, METHOD, METHODS, PATH, Conjunction, Dimension, Setting
 from headgate.plan.solver import Values
 
@@ -30,6 +31,7 @@ def request_of(values: Values, setting: Setting) -> Request:
         target=f"{path}?{pairs}" if pairs else path,
         authority=authority,
         headers=tuple(headers.items()),
+        version="1.1" if METHOD_OF_HTTP1.fullmatch(method) else "2",
     )
 
 

@@ -6,6 +6,7 @@ this match after the other. It looks at a condition only when a request needs it
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headgate.model.wellformed import CONNECT
 from headgate.plan.conditions import METHOD, METHODS, Conjunction, Dimension, Literal, Setting, Test
 from headgate.plan.regular import Algebra, Node, find_text
 from headgate.plan.undecided import Undecided
@@ -118,7 +119,7 @@ class Solver:
     def _found_text(self, dimension: Dimension, inside: frozenset[Test], outside: frozenset[Test]) -> str | None:
         """Return a text that meets all conditions, None if the part must be absent, or _IMPOSSIBLE."""
         if dimension == METHOD:
-            named = (name for test in sorted(inside | outside) for name in test.value.split(" "))
+            named = (name for test in sorted(inside | outside) for name in test.value.split(" ") if name != CONNECT)
             return _first_fitting((*METHODS, *named), inside, outside) or _IMPOSSIBLE
         domain = self.setting.domain(dimension)
         if domain.optional and not inside:
