@@ -216,17 +216,16 @@ def _compared(
             new_route=sides[1].route(item.after),
             taken=item.excluded,
             authorities=setting.authorities,
-            example=_example(setting, item, (old, new)),
+            example=_example(setting, item),
         )
 
 
-def _example(setting: Setting, item: Difference, lists: tuple[Sequence[Rule], Sequence[Rule]]) -> Request | None:
+def _example(setting: Setting, item: Difference) -> Request | None:
     """Return the example of a difference; None if the proxy changes it before routing, so that it takes other routes."""
     if item.values is None:
         return None
     request = request_of(item.values, setting)
     parts = parts_of(request, setting)
-    if parts is None:
+    if parts is None or any(fits(match, parts) for match in item.excluded):
         return None
-    taken = [next(rule for rule in found if fits(rule.match, parts)) for found in lists]
-    return request if taken == [item.before, item.after] else None
+    return request if all(fits(rule.match, parts) for rule in (item.before, item.after)) else None
