@@ -14,7 +14,7 @@ run: $(VENV)/run.stamp            ## start an example and watch its traffic
 test: $(VENV)/dev.stamp           ## all tests in parallel, as root or not; ARGS="tests/xds -x" runs some, in one process
 	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart, conformance; imports every test
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart, conformance; imports every test and benchmark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

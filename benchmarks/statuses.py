@@ -27,7 +27,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.feed import snapshot_of
 from headgate.plane.loop import HostProxies, Loop
-from headgate.plane.status.writer import MirrorStates, StatusWriter
+from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SPLIT, key_of
 from headgate.settings import Settings
@@ -59,7 +59,7 @@ class Lab:
             Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True)),
             self._loop,
             self._fleet,
-            MirrorStates(Latest({}), Latest({})),
+            CountedStates(Latest({}), Latest({}), Latest({})),
             lambda _group, _kind: SharedMap(),
         )
         self._authority = Authority()

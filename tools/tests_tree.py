@@ -1,4 +1,4 @@
-"""Fail when tests/ does not mirror src/headgate, or pytest can't import a test (CONTRIBUTING.md, Set-up)."""
+"""Fail when tests/ does not mirror src/headgate, or a test or a benchmark can't be imported (CONTRIBUTING.md, Set-up)."""
 
 import subprocess
 import sys
@@ -47,12 +47,11 @@ def untested() -> Iterator[str]:
 
 
 def not_importable() -> Iterator[str]:
-    """Yield pytest's messages about test files that pytest can't import (takes some seconds)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-qq"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        yield f"{done.stdout[done.stdout.find('= ERRORS =') :]}{done.stderr}"
+    """Yield the messages about test files that pytest can't import, and about benchmarks (takes some seconds)."""
+    for words in (("-m", "pytest", "--collect-only", "-qq"), ("-c", "import benchmarks.run")):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            yield f"{done.stdout[done.stdout.find('= ERRORS =') :]}{done.stderr}"
 
 
 def main() -> int:
