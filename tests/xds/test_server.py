@@ -23,7 +23,8 @@ WEB_1, WEB_2 = "sidecar/default/web-1", "sidecar/default/web-2"
 
 
 def config(version="1", size=1):
-    return {CLUSTER: {"a": Encoded(b"\x1a\x01a" + b"x" * (size - 1) if size > 1 else b"\x1a\x01a", version)}}
+    aliases = [b"\x22\x01x"] * (size - 1)  # a field that has no effect
+    return {CLUSTER: {"a": Encoded(b"".join((b"\x1a\x01a", *aliases)), version)}}
 
 
 class FixedVerifier:
@@ -261,6 +262,18 @@ async def test_the_stream_of_a_removed_proxy_ends_although_the_proxy_does_not_re
         if streams:
             await asyncio.wait(streams, timeout=20)
         assert all(task.done() for task in streams)
+
+
+async def test_a_proxy_that_is_removed_during_its_first_response_gets_the_end_of_the_stream(world):
+    held = world.fleet.expect(WEB_1)
+    held.config.set(config(size=1 << 20))
+    async with world.proxy(WEB_1) as proxy:
+        await proxy.request()
+        await world.until(lambda: held.session is not None and bool(held.session.subscriptions[CLUSTER].in_flight))
+        world.fleet.remove(WEB_1)
+        await proxy.receive()
+        code, _ = await proxy.ended()
+    assert code == grpc.StatusCode.NOT_FOUND
 
 
 async def test_a_second_stream_of_a_proxy_replaces_the_first(world):

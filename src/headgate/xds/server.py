@@ -223,13 +223,17 @@ class _Stream:
         finally:
             for timer in self._timers.values():
                 timer.cancel()
-            if self._sending:
-                self._sending.cancel()
+            sending = self._sending
+            if sending and not self._status:
+                sending.cancel()
             self._slot.finish()
             self._proxy.detach(self._session)
             self._fleet.notify()
             log.info("proxy %s disconnected", self._proxy.id)
         if self._status:
+            if sending:  # during a write, or after a canceled one, gRPC can't end the stream
+                await asyncio.wait((sending,), timeout=ANSWER_SECONDS)
+                sending.cancel()
             raise self._status
 
     def _is_canceled_from_outside(self) -> bool:
@@ -254,6 +258,8 @@ class _Stream:
             while responses := responses or self._next_responses():
                 for response in responses:
                     await self._context.write(write_response(response))
+                    if self._status:
+                        return
                 responses = []
         except grpc.aio.BaseError as error:  # gRPC cancels the reading task
             log.debug("can't write to proxy %s: %s", self._proxy.id, error)
