@@ -55,7 +55,7 @@ class AccessChange(Value, frozen=True, kw_only=True):
 
 
 class Point(NamedTuple):
-    """A port of a workload as callers use it, through the Service port `called` if that is known.
+    """A port of a workload as callers use it, for requests or for connections, through the Service port `called` if that is known.
 
     `granted` has the permissions of each identity that access rules name; they count if the workload is closed.
     """
@@ -63,6 +63,7 @@ class Point(NamedTuple):
     workload: Workload
     port: InboundPort
     called: PortRef | None
+    is_http: bool
     granted: Mapping[str, tuple[Permission, ...]]
 
 
@@ -168,7 +169,7 @@ def point_of(workload: Workload | None, port: InboundPort | None, called: PortRe
             found = tuple(_of_grant(port, grant, is_http=is_http))
             for source in grant.sources:
                 granted[source] += found
-    return Point(workload, port, called, {source: tuple(found) for source, found in granted.items()})
+    return Point(workload, port, called, is_http, {source: tuple(found) for source, found in granted.items()})
 
 
 def callers_of(*workloads: Workload | None) -> list[str]:

@@ -200,4 +200,5 @@ def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterato
             if values is not None:
                 example = sent_to(point.called if point else None, request_of(values, solver.setting))
                 command = words.service_command(point.called, example, identity) if point and point.called else ""
-                yield f"{caller} may send {words.request_text(example)} to {where}", command
+                sent = words.request_text(example, is_http=point is None or point.is_http)
+                yield f"{caller} may send {sent} to {where}", command

@@ -310,7 +310,6 @@ def _access_rows(world: World) -> list[AccessRow]:
 def _access_row(change: AccessChange, world: World) -> AccessRow:
     example = sent_to(change.called, change.example) if change.example else None
     command = words.service_command(change.called, example, change.sources[0]) if change.called and example else ""
-    text = words.request_text(example) if example else ""
     return AccessRow(
         kind=change.kind,
         callers=words.callers_words(change.sources),
@@ -319,7 +318,7 @@ def _access_row(change: AccessChange, world: World) -> AccessRow:
         port=change.port,
         requests=words.requests_words(change.match) if change.is_http else "connections",
         rule=", ".join(part for part in (str(change.origin or ""), change.rule) if part) or "the pods are open",
-        example=text if change.is_http or not example else f"a connection to {example.authority}",
+        example=words.request_text(example, is_http=change.is_http) if example else "",
         command=command,
         certain=example is not None,
         causes=tuple(Cause(object=str(key), field=field) for key, field in _deciding(change) if key in world.changed),

@@ -71,8 +71,10 @@ def service_command(called: PortRef, request: Request, caller: str) -> str:
     return example_command(Entry(kind="Service", name=called.service, port=called.port), request, caller)
 
 
-def request_text(request: Request) -> str:
-    """Return a request in one line: `GET website.default:8080/x -H 'x-a: 1'`."""
+def request_text(request: Request, *, is_http: bool = True) -> str:
+    """Return a request in one line: `GET website.default:8080/x -H 'x-a: 1'`, or `a connection to database.default:5000`."""
+    if not is_http:
+        return f"a connection to {request.authority}"
     headers = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in request.headers]
     return " ".join([request.method, f"{request.authority}{request.target}", *headers])
 
