@@ -162,13 +162,21 @@ class Reader:
                 yield one["reason"], f"{obj['kind']} {name}: {one['message']}"
 
     def _warnings(self, kind: str, namespace: str, name: str) -> Iterator[tuple[str, str]]:
-        """Yield the reason and the message of each Event about an object that no later Event resolves."""
+        """Yield the reason and the message of each Event about an object that no later Event resolves.
+
+        A fault of a field may have had another reason before it was resolved: the Event of the resolution names the last.
+        """
         selector = f"involvedObject.kind={kind},involvedObject.name={name}"
         _, listed = self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/events?fieldSelector={selector}")
-        events = {event["reason"]: event["message"] for event in listed["items"]}
-        for reason, message in events.items():
-            if reason in REASONS and f"{reason}Resolved" not in events:
-                yield reason, f"{kind} {name}: {message}"
+        events = {event["reason"]: event for event in listed["items"]}
+        resolved = [_created(event) for reason, event in events.items() if reason.endswith("Resolved")]
+        for reason, event in events.items():
+            if reason in REASONS and not any(_created(event) <= time for time in resolved):
+                yield reason, f"{kind} {name}: {event['message']}"
+
+
+def _created(event: Object) -> str:
+    return str(event["metadata"]["creationTimestamp"])
 
 
 def _conditions(status: Any) -> Iterator[Any]:
