@@ -47,5 +47,5 @@ def _failed_probe(cluster: Cluster) -> dict[str, Any] | None:
 
 
 def _ready(cluster: Cluster) -> dict[str, bool]:
-    (pod,) = cluster.get("-n", VAULT, "pods")["items"]
-    return {item["name"]: item["ready"] for item in pod["status"].get("containerStatuses", ())}
+    pods = cluster.get("-n", VAULT, "pods")["items"]
+    return {item["name"]: item["ready"] for pod in pods for item in pod["status"].get("containerStatuses", ())}
