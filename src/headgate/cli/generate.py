@@ -96,8 +96,9 @@ def generate(
             f"no call to a pod with a sidecar{where} is recorded, so there are no {what} to write{more}"
         )
     excluded = _excluded(exclude or (), recording.calls)
-    _write(derive(recording.calls, exclude=excluded, audit=audit), directory)
-    for text in (*recording.notes, *_left_out(derive(recording.calls, exclude=excluded))):
+    rules = derive(recording.calls, exclude=excluded, audit=audit)
+    _write(rules, directory)
+    for text in (*recording.notes, *_left_out(rules)):
         note(text)
 
 
