@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec import structs
+
 from headgate.compiler.report import Compiled
 from headgate.errors import StoreError
 from headgate.history.records import Record
@@ -124,13 +126,7 @@ class HistoryRecorder:
         self._opened = self._opened or before  # after a restart, the effect is that of the changes since then
         more = with_controllers(last, changes, timestamp(self._clock()))
         effect = await self._effect(self._opened, after)
-        whole = Revision(
-            number=more.number,
-            time=more.time,
-            reason=more.reason,
-            changes=more.changes,
-            effect=tuple(effect) or last.effect,
-        )
+        whole = structs.replace(more, effect=tuple(effect) or last.effect)
         self._set(Log(base_number, base, (*revisions[:-1], whole)))
 
     def _add(self, reason: Reason, changes: Sequence[Change], effect: Sequence[str]) -> None:
