@@ -47,6 +47,18 @@ def test_the_same_objects_change_nothing(run: Run, tmp_path: Path) -> None:
     assert run("plan", "--base", base, "-f", base) == (0, "", "nothing changes\n")
 
 
+def test_objects_without_a_namespace_are_in_that_of_the_option(run: Run, tmp_path: Path) -> None:
+    """Else a check could prove something about the wrong namespace."""
+    base, change = base_and_change(tmp_path)
+    for path in (base, change):
+        objects = list(yaml.safe_load_all(Path(path).read_text()))
+        for obj in objects:
+            obj["metadata"].pop("namespace", None)
+        write(Path(path), *objects)
+    ended = run("plan", "--base", base, "-f", change, "-n", "shop")
+    assert (ended.code, "Service shop/website:8080: all requests" in ended.out) == (1, True)
+
+
 def test_a_recorded_answer_of_the_metrics_api_gives_the_rates(run: Run, tmp_path: Path) -> None:
     base, change = base_and_change(tmp_path)
     metrics = [{"name": "success_count", "value": "423"}, {"name": "failure_count", "value": "3"}]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import structs
 
 from headgate.cli.arguments import Kubeconfig, Output, State, check_paths
 from headgate.cli.inspect_client import InspectClient
@@ -16,6 +17,8 @@ from headgate.cli.plan_text import show
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
+from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.objects.lifecycle import with_metadata
 from headgate.plan.checks import InvalidCheck, Never, check_claim
 from headgate.plan.plan import World, with_files, with_rates
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
@@ -73,7 +76,15 @@ Metrics = Annotated[
         show_default=False,
     ),
 ]
-InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of names in --never without one.")]
+InNamespace = Annotated[
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        help="Namespace of objects and of names in --never without one; by default that of the kubeconfig's context, with --base `default`.",
+        show_default=False,
+    ),
+]
 
 
 def plan_(
@@ -85,7 +96,7 @@ def plan_(
     no_new_access: NoNewAccess = False,
     never: NeverOption = None,
     metrics: Metrics = None,
-    namespace: InNamespace = "default",
+    namespace: InNamespace = "",
     mtls: Mtls = "permissive",
     access: Access = "selected",
     output: Output = Format.TABLE,
@@ -100,19 +111,22 @@ def plan_(
     Exit code 0 means that nothing changes, 1 that something does. With --no-new-access or --never, 0 means that the check
     is proven for all requests, and 1 that there is a counterexample.
     """
-    claim = _claim(never, request or (), namespace)
-    if not filename and claim is None:
+    if not filename and never is None:
         raise usage_error("is missing; name the changed manifests, for example -f DIR", option="-f")
     if prune and not base:
         raise usage_error("needs --base; a running headgate keeps the objects that -f does not have", option="--prune")
+    client = None if base else InspectClient.of(kubeconfig, state)
+    place = namespace or (client.client.namespace if client else DEFAULT_NAMESPACE)
+    claim = _claim(never, request or (), place)
     query = PlanQuery(no_new_access=no_new_access, never=claim)
-    changed = read(check_paths(filename or ()))
-    _stop_at_problems(changed)
-    if base:
-        result = _offline(base, changed, query, prune=prune, settings=Settings(mtls=mtls, access=access))
+    changed = _read(filename or (), place)
+    if client is None:
+        result = _offline(
+            _read(base or (), place), changed, query, prune=prune, settings=Settings(mtls=mtls, access=access)
+        )
         rates = Rates()
     else:
-        result, rates = asyncio.run(_live(InspectClient.of(kubeconfig, state), changed, query))
+        result, rates = asyncio.run(_live(client, changed, query))
     rates = recorded_rates(metrics) if metrics else rates
     files = {str(manifest.key): manifest for manifest in changed.objects}
     result = result.with_plan(
@@ -121,6 +135,25 @@ def plan_(
     answer(result, output, lambda: show(result, only_checks=bool(result.verdicts)))
     if any(not verdict.holds for verdict in result.verdicts) or (not result.verdicts and not result.plan.is_empty):
         raise typer.Exit(EXIT_FAILURE)
+
+
+def _read(paths: Sequence[Path], namespace: str) -> Manifests:
+    """Read manifests. Raises an error for mistakes in them: a plan of a part of them would be wrong."""
+    found = read(check_paths(paths))
+    for problem in found.problems:
+        note(str(problem))
+    if found.problems:
+        raise HeadgateError("the manifests have mistakes, so there is no plan; correct them, or see `headgate check`")
+    return found._replace(objects=tuple(_placed(item, namespace) for item in found.objects))
+
+
+def _placed(item: Manifest, namespace: str) -> Manifest:
+    """Put an object that names no namespace into `namespace`, as `kubectl apply` does."""
+    if not item.key.namespace or (item.written.get("metadata") or {}).get("namespace"):
+        return item
+    return item._replace(
+        key=structs.replace(item.key, namespace=namespace), object=with_metadata(item.object, namespace=namespace)
+    )
 
 
 def _claim(never: tuple[str, str] | None, request: Sequence[str], namespace: str) -> Never | None:
@@ -136,19 +169,7 @@ def _claim(never: tuple[str, str] | None, request: Sequence[str], namespace: str
     return claim
 
 
-def _stop_at_problems(manifests: Manifests) -> None:
-    """Raise an error for manifests with mistakes: a plan of a part of them would be wrong."""
-    for problem in manifests.problems:
-        note(str(problem))
-    if manifests.problems:
-        raise HeadgateError("the manifests have mistakes, so there is no plan; correct them, or see `headgate check`")
-
-
-def _offline(
-    base: Sequence[Path], changed: Manifests, query: PlanQuery, *, prune: bool, settings: Settings
-) -> PlanResult:
-    before = read(check_paths(base))
-    _stop_at_problems(before)
+def _offline(before: Manifests, changed: Manifests, query: PlanQuery, *, prune: bool, settings: Settings) -> PlanResult:
     new = {manifest.key: manifest for manifest in changed.objects}
     kept = {} if prune else {manifest.key: manifest for manifest in before.objects}
     after = Manifests(changed.roots, tuple((kept | new).values()))
