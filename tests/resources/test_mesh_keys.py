@@ -1,4 +1,4 @@
-"""Misspelled labels and annotations with the prefix `headgate.dev/` are reported."""
+"""Misspelled and misplaced labels and annotations with the prefix `headgate.dev/` are reported."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.identity.ca_status import ROTATE
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
 from headgate.resources.core import Service
-from headgate.resources.mesh_keys import ANNOTATIONS, LABELS, unknown_keys
+from headgate.resources.mesh_keys import ANNOTATIONS, LABELS, useless_keys
 from headgate.resources.meta import Metadata
 from headgate.resources.registry import SERVICE
 from headgate.settings import Settings
@@ -40,7 +40,7 @@ from headgate.settings import Settings
     ],
 )
 def test_an_unknown_key_is_reported_with_the_nearest_known_key(metadata: Metadata, field: str, hint: str) -> None:
-    (cause,) = unknown_keys(metadata)
+    (cause,) = useless_keys("Service", metadata)
     assert cause.field == field
     assert cause.message.startswith(f"{field.split('.', 2)[2]} has no effect")
     assert cause.message.endswith(hint)
@@ -50,9 +50,26 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
     assert {APPLIED_FROM, APPLIED_DIGEST, ROTATE} <= ANNOTATIONS
     foreign = {"app": "web", "example.com/inject": "", "conversion.headgate.dev/weights": "{}"}
     known = Metadata(
-        labels=dict.fromkeys(LABELS, "true") | foreign, annotations=dict.fromkeys(ANNOTATIONS, "") | foreign
+        labels=dict.fromkeys(LABELS, "true") | foreign,
+        annotations=dict.fromkeys(ANNOTATIONS - {"headgate.dev/mode"}, "") | foreign,
     )
-    assert list(unknown_keys(known)) == []
+    assert list(useless_keys("TrafficSplit", known)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "instead"),
+    [
+        ("Canary", "mirror", "set spec.analysis.mirror"),
+        ("Service", "sticky", "write it on a TrafficSplit or Canary"),
+        ("HTTPRoute", "no-endpoints", "write it on a TrafficSplit or Canary"),
+        ("TrafficSplit", "mode", "write it on a TrafficTarget"),
+    ],
+)
+def test_an_annotation_on_a_kind_on_which_it_has_no_effect_is_reported(kind: str, name: str, instead: str) -> None:
+    key = f"headgate.dev/{name}"
+    (cause,) = useless_keys(kind, Metadata(annotations={key: "x"}))
+    assert cause.field == f"metadata.annotations.{key}"
+    assert cause.message == f"{key} has no effect on a {kind}; {instead}, or remove it"
 
 
 def test_an_unknown_annotation_is_a_warning_about_its_object() -> None:

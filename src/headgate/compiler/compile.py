@@ -48,7 +48,7 @@ from headgate.model.routing import (
     roots,
 )
 from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.mesh_keys import unknown_keys
+from headgate.resources.mesh_keys import useless_keys
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
 from headgate.resources.routes import GRPCRoute, HTTPRoute
@@ -172,7 +172,7 @@ class Compiler:
             *self._stages.once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
             *self._stages.once(services.target_ports, service_pods),
             *_invalid(snapshot),
-            *self._unknown_keys(snapshot),
+            *self._useless_keys(snapshot),
             *claims.findings,
             *api.findings,
             *policies.findings,
@@ -289,8 +289,8 @@ class Compiler:
         invalid = dict.fromkeys((key for key in snapshot.mistakes if key not in snapshot.objects), 0)
         return self._stages.each_item(_generation, None, snapshot.objects).edited(invalid)
 
-    def _unknown_keys(self, snapshot: Snapshot) -> Iterator[Finding]:
-        return chain.from_iterable(self._stages.each_item(_unknown_keys, None, snapshot.objects).values())
+    def _useless_keys(self, snapshot: Snapshot) -> Iterator[Finding]:
+        return chain.from_iterable(self._stages.each_item(_useless_keys, None, snapshot.objects).values())
 
     def _by_object(
         self, findings: Iterable[Finding], attached: SharedMap[Key, AttachedRoute]
@@ -342,9 +342,10 @@ def _findings(_shared: None, _key: Key, item: AttachedRoute) -> tuple[Finding, .
     return item.findings or None
 
 
-def _unknown_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:
-    """Return a warning for each misspelled `headgate.dev/` label or annotation of an object; None if there are none."""
-    found = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in unknown_keys(item.metadata))
+def _useless_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:
+    """Return a warning for each `headgate.dev/` label or annotation without effect on an object; None if there are none."""
+    causes = useless_keys(key.kind, item.metadata)
+    found = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in causes)
     return tuple(found) or None
 
 

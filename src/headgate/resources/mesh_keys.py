@@ -1,4 +1,4 @@
-"""The labels and annotations with the prefix `headgate.dev/`, and the search for misspelled ones."""
+"""The labels and annotations with the prefix `headgate.dev/`, and the search for misspelled and misplaced ones."""
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
@@ -52,12 +52,29 @@ ANNOTATIONS = frozenset(
     }
 )
 """The annotations that headgate reads or writes."""
+_SPLITS = ("TrafficSplit", "Canary")
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    ALLOW_SELF_REFERENCE: _SPLITS,
+    MIRROR: ("TrafficSplit",),
+    MODE: ("TrafficTarget",),
+    NO_ENDPOINTS: _SPLITS,
+    STICKY: _SPLITS,
+}
+"""The kinds on which an annotation has an effect. The checks of pods and workloads know the places of the remaining ones."""
 
 
-def unknown_keys(metadata: Metadata) -> Iterator[Cause]:
-    """Yield a mistake for each unknown label or annotation with the prefix `headgate.dev/`."""
+def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
+    """Yield a mistake for each label or annotation with the prefix `headgate.dev/` that has no effect on a kind."""
     yield from _unknown(metadata.labels, "label", LABELS)
     yield from _unknown(metadata.annotations, "annotation", ANNOTATIONS)
+    for key in metadata.annotations:
+        places = _PLACES.get(key, (kind,))
+        if kind not in places:
+            instead = f"write it on a {' or '.join(places)}"
+            if (kind, key) == ("Canary", MIRROR):
+                instead = "set spec.analysis.mirror"
+            message = f"{key} has no effect on a {kind}; {instead}, or remove it"
+            yield Cause(f"metadata.annotations.{key}", message)
 
 
 def _unknown(written: Mapping[str, str], noun: str, known: Collection[str]) -> Iterator[Cause]:
