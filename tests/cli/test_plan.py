@@ -80,6 +80,19 @@ def test_prune_deletes_the_objects_that_the_change_lacks(run: Run, tmp_path: Pat
     assert run("plan", "-f", change, "--prune").code == 2
 
 
+def test_deleted_objects_are_planned(run: Run, tmp_path: Path) -> None:
+    base, change = base_and_change(tmp_path)
+    ended = run("plan", "--base", base, "--delete", "ts/website")
+    assert ended.code == 1
+    assert "after    default/website:8080 (the Service itself)" in ended.out
+    assert "cause    the deletion of TrafficSplit default/website" in ended.out
+    assert run("plan", "--base", base, "--delete", "ts/gone").err.startswith(
+        "error: TrafficSplit default/gone is not in --base, so it can't be deleted"
+    )
+    assert run("plan", "--base", base, "-f", change, "--delete", "ts/website").code == 2
+    assert run("plan", "--base", base, "--delete", "deployment/a").code == 2  # it changes no requests
+
+
 def test_checks_decide_the_exit_code(run: Run, tmp_path: Path) -> None:
     pods = "---\n".join((deployment("shop"), deployment("web"), group("g", pathRegex="/items")))
     base, change = tmp_path / "base.yaml", tmp_path / "change.yaml"
@@ -135,6 +148,11 @@ async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(world: Wo
     assert (ended.code, ended.out) == (0, "")
     unknown = await world.run("plan", "--never", "sa/a", "sa/gone")
     assert (unknown.code, "no pod of serviceaccount default/gone exists" in unknown.err) == (1, True)
+    deleted = await world.run("plan", "--delete", "ts/website", "-o", "json")
+    (item,) = json.loads(deleted.out)["plan"]["requests"]
+    assert item["causes"] == [{"object": "TrafficSplit default/website", "deleted": True}]
+    gone = await world.run("plan", "--delete", "ts/gone")
+    assert (gone.code, "TrafficSplit default/gone does not exist" in gone.err) == (1, True), gone
     other = write(tmp_path / "other.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
     assert (await world.run("plan", "-f", other)).code == 0
 

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 from msgspec import structs
 
-from headgate.cli.arguments import Kubeconfig, Output, State, check_paths
+from headgate.cli.arguments import Kubeconfig, Output, State, check_paths, parse_kind_and_name
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import Access, Mtls, compile_manifests
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error
 from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, NotFound
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
@@ -22,6 +22,8 @@ from headgate.objects.lifecycle import with_metadata
 from headgate.plan.checks import InvalidCheck, Never, check_claim
 from headgate.plan.plan import World, with_files, with_rates
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
+from headgate.plane.feed import COMPILED
+from headgate.resources.meta import Key
 from headgate.settings import Settings
 
 Request = Annotated[
@@ -41,6 +43,10 @@ Change = Annotated[
         help="The changed manifests; - reads standard input.",
         show_default=False,
     ),
+]
+Delete = Annotated[
+    list[str] | None,
+    typer.Option("--delete", metavar="KIND/NAME", help="An object that the change deletes.", show_default=False),
 ]
 Base = Annotated[
     list[Path] | None,
@@ -91,6 +97,7 @@ def plan_(
     request: Request = None,
     *,
     filename: Change = None,
+    delete: Delete = None,
     base: Base = None,
     prune: Prune = False,
     no_new_access: NoNewAccess = False,
@@ -111,15 +118,16 @@ def plan_(
     Exit code 0 means that nothing changes, 1 that something does. With --no-new-access or --never, 0 means that the check
     is proven for all requests, and 1 that there is a counterexample.
     """
-    if not filename and never is None:
+    if not filename and not delete and never is None:
         raise usage_error("is missing; name the changed manifests, for example -f DIR", option="-f")
     if prune and not base:
         raise usage_error("needs --base; a running headgate keeps the objects that -f does not have", option="--prune")
     client = None if base else InspectClient.of(kubeconfig, state)
     place = namespace or (client.client.namespace if client else DEFAULT_NAMESPACE)
     claim = _claim(never, request or (), place)
-    query = PlanQuery(no_new_access=no_new_access, never=claim)
     changed = _read(filename or (), place)
+    deleted = tuple(_deleted(text, place, changed) for text in delete or ())
+    query = PlanQuery(deleted=deleted, no_new_access=no_new_access, never=claim)
     if client is None:
         result = _offline(
             _read(base or (), place), changed, query, prune=prune, settings=Settings(mtls=mtls, access=access)
@@ -156,6 +164,17 @@ def _placed(item: Manifest, namespace: str) -> Manifest:
     )
 
 
+def _deleted(text: str, namespace: str, changed: Manifests) -> Key:
+    """Return the key of an object that the change deletes. Raises BadParameter."""
+    kind, name = parse_kind_and_name(text, COMPILED)
+    if kind not in COMPILED:
+        raise usage_error(f"{kind.plural} change no requests by themselves; leave out {text}", option="--delete")
+    key = kind.key(namespace, name)
+    if any(item.key == key for item in changed.objects):
+        raise usage_error(f"{key} is in the manifests of -f too; remove it from one of them", option="--delete")
+    return key
+
+
 def _claim(never: tuple[str, str] | None, request: Sequence[str], namespace: str) -> Never | None:
     if never is None:
         if request:
@@ -171,7 +190,11 @@ def _claim(never: tuple[str, str] | None, request: Sequence[str], namespace: str
 
 def _offline(before: Manifests, changed: Manifests, query: PlanQuery, *, prune: bool, settings: Settings) -> PlanResult:
     new = {manifest.key: manifest for manifest in changed.objects}
-    kept = {} if prune else {manifest.key: manifest for manifest in before.objects}
+    kept = {manifest.key: manifest for manifest in before.objects}
+    for key in query.deleted:
+        if kept.pop(key, None) is None:
+            raise NotFound(f"{key} is not in --base, so it can't be deleted; correct the name, or give -n NAMESPACE")
+    kept = {} if prune else kept
     after = Manifests(changed.roots, tuple((kept | new).values()))
     old, now = compile_manifests(before, settings), compile_manifests(after, settings)
     one, other = ({item.key: item.object for item in manifests.objects} for manifests in (before, after))

@@ -124,7 +124,9 @@ def _tls(item: TlsChange) -> Iterator[str]:
 
 
 def _causes(causes: Iterable[Cause]) -> Iterator[str]:
-    yield from (f"    cause    {_place(cause)}{cause.object}: {cause.field}" for cause in causes)
+    for cause in causes:
+        what = f"the deletion of {cause.object}" if cause.deleted else f"{cause.object}: {cause.field}"
+        yield f"    cause    {_place(cause)}{what}"
 
 
 def _place(cause: Cause) -> str:

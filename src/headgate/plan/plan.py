@@ -10,7 +10,7 @@ from headgate.compiler.references import group_key
 from headgate.compiler.report import Compiled, pod_list
 from headgate.kinds import SPECS
 from headgate.model.requests import Request
-from headgate.model.routing import Mesh, PortRef, Route, TlsMode
+from headgate.model.routing import PortRef, Route, TlsMode
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.conditions import UNAMBIGUOUS, Setting
@@ -25,10 +25,14 @@ MAY_DIFFER = "may differ: the conditions are too complex to decide whether there
 
 
 class Cause(Value, frozen=True, kw_only=True):
-    """The part of an object that causes a difference. `file` and `line` are empty for an object without a file."""
+    """The part of an object that causes a difference, or its deletion.
+
+    `file` and `line` are empty for an object without a file.
+    """
 
     object: str
     field: str = ""
+    deleted: bool = False
     file: str = ""
     line: int = 0
 
@@ -138,6 +142,11 @@ class World(NamedTuple):
     changed: Collection[Key] = ()
     known: Collection[Key] | None = None
 
+    def cause(self, key: Key, field: str) -> Cause:
+        """Return a part of a changed object as a cause, or the object's deletion."""
+        gone = key in self.changed and key not in self.after.report.seen
+        return Cause(object=str(key), field="" if gone else field, deleted=gone)
+
 
 def plan(world: World) -> Plan:
     """Compare two worlds."""
@@ -150,7 +159,7 @@ def plan(world: World) -> Plan:
         lost=(*(item for item in access if item.kind == "lost"), *_moved_to_refusing_pods(world, classes)),
         gained=tuple(item for item in access if item.kind == "gained"),
         requests=tuple(_request_changes(world, classes)),
-        tls=tuple(_tls_changes(before, after, world.changed)),
+        tls=tuple(_tls_changes(world)),
         findings=tuple(item for item in new if not item.unreachable),
     )
 
@@ -269,7 +278,7 @@ def _route_causes(item: RequestClass, world: World) -> Iterator[Cause]:
     for route in (item.new_route, item.old_route):
         for key, field in _defining(route) if route else ():
             fields.setdefault(key, field)
-    found = [Cause(object=str(key), field=field) for key, field in fields.items() if key in world.changed]
+    found = [world.cause(key, field) for key, field in fields.items() if key in world.changed]
     yield from found or _backend_causes(item, world)
 
 
@@ -295,7 +304,7 @@ def _backend_causes(item: RequestClass, world: World) -> Iterator[Cause]:
     for key in sorted(world.changed):
         name = f"{key.namespace}/{key.name}"
         if key.kind in _OF_BACKENDS and any(name == service or name.startswith(f"{service}-") for service in services):
-            yield Cause(object=str(key), field="spec")
+            yield world.cause(key, "spec")
 
 
 def _access_rows(world: World) -> list[AccessRow]:
@@ -321,7 +330,7 @@ def _access_row(change: AccessChange, world: World) -> AccessRow:
         example=words.request_text(example, is_http=change.is_http) if example else "",
         command=command,
         certain=example is not None,
-        causes=tuple(Cause(object=str(key), field=field) for key, field in _deciding(change) if key in world.changed),
+        causes=tuple(world.cause(key, field) for key, field in _deciding(change) if key in world.changed),
     )
 
 
@@ -363,14 +372,14 @@ def sent_to(called: PortRef | None, request: Request) -> Request:
     return structs.replace(request, authority=f"{name}.{namespace}:{called.port}")
 
 
-def _tls_changes(before: Mesh, after: Mesh, changed: Collection[Key]) -> Iterator[TlsChange]:
-    old = {item.name: item.target_tls_mode for item in before.workloads}
+def _tls_changes(world: World) -> Iterator[TlsChange]:
+    old = {item.name: item.target_tls_mode for item in world.before.mesh.workloads}
     found: dict[tuple[TlsMode, TlsMode], list[str]] = {}
-    for item in after.workloads:
+    for item in world.after.mesh.workloads:
         mode = old.get(item.name, item.target_tls_mode)
         if mode is not item.target_tls_mode:
             found.setdefault((mode, item.target_tls_mode), []).append(item.name)
-    causes = tuple(Cause(object=str(key), field="spec") for key in sorted(changed) if key.kind == TLS_CONFIG.kind)
+    causes = tuple(world.cause(key, "spec") for key in sorted(world.changed) if key.kind == TLS_CONFIG.kind)
     for (one, other), pods in found.items():
         yield TlsChange(pods=tuple(sorted(pods)), before=one.value, after=other.value, causes=causes)
 

@@ -5,13 +5,14 @@ from msgspec import structs
 from headgate.compiler.snapshot import Snapshot
 from headgate.plan.checks import Never, Verdict, never, no_new_access
 from headgate.plan.plan import Plan, World, plan
-from headgate.resources.meta import Object, Value
+from headgate.resources.meta import Key, Object, Value
 
 
 class PlanQuery(Value, frozen=True, kw_only=True):
-    """Objects that would be applied, and the checks of access that should hold then."""
+    """Objects that would be applied and deleted, and the checks of access that should hold then."""
 
     objects: tuple[Object, ...] = ()
+    deleted: tuple[Key, ...] = ()
     no_new_access: bool = False
     never: Never | None = None
 

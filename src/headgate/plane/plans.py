@@ -9,7 +9,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.objects.ports import Reader
 from headgate.plan.plan import World
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
-from headgate.plane.feed import GROUP_KINDS, changed
+from headgate.plane.feed import GROUP_KINDS, with_objects
 from headgate.plane.live_state import LiveState
 from headgate.resources.core import EndpointSlice
 from headgate.resources.decode import check
@@ -34,11 +34,12 @@ async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
             before = await live_state.wait_compiled()
             snapshot = live_state.feed.snapshot.get() or Snapshot()
             applied = [await _applied(live_state.store, obj) for obj in objects]
-            after = _with(snapshot, [*applied, *_expected_slices(snapshot, applied)])
+            new = [*applied, *_expected_slices(snapshot, applied)]
+            after = with_objects(snapshot, {**{key_of(obj): obj for obj in new}, **_deletions(snapshot, query)})
             compiled = await live_state.preview(after)
     except TimeoutError as error:
         raise HeadgateError(f"the plan is not ready after {PLAN_TIMEOUT_S:g} s; see the log of headgate") from error
-    keys = {key_of(obj) for obj in applied}
+    keys = {*(key_of(obj) for obj in applied), *query.deleted}
     differing = frozenset(key for key in keys if snapshot.objects.get(key) != after.objects.get(key))
     found = await asyncio.to_thread(checked_plan, World(before, compiled, differing), after, query)
     return PlanResult(plan=found.plan, verdicts=found.verdicts, ignored=ignored)
@@ -80,10 +81,12 @@ async def _applied(store: Reader, obj: Object) -> Object:
     return found
 
 
-def _with(snapshot: Snapshot, objects: list[Object]) -> Snapshot:
-    for obj in objects:
-        snapshot = changed(snapshot, obj)
-    return snapshot
+def _deletions(snapshot: Snapshot, query: PlanQuery) -> Mapping[Key, None]:
+    """Return the deleted objects. Raises NotFound."""
+    for key in query.deleted:
+        if key not in snapshot.objects and key not in snapshot.mistakes:
+            raise NotFound(f"{key} does not exist, so it can't be deleted; correct the name, or give -n NAMESPACE")
+    return dict.fromkeys(query.deleted)
 
 
 def _expected_slices(snapshot: Snapshot, applied: list[Object]) -> Iterator[Object]:
