@@ -300,5 +300,5 @@ def test_the_token_is_for_headgate_and_bound_to_the_pod() -> None:
     volumes = with_transparent_sidecar(pod(), OPTIONS)["spec"]["volumes"]
     (projected,) = [item["projected"] for item in volumes if "projected" in item]
     token = projected["sources"][0]["serviceAccountToken"]
-    assert token == {"audience": "headgate", "expirationSeconds": 3600, "path": "token"}
+    assert token == {"audience": "headgate", "expirationSeconds": 43200, "path": "token"}
     assert "secret" not in json.dumps(volumes).replace("headgate-secrets", "")

@@ -20,6 +20,7 @@ from headgate.plane.loop import HostProxies, Loop
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
+from headgate.xds.messages import Request
 from headgate.xds.session import Session
 
 DEADLINE_S = 60
@@ -48,10 +49,13 @@ def live_state() -> LiveState:
 def connect(fleet: Fleet, node: str, *, has_config: bool = True) -> None:
     proxy = fleet.expect(node)
     session = Session()
-    session.subscriptions[CLUSTER].wildcard = True  # the proxy has subscribed to its clusters
+    session.receive(Request(CLUSTER))
     proxy.attach(session, lambda _ending: None)
     if has_config:
         proxy.config.set({})
+        session.set_config({})
+        (response,) = session.next_responses()
+        session.receive(Request(CLUSTER, nonce=response.nonce))
 
 
 async def is_over(begun: Callable[[], object]) -> bool:

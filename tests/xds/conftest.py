@@ -69,6 +69,10 @@ class Stream:
         self.session.time_out(self.unanswered[TYPES[short]][0])
         return self._responses()
 
+    def confirm_report(self):
+        self.session.confirm_report()
+        return self._responses()
+
     def retry_listeners(self):
         self.session.retry_listeners()
         return self._responses()

@@ -13,7 +13,7 @@ from tests.ports import free_port
 from tests.xds.proxies import NAME, Authority
 
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
-from headgate.envoy.encode import Memo, encode
+from headgate.envoy.encode import Memo, encode, with_tap
 from headgate.envoy.view import Node, project
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
@@ -62,7 +62,7 @@ class World:
         self.proxy = self.fleet.expect(WEB_1)
         self.xds = XdsServer(self.fleet, self.verifier)
         self.token = root / "token"
-        self.port = free_port()
+        self.port, self.proxy_port = free_port(), free_port()
         self.envoy = None
         self.backend = None
         self.answering = []
@@ -95,7 +95,8 @@ class World:
             tables=(RouteTable(ref=ref, routes=(Route(split=Split(targets=(Target(ref=REF, weight=1),))),)),),
             endpoints=(Endpoints(ref=REF, ready=(Endpoint(address=address, port=port),)),),
         )
-        self.proxy.config.set(encode(project(mesh, Node(id=WEB_1)), Memo()))
+        node = Node(id=WEB_1, proxy_address="127.0.0.1", proxy_port=self.proxy_port)
+        self.proxy.config.set(with_tap(encode(project(mesh, node), Memo()), 0))
 
     def write(self, name, content):
         """Replace a file atomically, as a mounted Secret is replaced."""
@@ -207,7 +208,7 @@ async def test_a_proxy_without_a_token_file_is_rejected(root):
         assert world.fleet.connected() == []
 
 
-async def test_no_request_fails_while_streams_end_with_their_tokens(root):
+async def test_while_streams_end_with_their_tokens_no_request_fails_and_no_resource_is_sent(root):
     async with World(root, lifetime=timedelta(seconds=2)) as world:
         world.tokens.write(WEB_1, world.token)
         statuses, enough = [], asyncio.Event()
@@ -224,6 +225,7 @@ async def test_no_request_fails_while_streams_end_with_their_tokens(root):
         renewing = asyncio.create_task(renew())
         await world.start_at_socket()
         await world.settled()
+        acks = world.fleet.counts["acks"]
         loading = asyncio.create_task(load())
         async with asyncio.timeout(DEADLINE_S):
             await until(lambda: len(set(world.verifier.accepted.get())) > 3, world.verifier.accepted)
@@ -234,6 +236,8 @@ async def test_no_request_fails_while_streams_end_with_their_tokens(root):
         assert len(statuses) > 10
         assert set(statuses) == {200}
         assert world.verifier.rejected.get() == ()
+        assert world.fleet.counts["streams"] > 3
+        assert world.fleet.counts["acks"] == acks
 
 
 async def test_a_proxy_connects_over_tcp_with_tls_and_verifies_the_server(root):

@@ -321,6 +321,14 @@ class Schedule(RuleBasedStateMachine):
     def rest(self):
         self.deliver_all()
         self.check_settled()
+        self.confirm_report()
+        self.deliver_all()
+        assert self.session.has_reported_all
+
+    @rule()
+    def confirm_report(self):
+        self.session.confirm_report()
+        self.push()
 
     @rule()
     def drain(self):
@@ -342,6 +350,8 @@ class Schedule(RuleBasedStateMachine):
         for rejected in self.session.receive(request):
             assert is_invalid(rejected.digest), rejected
         self.push()
+        unreported = [one for one in self.envoy.first_requests - self.envoy.opened if self.envoy.versions[one]]
+        assert not self.session.has_reported_all or not any(self.config.get(type_url) for type_url in unreported)
 
     def record_reasons(self, request):
         """Record reasons to send a resource again: a new subscription, or a NACK of several resources."""

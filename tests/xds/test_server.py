@@ -125,7 +125,7 @@ async def test_a_stream_with_an_invalid_token_ends_with_a_status_that_says_why(w
         "": "no token",
         "abc": "malformed",
         forged: "not signed by this headgate",
-        old: f"the token of {WEB_1} expired at 2001-09-09T02:46:40Z",
+        old: f"the token of {WEB_1} expired at 2001-09-09T13:46:40Z",
         world.tokens.issue(WEB_2): f"the token belongs to {WEB_2}, not to {WEB_1}",
     }.items():
         async with Proxy(world.address, WEB_1, token) as proxy:

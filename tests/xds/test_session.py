@@ -223,8 +223,7 @@ def test_a_cluster_stays_while_a_scope_whose_removal_was_rejected_may_name_it(st
 
 def test_a_cluster_is_not_removed_while_the_proxy_may_have_a_scope_from_an_earlier_stream(stream):
     proxy = stream("SRDS i=1")
-    proxy.request("CDS", initial="a=1")
-    proxy.ack("CDS")
+    assert proxy.request("CDS", initial="a=1") == []
     assert proxy.request("SRDS", initial="h=1") == ["SRDS i=1 -h"]
     assert proxy.request("LDS") == ["LDS"]
     assert proxy.nack("SRDS") == ["SRDS -h"]
@@ -276,24 +275,28 @@ def test_a_route_still_waits_for_its_cluster_after_an_old_version_of_the_cluster
     assert proxy.ack("CDS") == ["CDS a=2"]
 
 
-def test_a_reconnecting_proxy_gets_no_resource_that_it_has(stream):
-    proxy = stream(*A)
-    assert proxy.request("CDS", initial="a=1") == ["CDS"]
-    assert proxy.request("EDS", "a", initial="a=1") == []
-    assert proxy.request("LDS", initial="l=1") == []
-    assert proxy.request("RDS", "r", initial="r=1") == []
-    assert proxy.ack("CDS") == []
-
-
-def test_a_reconnected_proxy_counts_as_up_to_date_after_its_first_ack_of_clusters(stream):
+def test_a_reconnecting_proxy_that_has_everything_gets_no_response_and_counts_as_up_to_date(stream):
     proxy, fleet_proxy = stream(*A), Proxy("any")
     fleet_proxy.config.set(proxy.session.config)
-    proxy.request("CDS", initial="a=1")
+    assert proxy.request("CDS", initial="a=1") == []
     fleet_proxy.attach(proxy.session, lambda _reason: None)
     for short, name in (("EDS", "a"), ("LDS", ""), ("RDS", "r")):
         assert not fleet_proxy.settled()
-        proxy.request(short, name, initial=f"{name or 'l'}=1")
+        assert proxy.request(short, name, initial=f"{name or 'l'}=1") == []
+    assert fleet_proxy.settled()
+    assert proxy.confirm_report() == []
+
+
+def test_a_reconnected_proxy_without_a_wanted_type_is_up_to_date_after_an_ack_of_clusters(stream):
+    """A proxy without TLS does not request secrets."""
+    proxy, fleet_proxy = stream(*A, "SDS s=1"), Proxy("any")
+    fleet_proxy.config.set(proxy.session.config)
+    fleet_proxy.attach(proxy.session, lambda _reason: None)
+    for short, name, held in (("CDS", "", "a"), ("EDS", "a", "a"), ("LDS", "", "l"), ("RDS", "r", "r")):
+        assert proxy.request(short, name, initial=f"{held}=1") == []
     assert not fleet_proxy.settled()
+    assert proxy.confirm_report() == ["CDS"]
+    assert proxy.confirm_report() == []
     proxy.ack("CDS")
     assert fleet_proxy.settled()
 
@@ -301,7 +304,7 @@ def test_a_reconnected_proxy_counts_as_up_to_date_after_its_first_ack_of_cluster
 def test_the_report_of_a_reconnecting_proxy_is_complete_when_its_first_response_times_out(stream):
     proxy, fleet_proxy = stream(*A), Proxy("any")
     fleet_proxy.attach(proxy.session, lambda _reason: None)
-    proxy.request("CDS", initial="a=1")
+    proxy.request("CDS", initial="a=2")
     assert not fleet_proxy.has_reported_all()
     proxy.time_out("CDS")
     assert fleet_proxy.has_reported_all()
@@ -309,7 +312,7 @@ def test_the_report_of_a_reconnecting_proxy_is_complete_when_its_first_response_
 
 def test_a_reconnecting_proxy_gets_the_resources_that_changed_meanwhile(stream):
     proxy = stream("CDS a=1", "EDS a=2", "LDS l=1", "RDS r=1(a)")
-    assert proxy.request("CDS", initial="a=1") == ["CDS"]
+    assert proxy.request("CDS", initial="a=1") == []
     assert proxy.request("EDS", "a", initial="a=1") == ["EDS a=2"]
     assert proxy.request("LDS", initial="l=1 m=1") == ["LDS -m"]
     assert proxy.request("RDS", "r", initial="r=1") == []
@@ -337,8 +340,7 @@ def test_reported_versions_match_a_configuration_that_is_set_later(stream):
 def test_a_proxy_with_listeners_keeps_its_clusters_until_it_requests_routes(stream):
     proxy = stream(*A)
     assert proxy.request("LDS", initial="l=1") == []
-    assert proxy.request("CDS", initial="a=1 b=1") == ["CDS"]
-    assert proxy.ack("CDS") == []
+    assert proxy.request("CDS", initial="a=1 b=1") == []
     assert proxy.request("RDS", "r") == ["CDS -b"]
     assert proxy.request("EDS", "a", initial="a=1") == ["RDS r=1"]
 
@@ -577,7 +579,6 @@ def test_a_resource_that_becomes_shared_is_not_sent_again(stream):
 
 def test_after_a_reconnect_a_cluster_stays_until_the_proxy_reports_its_listeners(stream):
     proxy = stream("CDS b=1", "LDS l=2(b)")
-    assert proxy.request("CDS", initial="a=1 b=1") == ["CDS"]
-    assert proxy.ack("CDS") == []
+    assert proxy.request("CDS", initial="a=1 b=1") == []
     assert proxy.request("LDS", initial="l=1(a)") == ["LDS l=2"]
     assert proxy.ack("LDS") == ["CDS -a"]

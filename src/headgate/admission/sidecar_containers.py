@@ -24,7 +24,7 @@ DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
 TRY_SOCKET = f"{DIRECTORY}/try.sock"
 """The socket on which a sidecar accepts the requests of `headgate try`."""
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
-TOKEN_SECONDS = 3600
+TOKEN_SECONDS = 12 * 60 * 60
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation with the container that `kubectl logs` and `kubectl exec` use, instead of the first one."""
 NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)

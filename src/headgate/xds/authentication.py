@@ -25,7 +25,7 @@ from headgate.errors import ProxyError
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.messages import Request, read_request
 
-LIFETIME = timedelta(hours=1)
+LIFETIME = timedelta(hours=12)
 SECRET_BYTES = 32
 CACHE_SECONDS = 60.0  # a verified token is not verified again for this long
 MAX_CACHED_TOKENS = 10_000

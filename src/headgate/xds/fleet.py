@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, dropwhile
 
-from headgate.envoy.config import CLUSTER, NO_RESOURCES, ORDER, ProxyConfig, TypeUrl
+from headgate.envoy.config import NO_RESOURCES, ORDER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
 from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
@@ -135,13 +135,8 @@ class Proxy:
                     yield rejection
 
     def has_reported_all(self) -> bool:
-        """Return whether the proxy has reported, after a reconnect, all resources that it holds.
-
-        It may hold resources that it has not reported. Envoy reports type by type, clusters first, and sends no ACK before
-        it has reported every type; so its first ACK of clusters shows that the report is complete.
-        """
-        clusters = self.session.subscriptions[CLUSTER] if self.session else None
-        return clusters is not None and clusters.wildcard and not clusters.must_respond and not clusters.awaits_answer
+        """Return whether the proxy has reported, after a reconnect, all resources that it holds."""
+        return self.session is not None and self.session.has_reported_all
 
     def settled(self) -> bool:
         """Return whether the proxy has acknowledged or rejected every resource of its wanted configuration."""

@@ -33,6 +33,7 @@ METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregated
 RETRY_SECONDS = 5.0  # pause between two attempts to add a listener whose address was in use
 LONGEST_DRAIN_S = 60.0  # streams without a server to reconnect to are kept for at most this long
 ANSWER_SECONDS = 5.0  # time after which a response without ACK or NACK times out
+REPORT_SECONDS = 0.2  # time after which a reconnected proxy should have requested all types; it does so at once
 PRIVATE_MODE = 0o600
 MAX_PENDING_STREAMS = 10_000  # streams whose first request is not read yet
 FIRST_REQUEST_SECONDS = 10.0  # time after which headgate ends a stream without a request
@@ -213,6 +214,7 @@ class _Stream:
         self._fleet.notify()
         log.info("proxy %s connected", self._proxy.id)
         self._check_expiry()
+        self._set_timer("report", REPORT_SECONDS, self._confirm_report)
         self._wake()
         try:
             async for data in requests:
@@ -327,6 +329,10 @@ class _Stream:
         if self._session.retry_listeners():
             self._wake()
             self._set_timer("retry", RETRY_SECONDS, self._retry_listeners)
+
+    def _confirm_report(self) -> None:
+        if self._session.confirm_report():
+            self._wake()
 
     def _receive(self, data: bytes) -> None:
         try:

@@ -11,6 +11,8 @@ The rules:
 - A cluster that is sent again is followed by its endpoints: without them Envoy keeps it warming for 15 seconds.
 - One response of a type is in flight at a time. After `time_out` the next one is sent without an answer.
 - After a NACK of several resources they are sent one by one, so that the NACK of a single one names the invalid resource.
+- A proxy that reconnects and reports exactly the wanted versions gets no response. If it does not request a wanted type, an
+  empty response of clusters shows that its report is complete (`confirm_report`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,6 +59,7 @@ class Session:
         self.subscriptions = {type_url: Subscription(starts_whole=type_url == SCOPES) for type_url in ORDER}
         self._wanted: dict[TypeUrl, Resources] = dict.fromkeys(ORDER, NO_RESOURCES)
         self._count = 0
+        self._is_report_complete = False
 
     def set_config(self, config: ProxyConfig) -> None:
         """Replace the wanted configuration."""
@@ -71,6 +74,7 @@ class Session:
             self._wanted[type_url] = resources
             if subscription.initial_names:
                 subscription.match_reported_versions(resources)
+        self._check_report()
 
     def receive(self, request: Request) -> tuple[Rejection, ...]:
         """Process a discovery request: subscriptions, and an ACK or NACK. Return the new rejections of resources."""
@@ -81,10 +85,12 @@ class Session:
         subscription.mark_changed()
         if request.subscribe or request.unsubscribe or request.initial or not subscription.has_requested:
             self._subscribe(subscription, request)
+            self._check_report()
         response = subscription.in_flight.pop(request.nonce, None)
         subscription.timed_out_nonces.discard(request.nonce)
         if response is None:
             return ()
+        self._is_report_complete |= request.type_url == CLUSTER
         if request.error is not None:
             return tuple(subscription.record_nack(response, request.error))
         subscription.record_ack(response)
@@ -114,6 +120,7 @@ class Session:
         for subscription in self.subscriptions.values():
             if response := subscription.in_flight.get(nonce):
                 subscription.mark_changed()
+                self._is_report_complete |= response.type_url == CLUSTER
                 bodiless = without_bodies(ById(response.resources))
                 subscription.in_flight[nonce] = response._replace(resources=bodiless, transition=None)
                 subscription.timed_out_nonces.add(nonce)
@@ -125,6 +132,30 @@ class Session:
                     oldest = next(nonce for nonce in subscription.in_flight if nonce in subscription.timed_out_nonces)
                     subscription.mark_uncertain(subscription.in_flight.pop(oldest))
                     subscription.timed_out_nonces.discard(oldest)
+
+    @property
+    def has_reported_all(self) -> bool:
+        """Whether the proxy has reported, after a reconnect, all resources that it holds.
+
+        It may hold resources that it has not reported. Envoy reports type by type, clusters first. The report is complete
+        when it has the types of all wanted resources. Envoy sends no ACK before it has reported every type, so the first ACK
+        of clusters shows that the report is complete too.
+        """
+        clusters = self.subscriptions[CLUSTER]
+        return self._is_report_complete and not clusters.must_respond and not clusters.awaits_answer
+
+    def confirm_report(self) -> bool:
+        """Request an ACK of clusters if it is unknown whether the report is complete; return whether it is requested.
+
+        A proxy without TLS holds no secrets, for example, so it never requests them.
+        """
+        clusters = self.subscriptions[CLUSTER]
+        if self._is_report_complete or not clusters.wildcard or clusters.must_respond or clusters.awaits_answer:
+            return False
+        self.change_count += 1
+        clusters.must_respond = True
+        clusters.mark_changed()
+        return True
 
     @property
     def exceeds_limits(self) -> bool:
@@ -180,7 +211,7 @@ class Session:
             names -= {"*"}
         if is_wildcard and request.type_url in WILDCARD and not subscription.wildcard:
             subscription.wildcard = True
-            subscription.must_respond = request.type_url == CLUSTER or not request.initial
+            subscription.must_respond = not request.initial
         subscription.has_requested = True
         if request.initial:
             subscription.record_initial_versions(request.initial, names, self._wanted[request.type_url])
@@ -188,6 +219,16 @@ class Session:
             subscription.subscribe(names)
         if request.unsubscribe:
             subscription.unsubscribe(request.unsubscribe)
+
+    def _check_report(self) -> None:
+        """Record that the report is complete if the proxy has requested listeners and the types of all wanted resources."""
+        wanted = (self.subscriptions[type_url] for type_url, resources in self._wanted.items() if resources)
+        self._is_report_complete |= (
+            bool(self.config)
+            and self.subscriptions[LISTENER].has_requested
+            and self.subscriptions[CLUSTER].wildcard
+            and all(subscription.has_requested for subscription in wanted)
+        )
 
     def _lacks_scopes(self) -> bool:
         """Return whether the proxy subscribes to scopes, and some were never sent."""
