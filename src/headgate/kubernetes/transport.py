@@ -8,6 +8,7 @@ import struct
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
 
 from aiohttp import (
@@ -125,15 +126,23 @@ async def _session(connection: Connection) -> AsyncIterator[ClientSession]:
 def open_session(connection: Connection) -> ClientSession:
     """Return a session for requests to the API server of `connection`.
 
-    HTTP proxies come from the environment. Like Go's clients, requests to loopback use none.
+    HTTP proxies come from the environment.
     """
-    host = str(URL(connection.host).host)
     return ClientSession(
         connector=TCPConnector(
             ssl=connection.tls or True, limit=0, socket_factory=partial(_socket, connection.sockets)
         ),
-        trust_env=not host.startswith(_LOOPBACK),
+        trust_env=_has_proxy(URL(connection.host)),
     )
+
+
+def _has_proxy(server: URL) -> bool:
+    """Return whether the environment has an HTTP proxy for a server. Like Go's clients, requests to loopback use none.
+
+    The environment is read once: with `trust_env`, aiohttp reads it and .netrc for each request, which takes 2 ms.
+    """
+    host = str(server.host)
+    return not host.startswith(_LOOPBACK) and server.scheme in getproxies() and not proxy_bypass(host)
 
 
 async def abort(connection: Connection) -> None:
