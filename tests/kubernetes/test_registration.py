@@ -46,10 +46,14 @@ class FakeClient:
             raise NotFound(path)
         return self.objects[path]
 
+    async def version(self, path: str) -> str:
+        return str((await self.get(path))["metadata"].get("resourceVersion", ""))
+
     async def put(self, path: str, obj: Any) -> Any:
-        self.objects[path] = obj
+        version = str(self.writes.get() + 1)
+        self.objects[path] = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
         self.writes.set(self.writes.get() + 1)
-        return obj
+        return self.objects[path]
 
     async def merge(self, path: str, patch: Any) -> Any:
         labels = {**self.objects[path]["metadata"].get("labels", {}), **patch["metadata"]["labels"]}
@@ -117,8 +121,9 @@ async def test_new_roots_and_reset_bundles_are_written_and_equal_ones_are_not(
         certificate.set(credential("OLD NEW"))
         await until(lambda: client.writes.get() == 7, client.writes)
         assert set(bundles(client)) == {"OLD NEW"}
-        del client.objects[APIS]["spec"]["caBundle"]  # as an upgrade may do
-        await until(lambda: client.writes.get() == 8, client.writes)
+        spec = {name: value for name, value in client.objects[APIS]["spec"].items() if name != "caBundle"}
+        await client.put(APIS, {**client.objects[APIS], "spec": spec})  # as an upgrade may do
+        await until(lambda: client.writes.get() == 9, client.writes)
         assert set(bundles(client)) == {"OLD NEW"}
 
 

@@ -144,6 +144,12 @@ class Client:
         """Return an object or a list. Raises NotFound."""
         return await self._object("GET", path, query)
 
+    async def version(self, path: str) -> str:
+        """Return the resourceVersion of an object, as the server's cache has it. Raises NotFound."""
+        request = ApiRequest("GET", f"{path}?resourceVersion=0", accept=_METADATA.format("PartialObjectMetadata"))
+        async with self._answer(request) as response:
+            return str(_decoded(await response.read())["metadata"].get("resourceVersion", ""))
+
     async def groups(self) -> Object:
         """Return an APIGroupDiscoveryList, which has the resources of all groups; from servers before 1.27, an APIGroupList."""
         accept = ",".join((_DISCOVERY.format("v2"), _DISCOVERY.format("v2beta1"), _JSON))
