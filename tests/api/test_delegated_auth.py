@@ -26,6 +26,7 @@ from headgate.api.delegated_auth import (
 )
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
+from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.status import ApiError
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
@@ -233,7 +234,8 @@ async def test_a_review_without_an_explicit_allow_denies_the_request(answer: dic
     assert refused.value.code in {403, 503}
 
 
-async def test_permissions_are_cached_for_ten_seconds_and_denials_are_not_cached(reviewer: FakeReviewer) -> None:
+async def test_permissions_are_cached_and_denials_are_not_cached(reviewer: FakeReviewer) -> None:
+    """Discovery has no secrets, so permissions for its paths are cached longer."""
     now = 0.0
     authorizer = DelegatedAuthorizer(reviewer, clock=lambda: now)
     jane, john = (authenticate(CONFIG, "config-proxy", [("x-remote-user", name)]) for name in ("jane", "john"))
@@ -243,11 +245,19 @@ async def test_permissions_are_cached_for_ten_seconds_and_denials_are_not_cached
     await authorizer.authorize_path(john, "/apis")
     await authorizer.authorize_path(jane, "/apis/x")
     assert len(reviewer.requests) == 3
+    pods = ResourceAttributes(verb="list", group="metrics", version="v1", resource="pods")
+    for _ in range(3):
+        await authorizer.authorize(jane, pods)
+    assert len(reviewer.requests) == 4
     now, reviewer.rule = 10.0, lambda _: False
+    await authorizer.authorize_path(jane, "/apis")
     for _ in range(2):
         with pytest.raises(ApiError):
-            await authorizer.authorize_path(jane, "/apis")
-    assert len(reviewer.requests) == 5
+            await authorizer.authorize(jane, pods)
+    assert len(reviewer.requests) == 6
+    now = 300.0
+    with pytest.raises(ApiError):
+        await authorizer.authorize_path(jane, "/apis")
 
 
 def test_user_groups_and_extra_attributes_are_read_from_the_request_headers() -> None:

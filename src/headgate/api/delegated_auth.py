@@ -20,6 +20,8 @@ from headgate.resources.meta import Input, Object, Value
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CACHE_SECONDS = 10.0  # Seconds for which an allowed review is cached, as in Kubernetes' own API servers.
+_PATH_CACHE_SECONDS = 300.0
+"""The same for paths: discovery has no secrets, and Kubernetes' controllers read it every 30 s, 25 documents at once."""
 _CACHE_SIZE = 4096  # The maximum number of cached permissions.
 
 
@@ -146,15 +148,16 @@ class DelegatedAuthorizer:
 
     async def authorize(self, user: User, attributes: ResourceAttributes) -> None:
         """Check that a user may access a resource. Raises ApiError 403, and 503 when the API server does not answer."""
-        if not await self._is_allowed(user, {"resourceAttributes": attributes.to_object()}):
+        if not await self._is_allowed(user, {"resourceAttributes": attributes.to_object()}, _CACHE_SECONDS):
             raise _forbidden(user, attributes)
 
     async def authorize_path(self, user: User, path: str) -> None:
         """Check that a user may read a non-resource path, such as discovery. Raises ApiError 403, 503."""
-        if not await self._is_allowed(user, {"nonResourceAttributes": {"path": path, "verb": "get"}}):
+        attributes = {"nonResourceAttributes": {"path": path, "verb": "get"}}
+        if not await self._is_allowed(user, attributes, _PATH_CACHE_SECONDS):
             raise ApiError(403, f'forbidden: User "{user.name}" cannot get path "{path}"')
 
-    async def _is_allowed(self, user: User, attributes: Mapping[str, Any]) -> bool:
+    async def _is_allowed(self, user: User, attributes: Mapping[str, Any], cache_seconds: float) -> bool:
         spec = {"user": user.name, "groups": user.groups, "extra": dict(user.extra), **attributes}
         key = msgspec.json.encode(spec)
         now = self._clock()
@@ -166,15 +169,15 @@ class DelegatedAuthorizer:
         except (HeadgateError, msgspec.ValidationError) as error:
             raise ApiError(503, f"the SubjectAccessReview of user {user.name!r} failed: {error}") from error
         if status.allowed and not status.denied:
-            self._cache(key, now)
+            self._cache(key, until=now + cache_seconds, now=now)
             return True
         return False
 
-    def _cache(self, key: bytes, now: float) -> None:
+    def _cache(self, key: bytes, *, until: float, now: float) -> None:
         if len(self._allowed) >= _CACHE_SIZE:
-            self._allowed = {known: until for known, until in self._allowed.items() if until > now}
+            self._allowed = {known: end for known, end in self._allowed.items() if end > now}
         if len(self._allowed) < _CACHE_SIZE:
-            self._allowed[key] = now + _CACHE_SECONDS
+            self._allowed[key] = until
 
 
 def _forbidden(user: User, attributes: ResourceAttributes) -> ApiError:
