@@ -146,6 +146,7 @@ class _Reader:
         return atom * times
 
 
+@functools.lru_cache(maxsize=1024)
 def _one_of(characters: str) -> str:
     """Return a printable ASCII character that a class such as `[^a-z]` or an escape matches; empty if there is none."""
     if fault(characters):

@@ -18,6 +18,7 @@ from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
+from headgate.shared_map import replaced
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
 _OF_BACKENDS = frozenset(("Service", "EndpointSlice", "Deployment", "ReplicaSet", "Pod"))
@@ -385,13 +386,16 @@ def _tls_changes(world: World) -> Iterator[TlsChange]:
 
 
 def _new_findings(world: World) -> Iterator[NewFinding]:
-    old = {(item.about, item.reason, item.field) for item in world.before.report.findings}
-    for item in world.after.report.findings:
-        if (item.about, item.reason, item.field) not in old and (world.known is None or item.about in world.known):
-            yield NewFinding(
-                severity=item.reason.severity.value,
-                reason=item.reason.value,
-                unreachable=item.reason in UNREACHABLE,
-                message=item.message,
-                causes=(Cause(object=str(item.about), field=item.field),),
-            )
+    before, after = world.before.report.findings_of, world.after.report.findings_of
+    changed, _ = replaced(before, after)
+    for about in sorted(changed if world.known is None else changed.keys() & world.known):
+        old = {(item.reason, item.field) for item in before.get(about, ())}
+        for item in after[about]:
+            if (item.reason, item.field) not in old:
+                yield NewFinding(
+                    severity=item.reason.severity.value,
+                    reason=item.reason.value,
+                    unreachable=item.reason in UNREACHABLE,
+                    message=item.message,
+                    causes=(Cause(object=str(item.about), field=item.field),),
+                )

@@ -14,6 +14,7 @@ from headgate.plan.route_lists import Difference, Rule, differences, rules
 from headgate.plan.solver import Solver
 from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, treatment_of
 from headgate.resources.meta import Value
+from headgate.shared_map import replaced
 
 NO_SUCH_PORT = answered_by_proxy(NOT_FOUND, "NoSuchPort")
 NO_ROUTE = answered_by_proxy(NOT_FOUND, "NoRoute")
@@ -131,7 +132,7 @@ def _at_gateway(
         yield from _compared(entry, (one, other), Setting(edge=True))
         return
     names = {name: None for port in (old, new) if port for name in port.hosts} | {"*": None}
-    for name in sorted(names):
+    for name in sorted(_changed_hosts(old, new) if old and new and not changed else names):
         hosts = _best_host(old, name), _best_host(new, name)
         same_backends = hosts[1] is None or changed.isdisjoint(_targets(hosts[1].routes))
         if hosts[0] == hosts[1] and same_backends and _same_connections(old, new, name):
@@ -143,6 +144,14 @@ def _at_gateway(
         found = [_of_host(port, host, name, items) for port, host, items in zip((old, new), hosts, ready, strict=True)]
         entry = Entry(kind="Gateway", name=some.gateway, port=some.port, host=name)
         yield from _compared(entry, (found[0], found[1]), setting, region)
+
+
+def _changed_hosts(old: GatewayPort, new: GatewayPort) -> Iterable[str]:
+    """Return the names of hosts whose requests may be treated differently, if all backends are as before."""
+    if old.tls != new.tls:
+        return {*old.hosts, *new.hosts, "*"}
+    found, gone = replaced(old.hosts, new.hosts)
+    return {*found, *gone, "*"}
 
 
 def _connections(port: GatewayPort | None, ready: Ready) -> _Side | None:
