@@ -79,10 +79,15 @@ def expected_failure(error: BaseException) -> OSError | StoreError | None:
 
     For an exception group, return the first of its failures; None if any exception in the group is a bug.
     """
+    found = [one for one in single_errors(error) if isinstance(one, OSError | StoreError)]
+    return found[0] if len(found) == len(single_errors(error)) else None
+
+
+def single_errors(error: BaseException) -> tuple[BaseException, ...]:
+    """Return the errors of an exception group and of the groups in it, in order; of another error the error itself."""
     if isinstance(error, BaseExceptionGroup):
-        parts = [expected_failure(part) for part in error.exceptions]
-        return parts[0] if all(parts) else None
-    return error if isinstance(error, OSError | StoreError) else None
+        return tuple(one for part in error.exceptions for one in single_errors(part))
+    return (error,)
 
 
 _NUMBERS = {"int": "a whole number", "float": "a number"}

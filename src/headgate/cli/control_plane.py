@@ -29,6 +29,7 @@ from headgate.cli.mesh_options import (
     series_by,
 )
 from headgate.cli.output import usage_error
+from headgate.errors import single_errors
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.lease import LeaseLost
@@ -105,10 +106,4 @@ async def _until_signal(options: Options) -> None:
     except BaseExceptionGroup as group:
         if group.split(LeaseLost)[1]:
             raise
-        raise _first(group) from None
-
-
-def _first(group: BaseExceptionGroup) -> BaseException:
-    """Return the first error in a group, which may contain groups."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+        raise single_errors(group)[0] from None

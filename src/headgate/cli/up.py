@@ -31,7 +31,7 @@ from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
 from headgate.cli.up_tasks import UpTasks
 from headgate.durations import milliseconds
 from headgate.envoy.collector_export import parse_collector
-from headgate.errors import HeadgateError, Unavailable
+from headgate.errors import HeadgateError, Unavailable, single_errors
 from headgate.identity.pem import Files
 from headgate.plane.metrics import By
 from headgate.settings import Settings
@@ -178,17 +178,14 @@ def _run(work: Any) -> None:
         event_loop.run(work)
     except (OSError, Unavailable, BaseExceptionGroup) as error:
         # Not `except*`: before Python 3.11.4 it wraps the raised error in a group again.
-        user_error = _user_error(error)
-        if user_error is None:
+        found = [_user_error(one) for one in single_errors(error)]
+        if found[0] is None or not all(found):
             raise
-        raise user_error from None
+        raise found[0] from None
 
 
 def _user_error(error: BaseException) -> HeadgateError | None:
-    """Return the first error that the user can act on; None when any error of a group is a bug."""
-    if isinstance(error, BaseExceptionGroup):
-        parts = [_user_error(part) for part in error.exceptions]
-        return parts[0] if all(parts) else None
+    """Return an error that the user can act on; None if the error is a bug."""
     if isinstance(error, OSError) and error.errno in REFUSED_BY_DISK:
         where = error.filename or "a file in its state directory"
         return HeadgateError(
