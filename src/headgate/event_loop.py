@@ -1,13 +1,19 @@
-"""Runs a control plane: its event loop, and Python's garbage collector with thresholds for it."""
+"""Runs a control plane: its event loop, and Python's interpreter with settings for it."""
 
 import gc
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
 # Thresholds of Python's garbage collector, above its defaults. A mesh has no reference cycles, so Python frees it without the
-# collector. With the default thresholds, the collector takes half of the time of a build. A change for 2,000 proxies creates
-# more than 50,000 objects, which are freed when all proxies have acknowledged the change.
-GC_THRESHOLDS = 100_000, 20, 20
+# collector. With the default thresholds, the collector takes half of the time of a build. One collection of the youngest
+# objects takes 3 to 11 ms for 10,000 objects, and 28 to 80 ms for 100,000, in which no route is sent.
+GC_THRESHOLDS = 10_000, 200, 20
+SWITCH_S = 0.0005
+"""The time for which a thread, such as a compilation, keeps the interpreter while the event loop waits for it.
+
+With Python's default of 5 ms, each event that arrives during a compilation waits that long.
+"""
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -15,4 +21,5 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     import uvloop  # noqa: PLC0415  # commands that run no control plane start faster without it
 
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_S)
     uvloop.run(work)
