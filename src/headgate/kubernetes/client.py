@@ -230,7 +230,7 @@ class Client:
 
     async def stream(self, path: str, **query: str) -> AsyncGenerator[bytes]:
         """Yield the parts of a response body as they arrive; close it with `aclosing`. Raises NotFound."""
-        async with self._answer(ApiRequest("GET", _target(path, query))) as response:
+        async with self._answer(ApiRequest("GET", _target(path, query), idle_s=None)) as response:
             async for part in response.content.iter_any():
                 yield part
 

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 
+ANSWER_S = 30.0
+"""Seconds until the headers of a response, which the server sends at once also for a watch, and between parts of its body."""
+
+
 class Connection:
     """The address of an API server and the client's credentials. kubernetes_asyncio sets the attributes and names them.
 
@@ -50,7 +54,7 @@ class Connection:
 class ApiRequest(NamedTuple):
     """A request to an API server. `target` is the path with the query.
 
-    It fails if the server sends nothing for `idle_s` seconds; None waits without limit.
+    It fails if the server sends nothing for `idle_s` seconds; None waits without limit, after the headers.
     """
 
     method: str
@@ -58,7 +62,7 @@ class ApiRequest(NamedTuple):
     body: bytes | None = None
     content_type: str = "application/json"
     accept: str = "application/json"
-    idle_s: float | None = None
+    idle_s: float | None = ANSWER_S
 
 
 class CredentialSource(Protocol):

@@ -33,6 +33,8 @@ WATCH_S = 290
 """The duration of a watch in seconds, plus a random part of up to a third, so that watches end at different times."""
 LATE_S = 30
 """Seconds after the end of a watch: if the server has sent nothing by then, the connection is broken."""
+BOOKMARK_S = 150.0
+"""Seconds without an event or a bookmark, after which a watch is broken. Servers that send bookmarks send one a minute."""
 _METADATA_ONLY = {(names.group, names.kind) for names in METRICS_KINDS} - {
     (kind.group, kind.kind) for kind in KINDS if kind.shape is not None
 }
@@ -167,9 +169,17 @@ class ClusterStore:
             idle_s=float(seconds + LATE_S),
         )
         async with contextlib.aclosing(events):
+            limit = None
             try:
-                async for event in events:
+                while True:
+                    async with asyncio.timeout(limit):
+                        event = await anext(events, None)
+                    if event is None:
+                        return
+                    limit = BOOKMARK_S if event.type == "BOOKMARK" else limit
                     yield event
+            except TimeoutError:
+                raise Unavailable(f"the server has sent nothing for {BOOKMARK_S:g} s") from None
             except StoreError:
                 raise
             except HeadgateError as error:

@@ -26,10 +26,9 @@ from yarl import URL
 
 from headgate.errors import HeadgateError, Unavailable
 from headgate.http_failures import describe
-from headgate.kubernetes.connection import ApiRequest, Connection
+from headgate.kubernetes.connection import ANSWER_S, ApiRequest, Connection
 
 CONNECT_S = 5.0
-ANSWER_S = 30.0  # seconds until the response headers, which the server sends at once also for a watch
 FAILURES = (OSError, ClientError)
 _KEEPALIVE = {
     "TCP_KEEPIDLE": 30,

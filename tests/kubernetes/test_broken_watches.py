@@ -1,0 +1,64 @@
+"""An API server whose watches and responses stop without an end."""
+
+import asyncio
+import contextlib
+import json
+from itertools import repeat
+
+import pytest
+from aiohttp import web
+from tests.kubernetes.http_server import serving
+
+from headgate.errors import Unavailable
+from headgate.kubernetes import store as cluster_store
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.connection import ApiRequest
+from headgate.kubernetes.served_versions import ServedVersions
+from headgate.kubernetes.store import ClusterStore
+from headgate.kubernetes.transport import exchange
+from headgate.resources.registry import SERVICE, ServedKind
+
+BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
+
+
+async def stop_after(request: web.Request, body: bytes) -> web.Response:
+    """Send a part of a body, and then nothing."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(body)
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable: the client closes the connection")
+
+
+async def test_a_watch_without_events_after_a_bookmark_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_store, "BOOKMARK_S", 0.05)
+    monkeypatch.setattr(cluster_store, "pauses", lambda: repeat(0.0))
+    requests: asyncio.Queue[str] = asyncio.Queue()
+
+    async def answer(request: web.Request) -> web.Response:
+        requests.put_nowait(request.query["resourceVersion"])
+        return await stop_after(request, json.dumps(BOOKMARK).encode() + b"\n")
+
+    async with serving(answer) as credentials, Client(credentials) as client:
+        versions = ServedVersions(client)
+        served = ServedKind(kind=SERVICE, group="", version="v1")
+        versions.current.set({("", SERVICE.kind): served})
+        watch = ClusterStore(client, versions).watch("", SERVICE.kind, since="3")
+        waiting = asyncio.ensure_future(anext(watch))
+        async with asyncio.timeout(10):
+            assert [await requests.get() for _ in range(3)] == ["3", "7", "7"]
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+
+
+async def test_a_response_that_stops_is_a_failure() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return await stop_after(request, b"{")
+
+    async with serving(answer) as credentials:
+        connection = await credentials.connect()
+        async with asyncio.timeout(10):
+            with pytest.raises(Unavailable):
+                async with exchange(connection, ApiRequest("GET", "/api", idle_s=0.05)) as response:
+                    await response.read()
