@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from tests.decoding import admit
 
+from headgate.compiler.compile import Compiler
 from headgate.compiler.snapshot import Snapshot
-from headgate.errors import Unavailable
+from headgate.errors import NotFound, Unavailable
 from headgate.objects.ports import Listing
 from headgate.plane import feed as feed_module
 from headgate.plane.feed import Feed
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.pods import Pod
 from headgate.resources.registry import POD, SERVICE
+from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 
 KEY = POD.key("default", "web")
@@ -75,6 +77,30 @@ async def test_the_wait_for_stored_objects_outlasts_an_overloaded_api_server(
     monkeypatch.setattr(followed.store, "list", overloaded)
     assert (await followed.snapshot()).pods
     assert next(failures, None) is None
+
+
+async def test_an_object_that_changed_lately_is_read_without_a_request(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await followed.snapshot()
+    stored = await followed.store.get(KEY)
+
+    async def missing(key: Key) -> Object:
+        raise NotFound(str(key))
+
+    monkeypatch.setattr(followed.store, "get", missing)
+    assert await followed.feed.read(KEY) == stored
+    followed.feed.forget(KEY)
+    with pytest.raises(NotFound):
+        await followed.feed.read(KEY)
+
+
+async def test_a_compilation_changes_no_published_snapshot(followed: Followed) -> None:
+    """The feed gives the indexes of a published snapshot to the next one, while a thread compiles."""
+    published = await followed.snapshot()
+    before = dict(vars(published))
+    Compiler().compile(published, Settings())
+    assert vars(published) == before
 
 
 async def test_status_changes_of_a_running_pod_make_no_snapshot(followed: Followed) -> None:

@@ -134,7 +134,7 @@ class Compiler:
         self, snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS
     ) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
-        self._last = snapshot.following(self._last)
+        snapshot = self._last = snapshot.following(self._last)
         written = self._part(snapshot, Service)
         served = self._stages.once(_served, written, settings)
         service_endpoints = self._stages.once(

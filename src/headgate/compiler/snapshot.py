@@ -71,13 +71,17 @@ class Snapshot:
         self.fail_closed = fail_closed or {}
 
     def following(self, last: "Snapshot") -> "Snapshot":
-        """Return this snapshot; for kinds in which nothing changed, it reuses the indexes of the snapshot `last`."""
-        self.by_shape = last.by_shape | _edits(last.by_shape, *replaced(last.objects, self.objects))
-        same = {shape for shape, listed in self.by_shape.items() if listed is last.by_shape.get(shape)}
+        """Return this snapshot with the indexes of the snapshot `last` for kinds in which nothing changed.
+
+        It is a new Snapshot, because another thread may read this one.
+        """
+        found = Snapshot(self.revision, self.objects, self.mistakes, fail_closed=self.fail_closed)
+        found.by_shape = last.by_shape | _edits(last.by_shape, *replaced(last.objects, self.objects))
+        same = {shape for shape, listed in found.by_shape.items() if listed is last.by_shape.get(shape)}
         known: Mapping[str, Any] = vars(last) if self.fail_closed == last.fail_closed else {}
-        vars(self).update({name: known[name] for name, shapes in _READ.items() if name in known and shapes <= same})
-        self._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # an object of this class
-        return self
+        vars(found).update({name: known[name] for name, shapes in _READ.items() if name in known and shapes <= same})
+        found._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # objects of this class
+        return found
 
     def only(self, *shapes: type[Resource]) -> "Snapshot":
         """Return a snapshot that has only objects of some kinds, with their mistakes."""

@@ -21,6 +21,8 @@ Parts: TypeAlias = tuple[SharedMap[Key, Resource], SharedMap[Key, tuple[Cause, .
 """The objects, the mistakes and the parts of invalid objects that stay in force, as in `Snapshot`."""
 COMPILED = tuple(kind for kind in KINDS if kind.shape is not None)
 GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
+RECENT = 256
+"""The number of objects that the feed keeps as they were written: those that changed last."""
 
 
 class Feed:
@@ -41,12 +43,25 @@ class Feed:
         self._versions: dict[tuple[str, str], SharedMap[Key, str]] = dict.fromkeys(self._unlisted, SharedMap())
         self._differs = True
         self._publishing: asyncio.Handle | None = None
+        self._recent: dict[Key, Object] = {}
 
     async def run(self) -> None:
         """Follow each kind until canceled."""
         async with asyncio.TaskGroup() as tasks:
             for kind in COMPILED:
                 tasks.create_task(self._follow(kind), name=f"feed of {kind.kind}")
+
+    async def read(self, key: Key) -> Object:
+        """Return an object from the last changes, without a request, or else the stored one. Raises NotFound.
+
+        A write of the returned object can fail with a Conflict, if the feed has not read its last change yet. Call
+        `forget` before the next try.
+        """
+        return self._recent.get(key) or await self._source.get(key)
+
+    def forget(self, key: Key) -> None:
+        """Let `read` return the stored object until the feed reads its next change."""
+        self._recent.pop(key, None)
 
     async def wait_for_object(self, written: Object) -> None:
         """Wait until the feed has read an object in the version of `written`, or in a later version."""
@@ -119,6 +134,11 @@ class Feed:
         """Add or replace an object in the feed; remove the object if `obj` is None."""
         kind, before = (key.group, key.kind), self._parts
         gone = [key] if obj is None else []
+        self._recent.pop(key, None)
+        if obj:
+            self._recent[key] = obj
+            if len(self._recent) > RECENT:
+                del self._recent[next(iter(self._recent))]
         self._versions[kind] = self._versions[kind].edited({key: version_of(obj)} if obj else {}, gone)
         self._parts = _edited(before, key, obj)
         if is_recorded(key):
@@ -129,12 +149,12 @@ class Feed:
         self._publishing = None
         self.records = self._records
         if self._differs and not self._unlisted:
-            self._differs = False
             last = self.snapshot.get()
             objects, mistakes, left = self._parts
             new = Snapshot(last.revision + 1 if last else 1, objects, mistakes, fail_closed=left)
             # without the indexes of `last`, each reader of the snapshot would go through all objects
             self.snapshot.set(new.following(last) if last else new)
+            self._differs = False
         self.seen.set(self.seen.get() + 1)
 
 
