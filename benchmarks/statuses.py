@@ -25,13 +25,12 @@ from headgate.latest import Latest
 from headgate.model.routing import Workload
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
-from headgate.plane.feed import snapshot_of
+from headgate.plane.feed import Feed, snapshot_of
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SPLIT, key_of
 from headgate.settings import Settings
-from headgate.shared_map import SharedMap
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
@@ -60,7 +59,7 @@ class Lab:
             self._loop,
             self._fleet,
             CountedStates(Latest({}), Latest({}), Latest({})),
-            lambda _group, _kind: SharedMap(),
+            Feed(self.store),
         )
         self._authority = Authority()
         self._streams: dict[str, Stream] = {}

@@ -117,7 +117,7 @@ class ControlPlane:
         """Wait until the proxies and counts of an earlier process are known, then write statuses until canceled."""
         await self._assumed.wait()
         feed, loop = self.live_state.feed, self.live_state.loop
-        await StatusWriter(self._ports, loop, self._fleet, counted, feed.versions).run()
+        await StatusWriter(self._ports, loop, self._fleet, counted, feed).run()
 
     async def _audit(self, auditor: AccessAuditor) -> None:
         """Wait until earlier counts are restored, then publish the outcomes of audits until canceled.

@@ -27,6 +27,7 @@ from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate, GatewayPort, Mesh, PortRef
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
+from headgate.plane.feed import Feed
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.findings import refusals
@@ -36,7 +37,6 @@ from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE, key_of
 from headgate.settings import Settings
-from headgate.shared_map import SharedMap
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -254,7 +254,7 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     loop.compiled.set(compiled)
     ports = Ports(store, EventRecorder(store, "headgate"), Latest(value=True))
     counted = CountedStates(Latest({}), Latest({}), Latest({}))
-    work = asyncio.create_task(StatusWriter(ports, loop, fleet, counted, lambda _group, _kind: SharedMap()).run())
+    work = asyncio.create_task(StatusWriter(ports, loop, fleet, counted, Feed(store)).run())
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")

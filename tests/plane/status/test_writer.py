@@ -76,7 +76,7 @@ class World:
             self.loop,
             self.fleet,
             CountedStates(Latest({}), self.compared, Latest({})),
-            self.feed.versions,
+            self.feed,
         )
         self.clients: dict[str, Client] = {}
 

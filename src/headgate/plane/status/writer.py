@@ -18,6 +18,7 @@ from headgate.errors import Conflict, NotFound, StoreError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, version_of
+from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.conditions import (
@@ -42,7 +43,7 @@ from headgate.shared_map import SharedMap, replaced
 from headgate.xds.fleet import Fleet, Proxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
-CONCURRENT = 8  # the number of objects that are updated at the same time
+CONCURRENT = 3  # the number of objects that are updated at the same time; with 8, new routes wait for the API server
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
@@ -87,12 +88,11 @@ class StatusWriter:
         loop: Loop,
         fleet: Fleet,
         counted: CountedStates,
-        versions: Callable[[str, str], SharedMap[Key, str]],
+        feed: Feed,
     ) -> None:
-        """Create the writer. `versions` returns the newest known versions of all objects of a kind, by group and kind."""
         self.computed: Counter[Key] = Counter()
         self._counted = counted
-        self._versions = versions
+        self._feed = feed
         self._checked_versions: dict[tuple[str, str], SharedMap[Key, str]] = {}  # those at the last build
         self._store = ports.objects
         self._loop = loop
@@ -253,7 +253,7 @@ class StatusWriter:
     def _overwritten(self) -> Iterator[Key]:
         """Yield objects that were recreated, or that another writer changed, since their last computation."""
         for kind in STATUSES:
-            now = self._versions(*kind)
+            now = self._feed.versions(*kind)
             new, _ = replaced(self._checked_versions.get(kind, {}), now)
             self._checked_versions[kind] = now
             yield from (
@@ -318,7 +318,7 @@ class StatusWriter:
 
     async def _update(self, key: Key, report: ObjectReport, inputs: StatusInputs) -> bool:
         try:
-            obj = await self._store.get(key)
+            obj = await self._feed.read(key)
             delayed = await self._finding_events.delayed(key, obj, report.findings)
             fresh = await self._write(key, obj, report, inputs, announce=not delayed)
             findings = [finding for finding in report.findings if finding not in delayed]
@@ -327,6 +327,7 @@ class StatusWriter:
             self._computed_versions.pop(key, None)
             return True
         except Conflict:
+            self._feed.forget(key)
             return False
         except StoreError as error:
             log.warning("the status of %s can't be written: %s", key, error)
