@@ -40,7 +40,7 @@ class Protocol(enum.Enum):
     @property
     def is_http(self) -> bool:
         """Say whether proxies read the requests of this protocol; otherwise they only forward bytes."""
-        return self in {Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY}
+        return self is Protocol.HTTP or self is Protocol.HTTP2 or self is Protocol.HTTP_ANY
 
 
 AMBIGUOUS_PATH = r"//|/\.\.?(?:[/;]|%3[bB]|$)|\\|%(?:2[eEfF]|5[cC])"
@@ -121,7 +121,7 @@ class TlsMode(enum.Enum):
     @property
     def clients_use_tls(self) -> bool:
         """Say whether clients that have an identity call the workload with mutual TLS."""
-        return self in {TlsMode.PERMISSIVE, TlsMode.STRICT}
+        return self is TlsMode.PERMISSIVE or self is TlsMode.STRICT
 
     def step_toward(self, target: "TlsMode") -> "TlsMode":
         """Return the next mode on the way to a target, or the target itself when it is reached."""

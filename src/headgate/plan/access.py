@@ -20,7 +20,6 @@ ANY_IDENTITY = "*"
 """Stands for all identities that no access rule of the workload names."""
 PLAINTEXT = ""
 """Stands for all callers without an identity."""
-_HTTP = frozenset(protocol for protocol in Protocol if protocol.is_http)
 _DIGEST = "[0-9a-f]{64}"
 
 
@@ -69,7 +68,9 @@ class Point(NamedTuple):
 
 def access_changes(before: Mesh, after: Mesh) -> Iterator[AccessChange]:
     """Yield the access that is lost, then the access that is gained, sorted by workload."""
-    found = [change for pair, names in _pairs(before, after).items() for change in _compared(*pair, names)]
+    algebra = Algebra()
+    pairs = _pairs(before, after).items()
+    found = [change for pair, names in pairs for change in _compared(*pair, names, algebra)]
     yield from sorted(found, key=lambda item: (item.kind == "gained", item.workloads, item.port, item.sources))
 
 
@@ -102,8 +103,9 @@ def _signature(workload: Workload | None) -> object:
     return workload.identity, workload.access, ports, mode.accepts_plaintext, mode.clients_use_tls, workload.capture
 
 
-def _compared(one: Workload | None, other: Workload | None, names: tuple[str, ...]) -> Iterator[AccessChange]:
-    algebra = Algebra()
+def _compared(
+    one: Workload | None, other: Workload | None, names: tuple[str, ...], algebra: Algebra
+) -> Iterator[AccessChange]:
     for old, new in points(one, other):
         groups: dict[tuple[tuple[Permission, ...], tuple[Permission, ...], str], list[str]] = defaultdict(list)
         for source in callers_of(one, other):
@@ -116,15 +118,18 @@ def _compared(one: Workload | None, other: Workload | None, names: tuple[str, ..
                 closing = new if kind == "lost" else old
                 if point is None:
                     continue
+                excluded = [item.match for item in less]
+                if all(item.match in excluded for item in more):
+                    continue
                 solver = Solver(setting_of(point.workload, callers[0]), algebra)
-                for permission, example in _only_in(solver, more, less):
+                for permission, example in _only_in(solver, more, excluded):
                     yield AccessChange(
                         kind="lost" if kind == "lost" else "gained",
                         destination=point.workload.identity,
                         workloads=names,
                         port=point.port.port,
                         called=point.called,
-                        is_http=_protocol(point.port, point.called, known=callers[0] != PLAINTEXT) in _HTTP,
+                        is_http=_is_http(point.port, point.called, known=callers[0] != PLAINTEXT),
                         sources=tuple(callers),
                         match=tuple(item for item in permission.match if item != UNAMBIGUOUS),
                         origin=permission.origin,
@@ -162,7 +167,7 @@ def point_of(workload: Workload | None, port: InboundPort | None, called: PortRe
     """Return a port of a workload as callers of a Service port use it; None without a workload or port."""
     if workload is None or port is None:
         return None
-    is_http = _protocol(port, called) in _HTTP
+    is_http = _is_http(port, called)
     granted: dict[str, list[Permission]] = defaultdict(list)
     for grant in workload.access.grants if workload.access.closed else ():
         if grant.port in {0, port.port}:
@@ -210,6 +215,11 @@ def _protocol(port: InboundPort | None, called: PortRef | None, *, known: bool =
     return protocol_at(port, called, known=known) if called else port.protocols[0].protocol
 
 
+def _is_http(port: InboundPort, called: PortRef | None, *, known: bool = True) -> bool:
+    protocol = _protocol(port, called, known=known)
+    return protocol is not None and protocol.is_http
+
+
 def setting_of(workload: Workload, source: str) -> Setting:
     """Return how the requests of a caller arrive: with a header about its certificate, or in plaintext."""
     if source == PLAINTEXT:
@@ -219,10 +229,9 @@ def setting_of(workload: Workload, source: str) -> Setting:
 
 
 def _only_in(
-    solver: Solver, more: Sequence[Permission], less: Sequence[Permission]
+    solver: Solver, more: Sequence[Permission], excluded: Sequence[Conjunction]
 ) -> Iterator[tuple[Permission, Request | None]]:
-    """Yield each permission of `more` that allows a request which none of `less` allows, with an example."""
-    excluded = [item.match for item in less]
+    """Yield each permission of `more` that allows a request which fits none of `excluded`, with an example."""
     for permission in more:
         if permission.match in excluded:
             continue

@@ -4,7 +4,8 @@ The search builds a request from one text for each part. If an excluded match fi
 this match after the other. It looks at a condition only when a request needs it, so most answers take one or two requests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from headgate.model.wellformed import CONNECT
 from headgate.plan.conditions import METHOD, METHODS, Conjunction, Dimension, Literal, Setting, Test
@@ -127,9 +128,8 @@ class Solver:
         if any(_covers(test, other) for test in outside for other in inside):
             return _IMPOSSIBLE
         possible = Test("regex", domain.pattern)
-        examples = [text for test in sorted(inside) for text in test.examples()]
-        candidates = [text for text in (*examples, *domain.usual) if possible.fits(text)]
-        fitting = _first_fitting(candidates, inside, outside)
+        examples = (text for test in sorted(inside) for text in test.examples())
+        fitting = _first_fitting(chain(examples, domain.usual), {*inside, possible}, outside)
         if fitting is not None or any(test.kind == "exact" for test in inside):
             return _IMPOSSIBLE if fitting is None else fitting
         near = [test for test in outside if not any(are_disjoint(test, other) for other in inside)]
@@ -144,7 +144,7 @@ class Solver:
         return self._nodes[test]
 
 
-def _first_fitting(texts: Iterable[str], inside: frozenset[Test], outside: frozenset[Test]) -> str | None:
+def _first_fitting(texts: Iterable[str], inside: Collection[Test], outside: Collection[Test]) -> str | None:
     return next(
         (
             text
