@@ -156,8 +156,8 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
         for line in range(3)[-(options.tail_lines or 3) :]:
             yield f"{key.name} line {line}\n".encode()
 
-    async def write_warnings(obj: Any, *, dry_run: bool) -> list[str]:
-        return ["the Service does not exist yet"] if obj["kind"] == "TrafficSplit" else []
+    async def write_warnings(_old: Any, obj: Any, *, dry_run: bool) -> list[str]:
+        return ["the Service does not exist yet"] if obj and obj["kind"] == "TrafficSplit" else []
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from headgate.identity.credentials import Credentials
 from headgate.plane.feed import Feed
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
 from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool
@@ -62,7 +64,10 @@ async def world() -> AsyncIterator[World]:
     live_state = LiveState(store, feed, loop, fleet)
 
     following = asyncio.create_task(feed.run())
-    yield World(Client(create_app(store, token=TOKEN, write_warnings=live_state.warnings_for), store), addresses)
+    yield World(
+        Client(create_app(store, token=TOKEN, write_warnings=partial(warnings_after_write, live_state)), store),
+        addresses,
+    )
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following

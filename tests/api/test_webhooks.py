@@ -47,7 +47,8 @@ def causes(obj: Object, view: View) -> Iterator[Cause]:
     return workload_causes(obj, "labelled", view)
 
 
-async def warn(obj: Object) -> Sequence[str]:
+async def warn(_old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:
+    obj = new or {}
     if obj["kind"] != "TrafficSplit":
         return []
     return [f"spec.service: Service {obj['metadata']['namespace']}/{obj['spec']['service']} not found"]

@@ -18,7 +18,6 @@ from headgate.api.http_server import Server
 from headgate.kubernetes import webhooks
 from headgate.kubernetes.options import Options
 from headgate.latest import Latest, until
-from headgate.resources.meta import Object
 
 SPLIT = {
     "apiVersion": "split.smi-spec.io/v1alpha4",
@@ -39,7 +38,7 @@ class Replica:
         mesh = SimpleNamespace(
             loop=SimpleNamespace(compiled=Latest(object())),
             feed=SimpleNamespace(snapshot=Latest(None)),
-            warnings_before_write=self._warn,
+            warn=self._warn,
         )
         sidecars = options.of_sidecars(native=False)
         serving = webhooks.serve_webhooks(options, sidecars, mesh, Latest(credential_of(certificate)), self.draining)  # type: ignore[arg-type]
@@ -51,7 +50,7 @@ class Replica:
         self.draining.set()
         self.serving.cancel()
 
-    async def _warn(self, _obj: Object) -> tuple[str, ...]:
+    async def _warn(self) -> tuple[str, ...]:
         self.asked.set(self.asked.get() + 1)
         await self.answers.wait()
         return ()
@@ -110,6 +109,7 @@ async def replica(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> 
     """A replica, which is ended after the test."""
     port = free_port()
     monkeypatch.setattr(webhooks, "WEBHOOK_PORT", port)
+    monkeypatch.setattr(webhooks, "warnings_before_write", lambda mesh, *_, dry_run: mesh.warn())  # noqa: ARG005
     found = Replica(certificate, port)
     yield found
     found.end()

@@ -2,7 +2,8 @@
 
 from tests.plan.manifests import SERVICES, compiled, deployment, group, planned, route, rule, split, target
 
-from headgate.plan.plan import Cause, summary
+from headgate.plan.lines import summary
+from headgate.plan.plan import Cause
 
 V1, V2 = "default/v1:8080", "default/v2:8080"
 

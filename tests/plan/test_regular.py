@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headgate.plan.patterns import Parser
 from headgate.plan.regular import OUTSIDE, Algebra, Place, find_text, side_of
-from headgate.plan.undecided import Undecided
+from headgate.plan.undecided import Exhausted, Undecided, Work
 from headgate.resources.regexes import fault, matches
 
 ATOMS = (
@@ -66,7 +66,7 @@ def test_a_found_text_fits_and_none_exists_if_none_is_found(wanted, unwanted, te
     nodes = parsed(algebra, wanted), parsed(algebra, unwanted)
     if None in nodes:
         return
-    found = find_text(algebra, nodes[:1], nodes[1:], steps=STEPS)
+    found = find_text(algebra, nodes[:1], nodes[1:], Work(STEPS))
     if found is None:
         assert not any(matches(wanted, text) and not matches(unwanted, text) for text in texts)
     else:
@@ -87,12 +87,12 @@ def test_a_found_text_fits_and_none_exists_if_none_is_found(wanted, unwanted, te
 def test_a_search_answers_questions_about_several_expressions(wanted, unwanted, text):
     algebra = Algebra()
     both = [[Parser(algebra, pattern).parse() for pattern in patterns] for patterns in (wanted, unwanted)]
-    assert find_text(algebra, *both, steps=STEPS) == text
+    assert find_text(algebra, *both, Work(STEPS)) == text
 
 
 def test_a_search_ends_when_its_steps_are_used_up():
     algebra = Algebra()
     wanted = Parser(algebra, "(a|b)*a(a|b){14}").parse()
     unwanted = Parser(algebra, "(a|b)*").parse()
-    with pytest.raises(Undecided):
-        find_text(algebra, [wanted], [unwanted], steps=2000)
+    with pytest.raises(Exhausted):
+        find_text(algebra, [wanted], [unwanted], Work(2000))

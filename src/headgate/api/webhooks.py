@@ -5,9 +5,9 @@ use the newest snapshot of the control plane: while the API server waits for the
 """
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from starlette.applications import Starlette
@@ -55,6 +55,15 @@ class _ConversionReview(Input, frozen=True, kw_only=True):
     request: _Conversion
 
 
+class WriteWarnings(Protocol):
+    """A function that returns warnings about a write before it is done.
+
+    `old` is None if the write creates an object, `new` is None if it deletes one.
+    """
+
+    def __call__(self, old: Object | None, new: Object | None, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
+
+
 class Reviews(NamedTuple):
     """The functions of the webhooks: `inject` changes new pods, `check` validates objects, `warn` returns warnings.
 
@@ -65,7 +74,7 @@ class Reviews(NamedTuple):
     inject: AdmissionStep
     check_workload: Callable[[Object, View], Iterable[Cause]]
     check: Check
-    warn: Callable[[Object], Any]
+    warn: WriteWarnings
     view: Callable[[], View]
 
 
@@ -109,13 +118,21 @@ class _Handlers:
         return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
 
     async def _validated(self, asked: _Request) -> dict[str, Any]:
+        if asked.operation == "DELETE":
+            return await self._deleted(asked)
         obj = asked.object or {}
         if template_path(obj):
             return self._validated_workload(obj, asked.old_object)
         checked = self._reviews.check(obj, request=True)
         if checked.causes:
             raise Invalid(*checked.causes)
-        return _warnings([*foreign_keys(obj), *await self._reviews.warn(to_hub(obj))])
+        warnings = await self._reviews.warn(_stored(asked), to_hub(obj), dry_run=asked.dry_run)
+        return _warnings([*foreign_keys(obj), *warnings])
+
+    async def _deleted(self, asked: _Request) -> dict[str, Any]:
+        """Allow a deletion, with warnings."""
+        old = _stored(asked)
+        return _warnings(await self._reviews.warn(old, None, dry_run=asked.dry_run) if old else ())
 
     def _validated_workload(self, obj: Object, old: Object | None) -> dict[str, Any]:
         """Check a workload. An update, which may come from a controller, is denied only for new mistakes."""
@@ -125,6 +142,14 @@ class _Handlers:
         if causes:
             raise Invalid(*causes)
         return _warnings(foreign_keys(obj))
+
+
+def _stored(asked: _Request) -> Object | None:
+    """Return the object before a write; None if there is none, or if it can't be converted."""
+    try:
+        return to_hub(asked.old_object) if asked.old_object else None
+    except DecodeError:
+        return None
 
 
 def _warnings(texts: Iterable[str]) -> dict[str, Any]:

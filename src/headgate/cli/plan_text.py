@@ -6,19 +6,9 @@ from rich.console import Console
 
 from headgate.cli.output import note, stdout
 from headgate.compiler.report import pod_list
-from headgate.formatting import pluralize
 from headgate.plan.checks import Verdict
-from headgate.plan.plan import (
-    MAY_DIFFER,
-    AccessRow,
-    Cause,
-    NewFinding,
-    Plan,
-    Rate,
-    RequestChange,
-    TlsChange,
-    access_line,
-)
+from headgate.plan.lines import MAY_DIFFER, access_line, counted
+from headgate.plan.plan import AccessRow, Cause, NewFinding, Plan, Rate, RequestChange, TlsChange
 from headgate.plan.planning import PlanResult
 
 SHOWN_CLASSES = 5
@@ -37,25 +27,12 @@ def show(result: PlanResult, *, only_checks: bool) -> None:
             for block in blocks:
                 _print(console, block)
             console.print()
-    note(summary(result.plan))
+    note(counted(result.plan) or "nothing changes")
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
         console.print(line, soft_wrap=True)
-
-
-def summary(found: Plan) -> str:
-    """Return the number of differences in one line."""
-    counts = (
-        (len(found.unreachable), "unreachable rule", ""),
-        (len(found.lost), "loss of access", "losses of access"),
-        (len(found.gained), "gain of access", "gains of access"),
-        (len(found.requests), "change of requests", "changes of requests"),
-        (len(found.tls), "change of TLS modes", "changes of TLS modes"),
-        (len(found.findings), "new finding", ""),
-    )
-    return ", ".join(pluralize(number, one, many) for number, one, many in counts if number) or "nothing changes"
 
 
 def _sections(found: Plan) -> Iterator[tuple[str, list[list[str]]]]:

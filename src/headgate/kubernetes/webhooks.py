@@ -1,6 +1,7 @@
 """Serves the webhooks of injection, validation and conversion over TLS."""
 
 import asyncio
+from functools import partial
 
 from headgate.admission.chain import object_check
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, workload_causes
@@ -15,6 +16,7 @@ from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.plane.live_state import LiveState
 from headgate.plane.snapshot_view import SnapshotView
+from headgate.plane.write_warnings import warnings_before_write
 
 
 async def serve_webhooks(
@@ -33,7 +35,7 @@ async def serve_webhooks(
         inject_transparent_sidecars(options.sidecars, sidecars),
         lambda obj, view: workload_causes(obj, options.sidecars, view),
         object_check(options.settings),
-        live_state.warnings_before_write,
+        partial(warnings_before_write, live_state),
         lambda: SnapshotView(live_state.feed.snapshot.get() or Snapshot()),
     )
     app = create_webhooks(reviews, lambda: live_state.loop.compiled.get() is not None)

@@ -13,13 +13,15 @@ from headgate.plan.conditions import CERTIFICATE, PATH, UNAMBIGUOUS, Conjunction
 from headgate.plan.regular import Algebra
 from headgate.plan.requests import request_of
 from headgate.plan.solver import Solver
-from headgate.plan.undecided import Undecided
+from headgate.plan.undecided import Undecided, Work
 from headgate.resources.meta import Key, Value
 
 ANY_IDENTITY = "*"
 """Stands for all identities that no access rule of the workload names."""
 PLAINTEXT = ""
 """Stands for all callers without an identity."""
+POINT_STEPS = 15
+"""What a port of a workload that differs counts as, in steps of Work."""
 _DIGEST = "[0-9a-f]{64}"
 
 
@@ -66,12 +68,24 @@ class Point(NamedTuple):
     granted: Mapping[str, tuple[Permission, ...]]
 
 
+class _Search(NamedTuple):
+    """What all comparisons share: the nodes of expressions, and the limit of their steps."""
+
+    algebra: Algebra
+    work: Work | None
+
+
 def access_changes(before: Mesh, after: Mesh) -> Iterator[AccessChange]:
     """Yield the access that is lost, then the access that is gained, sorted by workload."""
-    algebra = Algebra()
-    pairs = _pairs(before, after).items()
-    found = [change for pair, names in pairs for change in _compared(*pair, names, algebra)]
+    found = unsorted_access_changes(before, after)
     yield from sorted(found, key=lambda item: (item.kind == "gained", item.workloads, item.port, item.sources))
+
+
+def unsorted_access_changes(before: Mesh, after: Mesh, work: Work | None = None) -> Iterator[AccessChange]:
+    """Yield the access that is lost or gained. Raises Exhausted if `work` does not suffice."""
+    search = _Search(Algebra(), work)
+    for pair, names in _pairs(before, after).items():
+        yield from _compared(*pair, names, search)
 
 
 def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload | None], tuple[str, ...]]:
@@ -84,6 +98,8 @@ def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload
     found: dict[tuple[object, object], tuple[tuple[Workload | None, Workload | None], list[str]]] = {}
     for name in sorted(old.keys() | new.keys()):
         one, other = old.get(name), new.get(name)
+        if one is other:
+            continue
         if one is None and other is not None:
             one = old_of.get(other.identity)
         elif other is None and one is not None:
@@ -104,9 +120,11 @@ def _signature(workload: Workload | None) -> object:
 
 
 def _compared(
-    one: Workload | None, other: Workload | None, names: tuple[str, ...], algebra: Algebra
+    one: Workload | None, other: Workload | None, names: tuple[str, ...], search: _Search
 ) -> Iterator[AccessChange]:
     for old, new in points(one, other):
+        if search.work:
+            search.work.spend(POINT_STEPS)
         groups: dict[tuple[tuple[Permission, ...], tuple[Permission, ...], str], list[str]] = defaultdict(list)
         for source in callers_of(one, other):
             pair = permissions(old, source), permissions(new, source)
@@ -121,7 +139,7 @@ def _compared(
                 excluded = [item.match for item in less]
                 if all(item.match in excluded for item in more):
                     continue
-                solver = Solver(setting_of(point.workload, callers[0]), algebra)
+                solver = Solver(setting_of(point.workload, callers[0]), *search)
                 for permission, example in _only_in(solver, more, excluded):
                     yield AccessChange(
                         kind="lost" if kind == "lost" else "gained",

@@ -12,7 +12,8 @@ from headgate.model.routing import Mesh, Workload
 from headgate.plan import words
 from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
 from headgate.plan.conditions import METHOD, PATH, Conjunction, Literal, Test
-from headgate.plan.plan import AccessRow, Plan, access_line, sent_to
+from headgate.plan.lines import access_line
+from headgate.plan.plan import AccessRow, Plan, sent_to
 from headgate.plan.regular import Algebra
 from headgate.plan.requests import request_of
 from headgate.plan.solver import Solver

@@ -13,7 +13,7 @@ from headgate.plan.requests import request_of
 from headgate.plan.solver import Solver
 from headgate.plan.traffic import RequestClass
 from headgate.plan.treatment import Treatment
-from headgate.plan.undecided import Undecided
+from headgate.plan.undecided import Undecided, Work
 
 _OPEN = (Permission(()),)
 
@@ -31,8 +31,9 @@ class Refused(NamedTuple):
 class MovedRequests:
     """Compares the access rules of former and new backends for the requests of a class."""
 
-    def __init__(self, before: Mesh, after: Mesh) -> None:
+    def __init__(self, before: Mesh, after: Mesh, work: Work | None = None) -> None:
         self._before, self._after = _Side(before), _Side(after)
+        self._work = work
 
     def refused(self, item: RequestClass) -> Iterator[Refused]:
         """Yield requests of a class that a former backend allows, and that a backend which the class gets refuses.
@@ -52,7 +53,7 @@ class MovedRequests:
     def _compared(self, item: RequestClass, ref: PortRef, old: list[Point | None], new: Point) -> Iterator[Refused]:
         groups: dict[tuple[Conjunction, Request | None], list[str]] = {}
         for caller in self._callers(item, old, new):
-            for match, example in _refused(item, caller, old, new):
+            for match, example in self._refused(item, caller, old, new):
                 groups.setdefault((match, example), []).append(caller)
         for (match, example), callers in groups.items():
             yield Refused(ref, new.workload, tuple(callers), match, example)
@@ -62,25 +63,24 @@ class MovedRequests:
             return [gateway_id(self._after.mesh.trust_domain)]
         return callers_of(*(point.workload for point in old if point), new.workload)
 
-
-def _refused(
-    item: RequestClass, caller: str, old: list[Point | None], new: Point
-) -> Iterator[tuple[Conjunction, Request | None]]:
-    """Yield the conditions of requests that a former backend allows a caller and the new one refuses, with an example."""
-    solver = Solver(setting_of(new.workload, caller)._replace(authorities=item.authorities))
-    refusing = [permission.match for permission in permissions(new, caller)]
-    allowed = dict.fromkeys(
-        permission for point in old for permission in (permissions(point, caller) if point else _OPEN)
-    )
-    for permission in allowed:
-        match = tuple(dict.fromkeys((*item.match, *permission.match)))
-        try:
-            values = solver.solve(match, (*item.taken, *refusing))
-        except Undecided:
-            yield match, None
-            continue
-        if values is not None:
-            yield match, request_of(values, solver.setting)
+    def _refused(
+        self, item: RequestClass, caller: str, old: list[Point | None], new: Point
+    ) -> Iterator[tuple[Conjunction, Request | None]]:
+        """Yield the conditions of requests that a former backend allows a caller and the new one refuses, with an example."""
+        solver = Solver(setting_of(new.workload, caller)._replace(authorities=item.authorities), work=self._work)
+        refusing = [permission.match for permission in permissions(new, caller)]
+        allowed = dict.fromkeys(
+            permission for point in old for permission in (permissions(point, caller) if point else _OPEN)
+        )
+        for permission in allowed:
+            match = tuple(dict.fromkeys((*item.match, *permission.match)))
+            try:
+                values = solver.solve(match, (*item.taken, *refusing))
+            except Undecided:
+                yield match, None
+                continue
+            if values is not None:
+                yield match, request_of(values, solver.setting)
 
 
 def _edits_requests(treatment: Treatment) -> bool:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
-from headgate.compiler.report import Compiled, pod_list
+from headgate.compiler.report import Compiled
 from headgate.kinds import SPECS
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Route, TlsMode
@@ -16,13 +16,13 @@ from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.conditions import UNAMBIGUOUS, Setting
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
+from headgate.plan.undecided import Work
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.shared_map import replaced
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
 _OF_BACKENDS = frozenset(("Service", "EndpointSlice", "Deployment", "ReplicaSet", "Pod"))
-MAY_DIFFER = "may differ: the conditions are too complex to decide whether there are such requests"
 
 
 class Cause(Value, frozen=True, kw_only=True):
@@ -152,45 +152,17 @@ class World(NamedTuple):
 def plan(world: World) -> Plan:
     """Compare two worlds."""
     before, after = world.before.mesh, world.after.mesh
-    access = _access_rows(world)
+    access = access_rows(world, access_changes(before, after))
     classes = tuple(request_classes(before, after))
     new = list(_new_findings(world))
     return Plan(
         unreachable=tuple(item for item in new if item.unreachable),
-        lost=(*(item for item in access if item.kind == "lost"), *_moved_to_refusing_pods(world, classes)),
+        lost=(*(item for item in access if item.kind == "lost"), *rows_of_moved_requests(world, classes)),
         gained=tuple(item for item in access if item.kind == "gained"),
-        requests=tuple(_request_changes(world, classes)),
-        tls=tuple(_tls_changes(world)),
+        requests=tuple(request_changes(world, classes)),
+        tls=tuple(tls_changes(world)),
         findings=tuple(item for item in new if not item.unreachable),
     )
-
-
-def summary(before: Compiled, after: Compiled) -> tuple[str, ...]:
-    """Return one line for each difference, the most important first; empty if all requests are treated alike."""
-    return tuple(lines(plan(World(before, after))))
-
-
-def lines(found: Plan) -> Iterator[str]:
-    """Yield one line for each difference of a plan."""
-    yield from (f"{item.causes[0].object}: {item.message}" for item in found.unreachable)
-    yield from map(access_line, (*found.lost, *found.gained))
-    yield from map(request_line, found.requests)
-    yield from (f"TLS mode of {pod_list(item.pods)}: {item.before} -> {item.after}" for item in found.tls)
-
-
-def access_line(item: AccessRow) -> str:
-    """Return a change of access in one line."""
-    verb = "may send" if item.kind == "gained" else "may no longer send"
-    certain = "" if item.certain else f" ({MAY_DIFFER})"
-    port = "" if item.moved else f", port {item.port}"
-    return f"{item.callers} {verb} {item.requests} to {item.destination}{port}{certain}"
-
-
-def request_line(item: RequestChange) -> str:
-    """Return a change of requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
-    more = f" and {len(item.requests) - 1} more classes" if len(item.requests) > 1 else ""
-    certain = "" if item.certain else f" ({MAY_DIFFER})"
-    return f"{item.entry}: {item.requests[0]}{more}: {'; '.join(item.changes)}{certain}"
 
 
 def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> Plan:
@@ -222,7 +194,8 @@ def _with_rate(item: RequestChange, rps: float | None) -> RequestChange:
     return structs.replace(item, rate=Rate(service=item.service, rps=round(rps, 3), moved=moved))
 
 
-def _request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[RequestChange]:
+def request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[RequestChange]:
+    """Yield the changes of requests; classes with the same change are in one item."""
     groups: dict[tuple[object, ...], list[RequestClass]] = {}
     for item in classes:
         causes = tuple(_route_causes(item, world))
@@ -308,10 +281,10 @@ def _backend_causes(item: RequestClass, world: World) -> Iterator[Cause]:
             yield world.cause(key, "spec")
 
 
-def _access_rows(world: World) -> list[AccessRow]:
+def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
     """Return the changes of access; pods with the same change are in one row."""
     found: dict[AccessRow, list[str]] = {}
-    for change in access_changes(world.before.mesh, world.after.mesh):
+    for change in changes:
         row = _access_row(change, world)
         found.setdefault(structs.replace(row, pods=()), []).extend(row.pods)
     return [structs.replace(row, pods=tuple(sorted(set(pods)))) for row, pods in found.items()]
@@ -335,9 +308,11 @@ def _access_row(change: AccessChange, world: World) -> AccessRow:
     )
 
 
-def _moved_to_refusing_pods(world: World, classes: Iterable[RequestClass]) -> Iterator[AccessRow]:
+def rows_of_moved_requests(
+    world: World, classes: Iterable[RequestClass], work: Work | None = None
+) -> Iterator[AccessRow]:
     """Yield a row for requests that move to a backend whose pods refuse them, while a former backend allows them."""
-    moved = MovedRequests(world.before.mesh, world.after.mesh)
+    moved = MovedRequests(world.before.mesh, world.after.mesh, work)
     for item in classes:
         for found in moved.refused(item):
             yield AccessRow(
@@ -373,7 +348,8 @@ def sent_to(called: PortRef | None, request: Request) -> Request:
     return structs.replace(request, authority=f"{name}.{namespace}:{called.port}")
 
 
-def _tls_changes(world: World) -> Iterator[TlsChange]:
+def tls_changes(world: World) -> Iterator[TlsChange]:
+    """Yield the workloads that get another TLS mode."""
     old = {item.name: item.target_tls_mode for item in world.before.mesh.workloads}
     found: dict[tuple[TlsMode, TlsMode], list[str]] = {}
     for item in world.after.mesh.workloads:

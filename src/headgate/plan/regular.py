@@ -9,7 +9,7 @@ set of characters is the sum of the bits `1 << code`.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from headgate.plan.undecided import Undecided
+from headgate.plan.undecided import Work
 
 ALPHABET = (1 << 128) - 1
 WORD = sum(1 << ord(item) for item in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -208,10 +208,10 @@ def _readable(mask: int) -> int:
 _ORDER = [*map(ord, PREFERRED), *(code for code in range(128) if chr(code) not in PREFERRED)]
 
 
-def find_text(algebra: Algebra, wanted: Sequence[Node], unwanted: Sequence[Node], *, steps: int) -> str | None:
+def find_text(algebra: Algebra, wanted: Sequence[Node], unwanted: Sequence[Node], work: Work) -> str | None:
     """Return a shortest text that all expressions `wanted` match and no expression `unwanted` matches; None if none exists.
 
-    Raises Undecided after `steps` derivatives.
+    Each derivative is a step. Raises Exhausted if there are not enough steps.
     """
     characters = representatives((*wanted, *unwanted))
     start = tuple(wanted), frozenset(unwanted), OUTSIDE
@@ -223,9 +223,7 @@ def find_text(algebra: Algebra, wanted: Sequence[Node], unwanted: Sequence[Node]
         ):
             return text
         for char in characters:
-            steps -= len(inside) + len(outside)
-            if steps < 0:
-                raise Undecided
+            work.spend(len(inside) + len(outside))
             following = tuple(algebra.derivative(node, char, before) for node in inside)
             excluded = frozenset(algebra.derivative(node, char, before) for node in outside) - {algebra.empty}
             state = following, excluded, side_of(char)

@@ -10,12 +10,14 @@ from itertools import chain
 from headgate.model.wellformed import CONNECT
 from headgate.plan.conditions import METHOD, METHODS, Conjunction, Dimension, Literal, Setting, Test
 from headgate.plan.regular import Algebra, Node, find_text
-from headgate.plan.undecided import Undecided
+from headgate.plan.undecided import Exhausted, Undecided, Work
 
 TEXT_STEPS = 60_000
 """Derivatives for one text: about 0.2 s."""
 SEARCHES = 400
 """Requests that are built for one answer."""
+SEARCH_STEPS = 10
+"""What one built request counts as, in steps of Work."""
 Values = Mapping[Dimension, str | None]
 """The text of each part that conditions name; None for an absent header or parameter."""
 _Tests = tuple[frozenset[Test], frozenset[Test]]
@@ -24,10 +26,14 @@ _IMPOSSIBLE = "\0"  # no part of a request has this text
 
 
 class Solver:
-    """Answers questions about the requests of one setting, and remembers the texts that it found."""
+    """Answers questions about the requests of one setting, and remembers the texts that it found.
 
-    def __init__(self, setting: Setting, algebra: Algebra | None = None) -> None:
+    `work` limits all answers together; after it, each question raises Exhausted.
+    """
+
+    def __init__(self, setting: Setting, algebra: Algebra | None = None, work: Work | None = None) -> None:
         self.setting = setting
+        self._work = work
         self._algebra = algebra or Algebra()
         self._texts: dict[tuple[Dimension, _Tests], str | None] = {}
         self._nodes: dict[Test, Node] = {}
@@ -51,6 +57,8 @@ class Solver:
             self._searches += 1
             if self._searches > SEARCHES:
                 raise Undecided
+            if self._work:
+                self._work.spend(SEARCH_STEPS)
             values = self._values(state)
             if values is None:
                 return None
@@ -135,8 +143,21 @@ class Solver:
         near = [test for test in outside if not any(are_disjoint(test, other) for other in inside)]
         wanted = [self._node(test) for test in (possible, *sorted(inside))]
         unwanted = [self._node(test) for test in sorted(near)]
-        text = find_text(self._algebra, wanted, unwanted, steps=TEXT_STEPS)
+        text = self._shortest_text(wanted, unwanted)
         return _IMPOSSIBLE if text is None else text
+
+    def _shortest_text(self, wanted: Sequence[Node], unwanted: Sequence[Node]) -> str | None:
+        steps = min(TEXT_STEPS, self._work.left) if self._work else TEXT_STEPS
+        one = Work(steps)
+        try:
+            return find_text(self._algebra, wanted, unwanted, one)
+        except Exhausted:
+            if steps < TEXT_STEPS:
+                raise
+            raise Undecided from None
+        finally:
+            if self._work:
+                self._work.left -= steps - one.left
 
     def _node(self, test: Test) -> Node:
         if test not in self._nodes:

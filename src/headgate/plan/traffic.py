@@ -13,6 +13,7 @@ from headgate.plan.requests import fits, parts_of, request_of
 from headgate.plan.route_lists import Difference, Rule, differences, rules
 from headgate.plan.solver import Solver
 from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, treatment_of
+from headgate.plan.undecided import Work
 from headgate.resources.meta import Value
 from headgate.shared_map import replaced
 
@@ -21,6 +22,8 @@ NO_ROUTE = answered_by_proxy(NOT_FOUND, "NoRoute")
 CLOSED = answered_by_proxy(0, "NoCertificate")
 _HOST = Dimension("header", AUTHORITY)
 _DEFAULT_PORTS = {False: 80, True: 443}
+ROUTE_STEPS = 8
+"""What a route of a changed entry counts as, in steps of Work."""
 
 
 class Entry(Value, frozen=True, kw_only=True, order=True):
@@ -73,15 +76,24 @@ class _Side(NamedTuple):
         return None if rule.position is None else self.routes[rule.position]
 
 
-def request_classes(before: Mesh, after: Mesh) -> Iterator[RequestClass]:
-    """Yield the classes of requests whose treatment differs, sorted by entry."""
+class _Context(NamedTuple):
+    """The ready endpoints of both meshes, the Service ports that have some in one mesh only, and the limit of the search."""
+
+    ready: tuple[Ready, Ready]
+    changed: set[PortRef]
+    work: Work | None
+
+
+def request_classes(before: Mesh, after: Mesh, work: Work | None = None) -> Iterator[RequestClass]:
+    """Yield the classes of requests whose treatment differs, sorted by entry. Raises Exhausted if `work` does not suffice."""
     old, new = _ready(before), _ready(after)
     changed = {ref for ref in old.keys() | new.keys() if bool(old.get(ref)) != bool(new.get(ref))}
-    yield from _at_services(before, after, (old, new), changed)
+    context = _Context((old, new), changed, work)
+    yield from _at_services(before, after, context)
     ports = {(port.gateway, port.port): port for port in before.gateways}
     later = {(port.gateway, port.port): port for port in after.gateways}
     for place in sorted(ports.keys() | later.keys()):
-        yield from _at_gateway(ports.get(place), later.get(place), (old, new), changed)
+        yield from _at_gateway(ports.get(place), later.get(place), context)
 
 
 def _ready(mesh: Mesh) -> Ready:
@@ -94,19 +106,19 @@ def _targets(routes: Iterable[Route]) -> Iterator[PortRef]:
         yield from (target.ref for mirror in route.mirrors for target in mirror.targets)
 
 
-def _at_services(
-    before: Mesh, after: Mesh, ready: tuple[Ready, Ready], changed: set[PortRef]
-) -> Iterator[RequestClass]:
+def _at_services(before: Mesh, after: Mesh, context: _Context) -> Iterator[RequestClass]:
     tables, later = ({table.ref: table for table in mesh.tables} for mesh in (before, after))
     for ref in sorted(tables.keys() | later.keys()):
         old, new = tables.get(ref), later.get(ref)
-        if old == new and new and changed.isdisjoint(_targets(new.routes)):
+        if old == new and new and context.changed.isdisjoint(_targets(new.routes)):
             continue
         namespace, name = ref.service.split("/")
         host = f"{name}.{namespace}" if ref.port == _DEFAULT_PORTS[False] else f"{name}.{namespace}:{ref.port}"
         entry = Entry(kind="Service", name=ref.service, port=ref.port)
-        sides = _of_table(old, ready[0]), _of_table(new, ready[1])
-        yield from _compared(entry, sides, Setting(authorities=(host,)))
+        if context.work:
+            context.work.spend(ROUTE_STEPS * sum(len(table.routes) for table in (old, new) if table))
+        sides = _of_table(old, context.ready[0]), _of_table(new, context.ready[1])
+        yield from _compared(entry, sides, Solver(Setting(authorities=(host,)), work=context.work))
 
 
 def _of_table(table: RouteTable | None, ready: Ready) -> _Side:
@@ -119,31 +131,34 @@ def _side(routes: Sequence[Route], ready: Ready, protocol: Protocol = Protocol.H
     return _Side(routes, [treatment_of(route, ready, protocol) for route in routes], NO_ROUTE)
 
 
-def _at_gateway(
-    old: GatewayPort | None, new: GatewayPort | None, ready: tuple[Ready, Ready], changed: set[PortRef]
-) -> Iterator[RequestClass]:
+def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Context) -> Iterator[RequestClass]:
     some = new or old
     if some is None:
         return
-    sides = [_connections(port, found) for port, found in zip((old, new), ready, strict=True)]
+    sides = [_connections(port, found) for port, found in zip((old, new), context.ready, strict=True)]
     if any(sides):
         entry = Entry(kind="Gateway", name=some.gateway, port=some.port)
         one, other = (side or _Side((), (), NO_SUCH_PORT) for side in sides)
-        yield from _compared(entry, (one, other), Setting(edge=True))
+        yield from _compared(entry, (one, other), Solver(Setting(edge=True), work=context.work))
         return
     names = {name: None for port in (old, new) if port for name in port.hosts} | {"*": None}
-    for name in sorted(_changed_hosts(old, new) if old and new and not changed else names):
+    for name in sorted(_changed_hosts(old, new) if old and new and not context.changed else names):
         hosts = _best_host(old, name), _best_host(new, name)
-        same_backends = hosts[1] is None or changed.isdisjoint(_targets(hosts[1].routes))
+        same_backends = hosts[1] is None or context.changed.isdisjoint(_targets(hosts[1].routes))
         if hosts[0] == hosts[1] and same_backends and _same_connections(old, new, name):
             continue
         inner = [item for item in names if item != name and host_fits(name, item)]
         region = _region(name, inner)
         secure = bool(some.tls)
         setting = Setting(edge=True, secure=secure, authorities=_authorities(name, some.port, secure=secure))
-        found = [_of_host(port, host, name, items) for port, host, items in zip((old, new), hosts, ready, strict=True)]
+        if context.work:
+            context.work.spend(ROUTE_STEPS * sum(len(host.routes) for host in hosts if host))
+        found = [
+            _of_host(port, host, name, items)
+            for port, host, items in zip((old, new), hosts, context.ready, strict=True)
+        ]
         entry = Entry(kind="Gateway", name=some.gateway, port=some.port, host=name)
-        yield from _compared(entry, (found[0], found[1]), setting, region)
+        yield from _compared(entry, (found[0], found[1]), Solver(setting, work=context.work), region)
 
 
 def _changed_hosts(old: GatewayPort, new: GatewayPort) -> Iterable[str]:
@@ -209,9 +224,9 @@ def _authorities(name: str, port: int, *, secure: bool) -> tuple[str, ...]:
 
 
 def _compared(
-    entry: Entry, sides: tuple[_Side, _Side], setting: Setting, region: Conjunction = ()
+    entry: Entry, sides: tuple[_Side, _Side], solver: Solver, region: Conjunction = ()
 ) -> Iterator[RequestClass]:
-    solver = Solver(setting)
+    setting = solver.setting
     old, new = sides[0].rules(), sides[1].rules()
     for item in differences(solver, old, new, region):
         match = tuple(dict.fromkeys((*item.before.match, *item.after.match)))

@@ -164,10 +164,15 @@ def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
 
 
 def with_objects(snapshot: Snapshot, changes: Mapping[Key, Object | None]) -> Snapshot:
-    """Return a copy of a snapshot in which objects are replaced, added, or removed if they are None."""
-    parts = snapshot.objects, SharedMap(snapshot.mistakes), SharedMap(snapshot.fail_closed)
+    """Return a copy of a snapshot in which objects are replaced, added, or removed if they are None.
+
+    If none of them differs, return the snapshot itself.
+    """
+    before = parts = snapshot.objects, SharedMap(snapshot.mistakes), SharedMap(snapshot.fail_closed)
     for key, obj in changes.items():
         parts = _edited(parts, key, obj)
+    if all(one is other for one, other in zip(before, parts, strict=True)):
+        return snapshot
     objects, mistakes, left = parts
     return Snapshot(snapshot.revision, objects, mistakes, fail_closed=left)
 

@@ -18,7 +18,7 @@ from headgate.history.records import Record
 from headgate.history.revisions import Change, Log, Reason, Revision, applied, changes_between, with_controllers
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports
-from headgate.plan.plan import summary
+from headgate.plan.lines import summary
 from headgate.plane.history_storage import HistoryStorage
 from headgate.plane.live_state import LiveState
 from headgate.plane.past import snapshot_at

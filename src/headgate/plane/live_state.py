@@ -3,25 +3,23 @@
 import asyncio
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TypeVar
 
-from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.history.revisions import Log
 from headgate.latest import Latest, until
 from headgate.objects.ports import Store
-from headgate.plane.feed import GROUP_KINDS, Feed, changed
+from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import key_of
 from headgate.telemetry.access_records import AccessRecords, no_call
 from headgate.xds.fleet import Fleet, Proxy
 
-PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's warnings
-WARNINGS_S = 0.2  # seconds that a write may wait for the compiler's warnings
+T = TypeVar("T")
 
 
 class LiveState:
@@ -114,56 +112,18 @@ class LiveState:
             raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
         return current
 
-    async def compile_with(self, obj: Object) -> Compiled:
-        """Wait for the newest snapshot, compile it with `obj` added or replaced, and publish nothing."""
-        await self.feed.wait_until_current()
-        return await self._compile_with(obj)
-
-    async def _compile_with(self, obj: Object) -> Compiled:
-        await self._previewing.acquire()
-        return await self._preview(changed(self.feed.snapshot.get() or Snapshot(), obj))
-
     async def preview(self, snapshot: Snapshot) -> Compiled:
         """Compile a snapshot, and publish nothing."""
+        return await self.in_preview(lambda: self.loop.compile(snapshot))
+
+    async def in_preview(self, work: Callable[[], T]) -> T:
+        """Do the work of a preview in a thread, after all earlier previews."""
         # Only one at a time: several threads would take all processor time from the renewal of the Lease.
         await self._previewing.acquire()
-        return await self._preview(snapshot)
-
-    async def _preview(self, snapshot: Snapshot) -> Compiled:
-        """Compile a snapshot in a thread. The caller has acquired `_previewing`."""
-        running = asyncio.ensure_future(asyncio.to_thread(self.loop.compile, snapshot))
+        running = asyncio.ensure_future(asyncio.to_thread(work))
         running.add_done_callback(lambda _: self._previewing.release())
         # If the wait is canceled, the task continues until its thread ends, and then releases `_previewing`.
         return await asyncio.shield(running)
-
-    async def warnings_for(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
-        """Return the compiler's findings about an object after its write, or for a dry run without the write (R22).
-
-        Returns an empty list if the write is not compiled within `WARNINGS_S` seconds.
-        """
-        key = key_of(obj)
-        if (key.group, key.kind) not in GROUP_KINDS:
-            return ()
-        try:
-            async with asyncio.timeout(None if dry_run else WARNINGS_S):
-                compiled = await (self.compile_with(obj) if dry_run else self.wait_compiled(obj))
-        except TimeoutError:
-            return ()
-        return _warnings(compiled, key)
-
-    async def warnings_before_write(self, obj: Object) -> Sequence[str]:
-        """Return the compiler's findings about an object that is not written yet, based on the feed's snapshot.
-
-        Returns an empty list if the compilation takes longer than `PREVIEW_S` seconds.
-        """
-        key = key_of(obj)
-        if (key.group, key.kind) not in GROUP_KINDS:
-            return ()
-        try:
-            async with asyncio.timeout(PREVIEW_S):
-                return _warnings(await self._compile_with(obj), key)
-        except TimeoutError:
-            return ()
 
     async def wait_in_force(self) -> Compiled:
         """Wait until all stored objects are compiled and the proxies have answered; return the result."""
@@ -235,9 +195,3 @@ class LiveState:
             ready = frozenset(endpoint.address for entry in entries for endpoint in entry.ready)
             self._endpoint_addresses = compiled, ready
         return address not in self._endpoint_addresses[1]
-
-
-def _warnings(compiled: Compiled, key: Key) -> Sequence[str]:
-    """Return the findings about an object. That a new Gateway has no address yet is no mistake."""
-    found = compiled.report.findings_of.get(key, ())
-    return [f"{item.field}: {item.message}" for item in found if item.reason is not Reason.ADDRESS_NOT_ASSIGNED]

@@ -125,8 +125,18 @@ class Loop:
 
     def compile(self, snapshot: Snapshot) -> Compiled:
         """Compile a snapshot with the current settings and TLS modes, and publish nothing. Safe to call in a thread."""
-        _, modes = self._built_from
-        return self._compiler.fork().compile(snapshot, self.settings, modes)
+        return self.compile_each(snapshot)[0]
+
+    def compile_each(self, *snapshots: Snapshot) -> Sequence[Compiled]:
+        """Compile snapshots with the same settings and TLS modes, except for a snapshot that is compiled already."""
+        (built, modes), current = self._built_from, self.compiled.get()
+        compiler = self._compiler.fork()
+        return [
+            current
+            if current and snapshot is built and snapshot.revision == current.revision
+            else compiler.compile(snapshot, self.settings, modes)
+            for snapshot in snapshots
+        ]
 
     def _is_due(self) -> bool:
         snapshot, _ = self._built_from

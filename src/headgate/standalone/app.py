@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import By, MeshMetrics
 from headgate.plane.trust import Trust
+from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.meta import Object
 from headgate.rollout.controller import RolloutController
@@ -132,7 +134,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         app = create_app(
             store,
             token=read_token(state),
-            write_warnings=plane.live_state.warnings_for,
+            write_warnings=partial(warnings_after_write, plane.live_state),
             logs=runtime.logs.read,
             computed=computed,
         )

@@ -291,9 +291,11 @@ def _only(namespaces: Sequence[str]) -> dict[str, Any]:
 
 
 def _validation(namespaces: Sequence[str]) -> Object:
-    def rule(groups: Sequence[str], *resources: str) -> dict[str, Any]:
-        operations = ["CREATE", "UPDATE"]
-        return {"apiGroups": list(groups), "apiVersions": ["*"], "operations": operations, "resources": list(resources)}
+    def rule(
+        groups: Sequence[str], *resources: str, operations: Sequence[str] = ("CREATE", "UPDATE")
+    ) -> dict[str, Any]:
+        found = {"operations": list(operations), "resources": list(resources)}
+        return {"apiGroups": list(groups), "apiVersions": ["*"], **found}
 
     workloads = [rule(["apps"], "daemonsets", "deployments", "statefulsets"), rule(["batch"], "cronjobs", "jobs")]
     short = {"failurePolicy": "Ignore", "timeoutSeconds": _SHORT_S, "namespaceSelector": _selector(namespaces)}
@@ -304,6 +306,15 @@ def _validation(namespaces: Sequence[str]) -> Object:
             failurePolicy="Ignore",
             timeoutSeconds=5,
             rules=[rule(_GROUPS, "*")],
+            namespaceSelector=_only(namespaces),
+        ),
+        # Only for warnings. While no control plane answers, it delays the deletion of an object by this time at most.
+        _webhook(
+            "deletions",
+            "/validate",
+            failurePolicy="Ignore",
+            timeoutSeconds=_SHORT_S,
+            rules=[rule(_GROUPS, "*", operations=["DELETE"])],
             namespaceSelector=_only(namespaces),
         ),
         _webhook("labels", "/validate", rules=[rule([""], "namespaces")], **short),

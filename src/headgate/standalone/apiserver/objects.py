@@ -21,9 +21,12 @@ from headgate.standalone.store.memory import MemoryStore
 
 
 class WriteWarnings(Protocol):
-    """A function that returns warnings about a written object, or about the result of a dry run."""
+    """A function that returns warnings about a write, or about a dry run.
 
-    def __call__(self, obj: Object, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
+    `old` is the stored object before a write, None if the write creates it; `new` is None if the write deletes it.
+    """
+
+    def __call__(self, old: Object | None, new: Object | None, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
 
 
 Mutation: TypeAlias = Callable[[Object], Object]
@@ -70,6 +73,14 @@ class WriteResult(NamedTuple):
     created: bool = False
 
 
+class Deletion(NamedTuple):
+    """The last version of a deleted object, and warnings for the user. The deletion `waits` for finalizers."""
+
+    object: Object
+    warnings: Sequence[str]
+    waits: bool
+
+
 def as_served(obj: Object, served: ServedKind) -> Object:
     """Convert a stored object to the API version of the path."""
     if served.is_hub:
@@ -100,7 +111,7 @@ class Objects:
         with _as_api_errors(target):
             hub = with_metadata(hub, managedFields=managers)
             stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
-        return await self._written(target, stored, warnings, options, created=True)
+        return await self._written(target, (None, stored), warnings, options)
 
     async def change(
         self, target: Target, change: Mutation, options: WriteOptions, *, subresource: Subresource = ""
@@ -122,7 +133,7 @@ class Objects:
                     if attempt + 1 == _ATTEMPTS or _revision(new) != _revision(old):
                         raise
                 else:
-                    return await self._written(target, stored, warnings, options)
+                    return await self._written(target, (old, stored), warnings, options)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def apply(
@@ -148,10 +159,10 @@ class Objects:
                 stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
             else:
                 stored = await self._updated(hub, subresource, options)
-        return await self._written(target, stored, warnings, options, created=old is None)
+        return await self._written(target, (old, stored), warnings, options)
 
-    async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Object | None:
-        """Delete an object. Return the object if finalizers delay the deletion, None if it is deleted."""
+    async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Deletion:
+        """Delete an object."""
         limits = options.get("preconditions") or {}
         with _as_api_errors(target):
             last = await self.store.delete(
@@ -161,7 +172,9 @@ class Objects:
                 orphan=options.get("propagationPolicy") == "Orphan" or options.get("orphanDependents") is True,
                 dry_run=dry_run,
             )
-        return as_served(last, target.served) if last["metadata"].get("deletionTimestamp") else None
+        waits = bool(last["metadata"].get("deletionTimestamp"))
+        advice = await self._write_warnings(last, None, dry_run=dry_run) if self._write_warnings and not waits else ()
+        return Deletion(as_served(last, target.served), advice, waits)
 
     def _checked(
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
@@ -180,10 +193,12 @@ class Objects:
         return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True)
 
     async def _written(
-        self, target: Target, stored: Object, warnings: Sequence[str], options: WriteOptions, *, created: bool = False
+        self, target: Target, written: tuple[Object | None, Object], warnings: Sequence[str], options: WriteOptions
     ) -> WriteResult:
-        advice = await self._write_warnings(stored, dry_run=options.dry_run) if self._write_warnings else ()
-        return WriteResult(as_served(stored, target.served), [*warnings, *advice], created)
+        """Return the result of a write; `written` has the object before and after it."""
+        old, stored = written
+        advice = await self._write_warnings(old, stored, dry_run=options.dry_run) if self._write_warnings else ()
+        return WriteResult(as_served(stored, target.served), [*warnings, *advice], created=old is None)
 
 
 @contextmanager

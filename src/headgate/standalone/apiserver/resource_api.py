@@ -163,8 +163,9 @@ class ResourceApi:
     async def _delete(self, request: Request, target: Target, _: str) -> Response:
         options = await _delete_options(request)
         current = await self._objects.get(target)
-        waits = await self._objects.delete(target, options, dry_run=dry_run(options.get("dryRun")))
-        return responses.json_response(waits or _success(target.served, current["metadata"]))
+        done = await self._objects.delete(target, options, dry_run=dry_run(options.get("dryRun")))
+        answer = done.object if done.waits else _success(target.served, current["metadata"])
+        return responses.json_response(answer, warnings=done.warnings)
 
     async def _delete_many(self, request: Request, target: Target, _subresource: str) -> Response:
         if "deletecollection" not in target.served.verbs or (target.served.kind.namespaced and not target.namespace):

@@ -1,0 +1,50 @@
+"""A plan in few words: a line for each difference, and the numbers of differences."""
+
+from collections.abc import Iterator
+
+from headgate.compiler.report import Compiled, pod_list
+from headgate.formatting import pluralize
+from headgate.plan.plan import AccessRow, Plan, RequestChange, World, plan
+
+MAY_DIFFER = "may differ: the conditions are too complex to decide whether there are such requests"
+
+
+def summary(before: Compiled, after: Compiled) -> tuple[str, ...]:
+    """Return one line for each difference, the most important first; empty if all requests are treated alike."""
+    return tuple(lines(plan(World(before, after))))
+
+
+def lines(found: Plan) -> Iterator[str]:
+    """Yield one line for each difference of a plan."""
+    yield from (f"{item.causes[0].object}: {item.message}" for item in found.unreachable)
+    yield from map(access_line, (*found.lost, *found.gained))
+    yield from map(request_line, found.requests)
+    yield from (f"TLS mode of {pod_list(item.pods)}: {item.before} -> {item.after}" for item in found.tls)
+
+
+def access_line(item: AccessRow) -> str:
+    """Return a change of access in one line."""
+    verb = "may send" if item.kind == "gained" else "may no longer send"
+    certain = "" if item.certain else f" ({MAY_DIFFER})"
+    port = "" if item.moved else f", port {item.port}"
+    return f"{item.callers} {verb} {item.requests} to {item.destination}{port}{certain}"
+
+
+def request_line(item: RequestChange) -> str:
+    """Return a change of requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
+    more = f" and {len(item.requests) - 1} more classes" if len(item.requests) > 1 else ""
+    certain = "" if item.certain else f" ({MAY_DIFFER})"
+    return f"{item.entry}: {item.requests[0]}{more}: {'; '.join(item.changes)}{certain}"
+
+
+def counted(found: Plan) -> str:
+    """Return the numbers of differences of a plan in one line; empty if there are none."""
+    counts = (
+        (len(found.unreachable), "unreachable rule", ""),
+        (len(found.lost), "loss of access", "losses of access"),
+        (len(found.gained), "gain of access", "gains of access"),
+        (len(found.requests), "change of requests", "changes of requests"),
+        (len(found.tls), "change of TLS modes", "changes of TLS modes"),
+        (len(found.findings), "new finding", ""),
+    )
+    return ", ".join(pluralize(number, one, many) for number, one, many in counts if number)

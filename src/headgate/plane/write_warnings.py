@@ -1,0 +1,134 @@
+"""Warnings about a write: the compiler's findings about the object, and what the write does to requests and access."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Compiled
+from headgate.compiler.snapshot import Snapshot
+from headgate.history.records import content_of, is_recorded
+from headgate.plan.plan import World
+from headgate.plan.quote import quote
+from headgate.plane.feed import GROUP_KINDS, with_objects
+from headgate.plane.live_state import LiveState
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import SERVICE, key_of
+
+PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's findings
+WARNINGS_S = 0.2  # seconds that a done write may wait for the compiler's findings
+EFFECT_S = 1.0  # seconds that a write may wait for its effect, if the machine is busy: the work is limited by its steps
+
+log = logging.getLogger(__name__)
+
+
+async def warnings_after_write(
+    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool
+) -> Sequence[str]:
+    """Return warnings about a write that is done, or about a dry run (R22).
+
+    `old` is the object before a write, None if the write creates it; `new` is None if the write deletes it. Findings
+    are missing if they are not ready within `WARNINGS_S` seconds, the effect if it takes longer than `EFFECT_S`.
+    """
+    if dry_run:
+        await live_state.feed.wait_until_current()
+        return await _previewed(live_state, _Write(old, new, dry_run=True), None)
+    found = await _findings_after(live_state, new) if new else ()
+    return [*found, *await _previewed(live_state, _Write(old, new, is_done=True), EFFECT_S)]
+
+
+async def warnings_before_write(
+    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool
+) -> Sequence[str]:
+    """Return warnings about a write that is not done yet, based on the feed's snapshot.
+
+    They are missing if the compilation takes longer than `PREVIEW_S` seconds.
+    """
+    return await _previewed(live_state, _Write(old, new, dry_run=dry_run), PREVIEW_S)
+
+
+class _Write(NamedTuple):
+    """An object before and after a write, and whether the write `is_done`."""
+
+    old: Object | None
+    new: Object | None
+    dry_run: bool = False
+    is_done: bool = False
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.new or self.old or {})
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether the preview has findings that are not known yet."""
+        return self.new is not None and not self.is_done and (self.key.group, self.key.kind) in GROUP_KINDS
+
+    @property
+    def may_have_effect(self) -> bool:
+        """Whether the write may change requests or access. A new Service has no endpoints yet, so its effect is not known."""
+        is_service = (self.key.group, self.key.kind) == (SERVICE.group, SERVICE.kind)
+        if not is_recorded(self.key) or (self.old is None and is_service):
+            return False
+        return not (self.old and self.new) or content_of(self.old) != content_of(self.new)
+
+    @property
+    def command(self) -> str:
+        """The command that shows the whole effect. A plan of the running headgate includes no deletion."""
+        if not self.dry_run:
+            return "headgate history"
+        return "headgate plan -f FILE" if self.new else ""
+
+
+async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:
+    key = key_of(obj)
+    if (key.group, key.kind) not in GROUP_KINDS:
+        return ()
+    try:
+        async with asyncio.timeout(WARNINGS_S):
+            return _about(key, await live_state.wait_compiled(obj))
+    except TimeoutError:
+        return ()
+
+
+async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None) -> Sequence[str]:
+    """Compile the feed's snapshot without and with a write; return the findings about the object, and the effect in one line."""
+    if not write.has_findings and not write.may_have_effect:
+        return ()
+    found: list[str] = []
+
+    def compiled() -> World:
+        snapshot = live_state.feed.snapshot.get() or Snapshot()
+        after = with_objects(snapshot, {write.key: write.new})
+        before = with_objects(snapshot, {write.key: write.old}) if write.may_have_effect else after
+        one, *other = live_state.loop.compile_each(*dict.fromkeys((before, after)))
+        return World(one, other[0] if other else one, {write.key})
+
+    try:
+        async with asyncio.timeout(limit_s):
+            world = await live_state.in_preview(compiled)
+        if write.has_findings:
+            found.extend(_about(write.key, world.after))
+        if write.may_have_effect:
+            async with asyncio.timeout(EFFECT_S):
+                found.extend(await live_state.in_preview(lambda: _effect(world, write)))
+    except TimeoutError:
+        pass
+    return found
+
+
+def _about(key: Key, compiled: Compiled) -> Sequence[str]:
+    """Return the findings about an object. That a new Gateway has no address yet is no mistake."""
+    found = compiled.report.findings_of.get(key, ())
+    return [f"{item.field}: {item.message}" for item in found if item.reason is not Reason.ADDRESS_NOT_ASSIGNED]
+
+
+def _effect(world: World, write: _Write) -> Sequence[str]:
+    """Return what a write does to requests and access in one line; empty if it does nothing."""
+    try:
+        text = quote(world, only_served=write.old is None or write.new is None, command=write.command)
+    except Exception:  # a bug there must not stop a write
+        log.exception("the effect of a write of %s can't be described", write.key)
+        return ()
+    return [text] if text else ()
