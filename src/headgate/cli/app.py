@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Command] = {
     "down": Command("down:down", "Stop the processes that a killed headgate left running."),
     "check": Command("check:check", "Check manifests offline, or the running mesh."),
     "compile": Command("compile:compile_", "Compile manifests; print the mesh, findings or Envoy resources."),
+    "render": Command("render:render", "Print the routing as a configuration of another proxy."),
     "explain": Command("explain:explain_", "Explain which route and which backends a request would take."),
     "plan": Command("plan:plan_", "Show what a change does to requests and access."),
     "history": Command("history:history", "List the changes of objects, their writers, and what they did."),

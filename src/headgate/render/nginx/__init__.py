@@ -1,0 +1,1 @@
+"""The configuration of nginx (1.22 and newer)."""

@@ -1,0 +1,54 @@
+"""What a rendered configuration does not carry over of the model, object by object."""
+
+import enum
+from collections.abc import Iterable
+
+from headgate.resources.meta import Key, Value
+
+
+class Reason(enum.Enum):
+    """Why a part of an object is not carried over. The names are stable: scripts may compare them."""
+
+    ACCESS = "Access"
+    CLIENT_PROTOCOL = "ClientProtocol"
+    COPY_PROTOCOL = "CopyProtocol"
+    EMPTY_HEADER = "EmptyHeader"
+    EXTERNAL_NAME = "ExternalName"
+    FAILING_STATUS = "FailingStatus"
+    FILTER = "Filter"
+    HEADER = "Header"
+    MATCH = "Match"
+    MIRROR = "Mirror"
+    MUTUAL_TLS = "MutualTLS"
+    PORT_CONFLICT = "PortConflict"
+    PROTOCOL = "Protocol"
+    REGULAR_EXPRESSION = "RegularExpression"
+    ROUNDED_SHARE = "RoundedShare"
+    STICKY = "Sticky"
+    TIMEOUT = "Timeout"
+
+
+class Omission(Value, frozen=True, kw_only=True, order=True):
+    """A part of `origin` that the configuration does not carry over, or carries over differently.
+
+    `where` names the port, the route and the backend, `what` the feature, and `message` says what happens instead.
+    """
+
+    origin: Key
+    where: str
+    what: str
+    reason: Reason
+    message: str
+
+    def __str__(self) -> str:
+        """Return the omission in one line: `TrafficSplit default/web: port 8080: sticky cookie: Sticky: ...`."""
+        return ": ".join(
+            (str(self.origin), *filter(None, (self.where, self.what)), f"{self.reason.value} {self.message}")
+        )
+
+
+def in_order(found: Iterable[Omission]) -> tuple[Omission, ...]:
+    """Return omissions without duplicates, sorted by object and place."""
+    return tuple(
+        sorted(set(found), key=lambda item: (item.origin, item.where, item.what, item.reason.value, item.message))
+    )

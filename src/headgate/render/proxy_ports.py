@@ -1,0 +1,190 @@
+"""The ports that a proxy listens on, selected from a mesh by Services and Gateways.
+
+Each Service port and each Gateway port becomes a port of the proxy with the same number. Services and Gateways that
+share a number share the port: the host of a request distinguishes them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.model.authorities import authorities
+from headgate.model.routing import (
+    Certificate,
+    Endpoint,
+    Frontend,
+    GatewayPort,
+    Mesh,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Workload,
+)
+from headgate.render.omissions import Omission, Reason
+from headgate.resources.meta import Key, Value
+
+ANY_HOST = "*"
+GATEWAY_GROUP = "gateway.networking.k8s.io"
+
+
+class Host(Value, frozen=True, kw_only=True):
+    """The routes for some host names of a port, in the order in which the first match is used.
+
+    `names` are full names, `*.example.com`, or `*` for every other host. With `edge`, the client is outside the mesh,
+    so headers that only proxies set are removed. `listener` is as in HostRoutes. `where` names the port in messages.
+    """
+
+    owner: Key
+    where: str
+    names: tuple[str, ...]
+    routes: tuple[Route, ...]
+    edge: bool = False
+    listener: str = ANY_HOST
+
+
+class ProxyPort(Value, frozen=True, kw_only=True):
+    """A port to listen on; an empty `address` means all addresses.
+
+    HTTP ports have `hosts`, and HTTPS ports also `tls`, as in GatewayPort. Other ports have one route, `connections`.
+    """
+
+    owner: Key
+    port: int
+    address: str = ""
+    protocol: Protocol = Protocol.HTTP
+    hosts: tuple[Host, ...] = ()
+    tls: tuple[tuple[str, Certificate], ...] = ()
+    connections: Route | None = None
+
+    @property
+    def where(self) -> str:
+        """Return the name of the port in messages."""
+        return f"port {self.port}"
+
+
+class Selection(Value, frozen=True, kw_only=True):
+    """What a renderer renders: the ports, and all endpoints, protocols and workloads that their routes may need."""
+
+    ports: tuple[ProxyPort, ...]
+    endpoints: Mapping[PortRef, tuple[Endpoint, ...]]
+    protocols: Mapping[PortRef, Protocol]
+    workloads: Mapping[str, Workload]
+    domain: str = "cluster.local"
+    omissions: tuple[Omission, ...] = ()
+
+
+class Chosen(NamedTuple):
+    """The chosen Services and Gateways (`namespace/name`), and the address to listen on; no names mean all.
+
+    With `dns`, the endpoint of each Service port is the DNS name of the Service, instead of the addresses of its pods.
+    """
+
+    services: Collection[str] = ()
+    gateways: Collection[str] = ()
+    address: str = ""
+    dns: bool = False
+
+    def has_service(self, name: str) -> bool:
+        """Say whether a Service is chosen."""
+        return name in self.services if self.services or self.gateways else True
+
+    def has_gateway(self, name: str) -> bool:
+        """Say whether a Gateway is chosen."""
+        return name in self.gateways if self.services or self.gateways else True
+
+
+def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - it is immutable
+    """Return the ports of the chosen Services and Gateways. Names that the mesh does not have select nothing."""
+    found: dict[int, ProxyPort] = {}
+    omissions: list[Omission] = []
+    for port in sorted(_wanted(mesh, chosen), key=lambda port: port.port):  # stable: Gateways come first
+        before = found.get(port.port)
+        joined = _joined(before, port) if before else port
+        if joined:
+            found[port.port] = joined
+        elif before:
+            message = f"{before.owner} has this port already"
+            omissions.append(
+                Omission(origin=port.owner, where=port.where, what="", reason=Reason.PORT_CONFLICT, message=message)
+            )
+    return Selection(
+        ports=tuple(_with_default(port) for port in found.values()),
+        endpoints={
+            entry.ref: _by_name(entry.ref, mesh.domain) if chosen.dns and entry.ready else entry.ready
+            for entry in mesh.endpoints
+        },
+        protocols={table.ref: table.protocol for table in mesh.tables},
+        workloads={item.name: item for item in mesh.workloads},
+        domain=mesh.domain,
+        omissions=tuple(omissions),
+    )
+
+
+def _by_name(ref: PortRef, domain: str) -> tuple[Endpoint, ...]:
+    namespace, name = ref.service.split("/")
+    return (Endpoint(address=f"{name}.{namespace}.svc.{domain}", port=ref.port, resolved=True),)
+
+
+def _wanted(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
+    for port in mesh.gateways:
+        if chosen.has_gateway(port.gateway):
+            yield _of_gateway(port, chosen.address)
+    fronts = {item.service: item for item in mesh.frontends}
+    for table in mesh.tables:
+        if chosen.has_service(table.ref.service):
+            yield _of_service(table, fronts[table.ref.service], mesh.domain, chosen.address)
+
+
+def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
+    owner = Key(GATEWAY_GROUP, "Gateway", *port.gateway.split("/"))
+    hosts = tuple(
+        Host(
+            owner=owner,
+            where=f"port {port.port}, host {host.host}",
+            names=(host.host,),
+            routes=host.routes,
+            edge=True,
+            listener=host.listener,
+        )
+        for _, host in sorted(port.hosts.items())
+    )
+    return ProxyPort(
+        owner=owner,
+        port=port.port,
+        address=address,
+        protocol=port.protocol,
+        hosts=hosts,
+        tls=port.tls,
+        connections=port.connections,
+    )
+
+
+def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -> ProxyPort:
+    owner = Key("", "Service", *table.ref.service.split("/"))
+    port = ProxyPort(owner=owner, port=table.ref.port, address=address, protocol=table.protocol)
+    if not table.protocol.is_http:
+        return structs.replace(port, connections=table.routes[0])
+    spelled = (name for name, number in authorities(front, domain) if number == table.ref.port)
+    names = tuple(dict.fromkeys(name.removesuffix(f":{table.ref.port}") for name in spelled))
+    host = Host(owner=owner, where=port.where, names=names, routes=table.routes)
+    return structs.replace(port, hosts=(host,))
+
+
+def _joined(before: ProxyPort, port: ProxyPort) -> ProxyPort | None:
+    """Return a port with the hosts of two; None if one port can't serve both."""
+    if not before.hosts or not port.hosts or before.tls or port.tls or before.protocol is not port.protocol:
+        return None
+    taken = {name for host in before.hosts for name in host.names}
+    if any(name in taken for host in port.hosts for name in host.names):
+        return None
+    return structs.replace(before, hosts=(*before.hosts, *port.hosts))
+
+
+def _with_default(port: ProxyPort) -> ProxyPort:
+    """Return a port whose only Service also gets the requests for all other hosts."""
+    if len(port.hosts) != 1 or port.hosts[0].edge:
+        return port
+    host = port.hosts[0]
+    return structs.replace(port, hosts=(structs.replace(host, names=(*host.names, ANY_HOST)),))
