@@ -2,21 +2,25 @@
 
 import asyncio
 import enum
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from headgate.atomic_file import write_private
 from headgate.cli.arguments import Kubeconfig, State
-from headgate.cli.mesh_source import current_mesh
+from headgate.cli.connection import find_api
+from headgate.cli.mesh_source import current_mesh, followed_meshes
+from headgate.cli.nginx_program import Nginx, find_nginx, stream_module
 from headgate.cli.offline import compile_files
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
+from headgate.cli.rendered_files import ProxyProgram, ReloadCommand, keep_current, write_files
 from headgate.formatting import pluralize
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.identities import PrivateText
+from headgate.model.routing import Mesh
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, Selection, select
@@ -29,7 +33,12 @@ class Target(enum.StrEnum):
     NGINX = "nginx"
 
 
-RENDERERS: Mapping[Target, Callable[[Selection], Rendered]] = {Target.NGINX: nginx.render}
+def _nginx(selection: Selection) -> Rendered:
+    return nginx.render(selection, stream_module=stream_module(find_nginx()))
+
+
+RENDERERS: Mapping[Target, Callable[[Selection], Rendered]] = {Target.NGINX: _nginx}
+PROGRAMS: Mapping[Target, Callable[[], ProxyProgram]] = {Target.NGINX: lambda: Nginx(find_nginx())}
 
 TargetArgument = Annotated[Target, typer.Argument(metavar="PROXY", help="nginx.", show_default=False)]
 Files = Annotated[
@@ -54,10 +63,26 @@ Addresses = Annotated[
     Literal["addresses", "dns"],
     typer.Option("--endpoints", help="Backends by the addresses of pods, or by the DNS names of Services."),
 ]
+Listen = Annotated[
+    str, typer.Option("--listen", metavar="ADDRESS", help="The address to listen on; by default every IPv4 address.")
+]
 Directory = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write files to DIR.", show_default=False)
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with code 1 when something is not carried over.")]
+Watch = Annotated[
+    bool,
+    typer.Option("--watch", help="With -o: write the files again after each change, and reload the proxy gracefully."),
+]
+Reload = Annotated[
+    str,
+    typer.Option(
+        "--reload",
+        metavar="COMMAND",
+        help="With --watch: the command that reloads the proxy, by default that of the proxy that runs with DIR.",
+        show_default=False,
+    ),
+]
 
 
 def render(
@@ -67,42 +92,70 @@ def render(
     service: Services = None,
     gateway: Gateways = None,
     endpoints: Addresses = "addresses",
+    listen: Listen = "",
     output: Directory = None,
     strict: Strict = False,
+    watch: Watch = False,
+    reload: Reload = "",
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Print the routing as a configuration of another proxy, and on stderr what can't be carried over, and why.
+    """Print the routing as a configuration of another proxy, and on stderr what is not carried over, and why.
 
-    Without --service and --gateway, everything is rendered.
+    Without --service and --gateway, everything is rendered. Private keys are written only to files of DIR.
+
+    With --watch, the command follows the running headgate until it is interrupted. A configuration that the proxy
+    rejects changes no file.
     """
-    mesh = (
-        compile_files(filename).compiled.mesh if filename else asyncio.run(current_mesh(kubeconfig, state, Settings()))
-    )
+    _check_watch(filename, output, watch=watch, reload=reload)
+    read = partial(_read, filename, kubeconfig, state)
+    mesh = asyncio.run(read())
     chosen = Chosen(
         _found(service or (), [item.service for item in mesh.frontends], "--service"),
         _found(gateway or (), [item.gateway for item in mesh.gateways], "--gateway"),
+        address=listen,
         dns=endpoints == "dns",
     )
+    if watch and output:
+        output.mkdir(parents=True, exist_ok=True)
+        program = PROGRAMS[target]()
+        asyncio.run(
+            keep_current(
+                followed_meshes(find_api(kubeconfig, state), Settings()),
+                lambda mesh: RENDERERS[target](select(mesh, chosen)),
+                output,
+                ReloadCommand(program, shlex.split(reload)) if reload else program,
+            )
+        )
+        return
     rendered = RENDERERS[target](select(mesh, chosen))
+    if output is None:
+        sys.stdout.write(str(rendered.files[rendered.main]))
+    else:
+        write_files(rendered, output)
     for omission in rendered.omissions:
         note(str(omission))
-    if output is None:
-        sys.stdout.write(rendered.files[rendered.main])
-    else:
-        _write(rendered, output)
+    if output is None and len(rendered.files) > 1:
+        note(f"{pluralize(len(rendered.files) - 1, 'file')} with certificates and keys left out; -o DIR writes them")
     if rendered.omissions:
         note(f"{pluralize(len(rendered.omissions), 'omission')}")
         if strict:
             raise typer.Exit(EXIT_FAILURE)
 
 
-def _write(rendered: Rendered, directory: Path) -> None:
-    """Write all files, each atomically; the main file comes last, because it names the rest."""
-    for name, text in sorted(rendered.files.items(), key=lambda item: item[0] == rendered.main):
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, (text.reveal() if isinstance(text, PrivateText) else text).encode())
+def _check_watch(filename: Sequence[Path] | None, output: Path | None, *, watch: bool, reload: str) -> None:
+    if watch and output is None:
+        raise usage_error("needs -o DIR, the directory with the files of the proxy", option="--watch")
+    if watch and filename:
+        raise usage_error("follows the running headgate; it excludes -f", option="--watch")
+    if reload and not watch:
+        raise usage_error("needs --watch", option="--reload")
+
+
+async def _read(filename: Sequence[Path] | None, kubeconfig: Path | None, state: Path | None) -> Mesh:
+    if filename:
+        return compile_files(filename).compiled.mesh
+    return await current_mesh(kubeconfig, state, Settings())
 
 
 def _found(written: Sequence[str], known: Sequence[str], option: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from headgate.resources.meta import Key, Value
 
@@ -52,3 +53,25 @@ def in_order(found: Iterable[Omission]) -> tuple[Omission, ...]:
     return tuple(
         sorted(set(found), key=lambda item: (item.origin, item.where, item.what, item.reason.value, item.message))
     )
+
+
+class Place(NamedTuple):
+    """A place in the model: the object that defines it, and its words in messages."""
+
+    origin: Key
+    where: str
+
+
+class Collector:
+    """Collects omissions while a configuration is rendered."""
+
+    def __init__(self, found: Iterable[Omission] = ()) -> None:
+        self._found = list(found)
+
+    def add(self, place: Place, what: str, reason: Reason, message: str) -> None:
+        """Add an omission."""
+        self._found.append(Omission(origin=place.origin, where=place.where, what=what, reason=reason, message=message))
+
+    def omissions(self) -> tuple[Omission, ...]:
+        """Return all omissions without duplicates, in order."""
+        return in_order(self._found)

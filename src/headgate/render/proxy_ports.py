@@ -4,7 +4,7 @@ Each Service port and each Gateway port becomes a port of the proxy with the sam
 share a number share the port: the host of a request distinguishes them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import structs
@@ -20,8 +20,8 @@ from headgate.model.routing import (
     Protocol,
     Route,
     RouteTable,
-    Workload,
 )
+from headgate.render.identities import identity_omissions, refs_of
 from headgate.render.omissions import Omission, Reason
 from headgate.resources.meta import Key, Value
 
@@ -65,14 +65,20 @@ class ProxyPort(Value, frozen=True, kw_only=True):
 
 
 class Selection(Value, frozen=True, kw_only=True):
-    """What a renderer renders: the ports, and all endpoints, protocols and workloads that their routes may need."""
+    """What a renderer renders: the ports, and all endpoints and protocols that their routes may need.
+
+    With `dns`, the endpoints are those of `Chosen.dns`. `omissions` are those of every proxy.
+    """
 
     ports: tuple[ProxyPort, ...]
     endpoints: Mapping[PortRef, tuple[Endpoint, ...]]
     protocols: Mapping[PortRef, Protocol]
-    workloads: Mapping[str, Workload]
-    domain: str = "cluster.local"
+    dns: bool = False
     omissions: tuple[Omission, ...] = ()
+
+    def refs(self) -> frozenset[PortRef]:
+        """Return the backends of all routes and mirrors."""
+        return frozenset(ref for route in _routes(self.ports) for ref in refs_of(route))
 
 
 class Chosen(NamedTuple):
@@ -116,10 +122,15 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
             for entry in mesh.endpoints
         },
         protocols={table.ref: table.protocol for table in mesh.tables},
-        workloads={item.name: item for item in mesh.workloads},
-        domain=mesh.domain,
-        omissions=tuple(omissions),
+        dns=chosen.dns,
+        omissions=(*omissions, *identity_omissions(mesh, _routes(found.values()))),
     )
+
+
+def _routes(ports: Iterable[ProxyPort]) -> Iterator[Route]:
+    for port in ports:
+        yield from (route for host in port.hosts for route in host.routes)
+        yield from filter(None, (port.connections,))
 
 
 def _by_name(ref: PortRef, domain: str) -> tuple[Endpoint, ...]:

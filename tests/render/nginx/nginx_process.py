@@ -2,17 +2,22 @@
 
 import asyncio
 import contextlib
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from headgate.cli.nginx_program import find_nginx, stream_module
+from headgate.model.identities import PrivateText
 from headgate.render.output import Rendered
 
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx with its stream module")
+NGINX = find_nginx()
+STREAM_MODULE = stream_module(NGINX)
+needs_nginx = pytest.mark.skipif(
+    not NGINX or (STREAM_MODULE != "" and not Path(STREAM_MODULE).exists()),
+    reason="needs nginx with its stream module (Debian: nginx, libnginx-mod-stream)",
+)
 DEADLINE_S = 30.0
 
 
@@ -20,7 +25,7 @@ def write(rendered: Rendered, directory: Path) -> None:
     for name, text in rendered.files.items():
         path = directory / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        path.write_text(text.reveal() if isinstance(text, PrivateText) else text)
 
 
 def check(directory: Path) -> str:
@@ -30,7 +35,6 @@ def check(directory: Path) -> str:
 
 
 def command(directory: Path) -> list[str]:
-    assert NGINX
     return [NGINX, "-p", str(directory), "-e", "stderr", "-c", "nginx.conf"]
 
 
@@ -38,16 +42,24 @@ def command(directory: Path) -> list[str]:
 async def serving(rendered: Rendered, directory: Path) -> AsyncIterator[int]:
     """Run nginx with rendered files; yield the process ID of its master process, which listens on all ports."""
     write(rendered, directory)
-    with (directory / "log").open("w") as log:
-        # The program forks the daemon when all ports are open, and then ends.
-        started = await asyncio.create_subprocess_exec(*command(directory), stdout=log, stderr=log)
-        assert await started.wait() == 0, (directory / "log").read_text()
-    pid = int((directory / "nginx.pid").read_text())
-    try:
+    async with running(directory) as pid:
         yield pid
-    finally:
-        stopping = await asyncio.create_subprocess_exec(*command(directory), "-s", "stop")
-        await stopping.wait()
+
+
+@contextlib.asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[int]:
+    """Run nginx with the files of a directory; yield the process ID of its master process."""
+    pid_file = directory / "nginx.pid"
+    pid_file.unlink(missing_ok=True)
+    with (directory / "log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(*command(directory), "-g", "daemon off;", stdout=log, stderr=log)
+    try:
         async with asyncio.timeout(DEADLINE_S):
-            while Path(f"/proc/{pid}").exists():  # the daemon is no child of this process
-                await asyncio.sleep(0.01)
+            while not pid_file.exists() or not pid_file.read_text():  # nginx writes it when all ports are open
+                assert process.returncode is None, (directory / "log").read_text()
+                await asyncio.sleep(0.002)
+        yield process.pid
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()

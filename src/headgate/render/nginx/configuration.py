@@ -2,37 +2,63 @@
 
 from collections.abc import Iterator
 
-from headgate.model.routing import Route
-from headgate.render.omissions import in_order
+from headgate.model.identities import PrivateText
+from headgate.render.nginx import streams
+from headgate.render.nginx.locations import Output
+from headgate.render.nginx.servers import Servers, definitions, settings
+from headgate.render.nginx.syntax import Variables, block
+from headgate.render.nginx.upstreams import Upstreams
+from headgate.render.omissions import Collector, Place, Reason
 from headgate.render.output import Rendered, heading
 from headgate.render.proxy_ports import Selection
-from headgate.render.weights import server_weights
+from headgate.resources.meta import Key
 
 MAIN = "nginx.conf"
+IDLE_CONNECTIONS = 64
 
 
-def render(selection: Selection) -> Rendered:
-    """Render the configuration; `nginx -p DIR -c nginx.conf` starts with it."""
-    omissions = in_order(selection.omissions)
-    lines = [*heading("nginx", omissions), "pid nginx.pid;", "events {", "}", "http {", *_http(selection), "}"]
-    return Rendered(main=MAIN, files={MAIN: "\n".join([*lines, ""])}, omissions=omissions)
+def render(selection: Selection, *, stream_module: str = "") -> Rendered:
+    """Render the configuration; `nginx -p DIR -c nginx.conf` starts with it.
+
+    `stream_module` is the file of nginx's stream module, which some packages load at run time.
+    """
+    found = Collector(selection.omissions)
+    files: dict[str, str | PrivateText] = {}
+    connections = list(_stream(selection, found))
+    http = list(_http(selection, found, files))
+    loaded = [f"load_module {stream_module};"] if connections and stream_module else []
+    lines = [*loaded, "worker_processes auto;", "pid nginx.pid;", *block("events", ["worker_connections 1024;"])]
+    lines += [*block("http", http), *(block("stream", connections) if connections else ())]
+    for ref in {ref for ref in selection.refs() if not selection.dns}:
+        if any(item.resolved for item in selection.endpoints.get(ref, ())):
+            place = Place(Key("", "Service", *ref.service.split("/")), f"port {ref.port}")
+            message = "nginx resolves the name only when it starts or reloads, and does not start if that fails"
+            found.add(place, "external name", Reason.EXTERNAL_NAME, message)
+    omissions = found.omissions()
+    files[MAIN] = "\n".join([*heading("nginx", omissions), *lines, ""])
+    return Rendered(main=MAIN, files=files, omissions=omissions)
 
 
-def _http(selection: Selection) -> Iterator[str]:
-    for port in selection.ports:
-        for host in port.hosts:
-            name = f"headgate_{port.port}"
-            yield from _upstream(name, host.routes[-1], selection)
-            yield f"server {{ listen {port.port}; location / {{ proxy_pass http://{name}; }} }}"
+def _http(selection: Selection, found: Collector, files: dict[str, str | PrivateText]) -> Iterator[str]:
+    variables, upstreams = Variables(), Upstreams(selection.endpoints, connections=IDLE_CONNECTIONS)
+    output = Output(variables, upstreams, found)
+    servers = [
+        line for port in selection.ports if port.hosts for line in Servers(port, selection, output, files).lines()
+    ]
+    if servers:
+        yield from settings(servers)
+        yield from definitions()
+        yield from variables.lines()
+        yield from upstreams.lines()
+        yield from servers
 
 
-def _upstream(name: str, route: Route, selection: Selection) -> Iterator[str]:
-    shares = {
-        item.ref: (item.weight, [f"{end.address}:{end.port}" for end in selection.endpoints.get(item.ref, ())])
-        for item in route.split.targets
-    }
-    yield f"upstream {name} {{"
-    yield f"    zone {name} 64k;"
-    for servers in server_weights(shares).values():
-        yield from (f"    server {address} weight={weight} max_fails=0;" for address, weight in servers)
-    yield "}"
+def _stream(selection: Selection, found: Collector) -> Iterator[str]:
+    upstreams = Upstreams(selection.endpoints)
+    servers = list(streams.servers(selection, upstreams, found))
+    if servers:
+        yield "proxy_connect_timeout 5s;"
+        yield "proxy_timeout 365d;"
+        yield "proxy_next_upstream off;"
+        yield from upstreams.lines()
+        yield from servers

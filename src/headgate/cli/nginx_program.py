@@ -1,0 +1,55 @@
+"""nginx as a program on this machine: its modules, the check of a configuration, and a graceful reload."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.cli.rendered_files import output_of_failure
+
+_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_BUILT = re.compile(r"--with-stream=dynamic\b")
+_MODULES = re.compile(r"--modules-path=(\S+)")
+
+
+def find_nginx() -> str:
+    """Return the path of nginx; empty if this machine has none. `sbin` is not on the PATH of every user."""
+    return shutil.which("nginx") or shutil.which("nginx", path=_PATHS) or ""
+
+
+def stream_module(program: str) -> str:
+    """Return the file of the stream module if this nginx loads it at run time, else an empty text."""
+    if not program:
+        return ""
+    built = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    found = _MODULES.search(built) if _BUILT.search(built) else None
+    return str(Path(found[1]) / "ngx_stream_module.so") if found else ""
+
+
+class Nginx(NamedTuple):
+    """nginx that runs with a directory as its prefix: `nginx -p DIR -c nginx.conf`."""
+
+    program: str
+
+    def check(self, directory: Path, main: Path) -> str:
+        """Return why nginx rejects a file; empty if it accepts it, or if this machine has no nginx to ask."""
+        return output_of_failure(self._command(directory, main, "-t", "-q")) if self.program else ""
+
+    def reload(self, directory: Path) -> str:
+        """Reload the nginx that runs with the directory: its workers complete their requests, and new ones start."""
+        if not _runs(directory / "nginx.pid"):
+            return f"no nginx runs with it; start it with `nginx -p {directory} -c nginx.conf`, or set --reload"
+        return output_of_failure(self._command(directory, Path("nginx.conf"), "-s", "reload"))
+
+    def _command(self, directory: Path, main: Path, *more: str) -> list[str]:
+        return [self.program, "-p", str(directory.resolve()), "-e", "stderr", "-c", str(main), *more]
+
+
+def _runs(pid_file: Path) -> bool:
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except (OSError, ValueError):
+        return False
+    return True

@@ -1,0 +1,40 @@
+"""What depends on the identity of the caller: a rendered proxy has no certificate of the mesh."""
+
+from collections.abc import Iterable, Iterator
+
+from headgate.model.routing import Mesh, PortRef, Route, Workload
+from headgate.render.omissions import Omission, Place, Reason
+from headgate.resources.meta import Key
+
+_REFUSED = "it accepts mutual TLS only, and refuses connections of a proxy without an identity"
+_CLOSED = "it allows only callers with an identity, and a proxy without one gets 403 or no connection"
+_GRANT = "the proxy has no identity, so this grants its requests nothing"
+
+
+def identity_omissions(mesh: Mesh, routes: Iterable[Route]) -> Iterator[Omission]:
+    """Yield an omission for each pod and TrafficTarget behind some routes that checks the identity of callers."""
+    refs = {ref for route in routes for ref in refs_of(route)}
+    names = {item.workload for entry in mesh.endpoints if entry.ref in refs for item in entry.ready}
+    for workload in mesh.workloads:
+        if workload.name in names:
+            yield from _of_workload(workload)
+
+
+def refs_of(route: Route) -> Iterator[PortRef]:
+    """Yield the backends of a route and of its mirrors."""
+    yield from (target.ref for target in route.split.targets)
+    yield from (target.ref for mirror in route.mirrors for target in mirror.targets)
+
+
+def _of_workload(workload: Workload) -> Iterator[Omission]:
+    pod = Place(Key("", "Pod", *workload.name.split("/")), "")
+    if not workload.target_tls_mode.accepts_plaintext:
+        yield _omission(pod, Reason.MUTUAL_TLS, _REFUSED)
+    if workload.access.closed:
+        yield _omission(pod, Reason.ACCESS, _CLOSED)
+    for grant in workload.access.grants:
+        yield _omission(Place(grant.origin, ""), Reason.ACCESS, _GRANT)
+
+
+def _omission(place: Place, reason: Reason, message: str) -> Omission:
+    return Omission(origin=place.origin, where=place.where, what="", reason=reason, message=message)

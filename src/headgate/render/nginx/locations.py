@@ -1,0 +1,261 @@
+"""The routes of a host as locations: one for each way to answer a request, found by variables."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from headgate.model.applied_filters import DEFAULT_PORTS
+from headgate.model.requests import Filters, Rewrite
+from headgate.model.routing import Mirror, Protocol, Route, Split
+from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND
+from headgate.render.header_edits import path_edits
+from headgate.render.nginx.conditions import Conditions, NotExpressible
+from headgate.render.nginx.headers import HeaderFilters
+from headgate.render.nginx.syntax import Variables, block, escaped, pattern, template
+from headgate.render.nginx.targets import UNCHANGED, edited_target
+from headgate.render.nginx.upstreams import UNAVAILABLE, Upstreams
+from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.proxy_ports import Host, Selection
+from headgate.render.shares import Group, Shares, grouped, parts
+from headgate.resources.meta import Key
+
+WHOLE = 10_000  # split_clients has percentages with two decimals
+REFUSED_UPGRADE = "$headgate_refused_upgrade"
+COPY_SECONDS, COPY_CONNECT_SECONDS = 10, 1  # as for the copies of headgate's own proxies
+EMPTY = '""'
+
+
+class Output(NamedTuple):
+    """Where a renderer adds its results, besides the lines that it returns."""
+
+    variables: Variables
+    upstreams: Upstreams
+    found: Collector
+
+
+class Listener(NamedTuple):
+    """The port of a host, as redirects need it."""
+
+    scheme: str
+    port: int
+
+
+class HostLocations:
+    """Renders the routes of one host. `tag` distinguishes its upstreams from those of all other hosts."""
+
+    def __init__(self, selection: Selection, host: Host, listener: Listener, output: Output, tag: str) -> None:
+        self._selection = selection
+        self._host = host
+        self._listener = listener
+        self._variables, self._upstreams, self._found = output
+        self._output = output
+        self._tag = tag
+        self._statuses: set[int] = {UNAVAILABLE}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the locations; the first receives every request of a client and selects another one."""
+        entries: list[tuple[tuple[str, ...], str]] = []
+        locations: list[str] = []
+        for index, route in enumerate(self._host.routes):
+            conditions = self._conditions(route)
+            if conditions is None:
+                continue
+            name, lines = self._route(f"route-{index + 1}", route)
+            entries.append((conditions, name))
+            locations += lines
+            if not conditions:
+                break  # no request reaches the next routes
+        yield from block("location /", [f"error_page 418 = {self._selected(entries)};", "return 418;"])
+        yield from locations
+        for status in sorted(self._statuses):
+            yield f"location @status-{status} {{ return {status}; }}"
+
+    def _place(self, route: Route) -> Place:
+        where = f"{self._host.where}, route {route.name}" if route.name else self._host.where
+        return Place(route.origin or self._host.owner, where)
+
+    def _conditions(self, route: Route) -> tuple[str, ...] | None:
+        try:
+            return Conditions(self._variables, edge=self._host.edge).of(route.match)
+        except NotExpressible as error:
+            self._found.add(self._place(route), error.what, error.reason, error.message)
+            return None
+
+    def _selected(self, entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
+        """Return the value that names the location of the first route whose conditions are all met."""
+        default = f"@status-{NOT_FOUND}"
+        if entries and not entries[-1][0]:
+            *entries, (_, default) = entries
+        else:
+            self._statuses.add(NOT_FOUND)
+        if not entries:
+            return default
+        bits = list(dict.fromkeys(bit for conditions, _ in entries for bit in conditions))
+        tests = [(pattern(rf"\A{_bits(bits, conditions)}"), name) for conditions, name in entries]
+        return self._variables.mapped("route", self._variables.joined(bits), tests, default)
+
+    def _route(self, name: str, route: Route) -> tuple[str, list[str]]:
+        """Return the value that names the location for the requests of a route, and its locations."""
+        if route.redirect is not None:
+            code = f"return {route.redirect.status} {template(self._location(route))};"
+            return f"@{name}", list(block(f"location @{name}", [_refuse_upgrades(), code]))
+        if route.split.sticky:
+            sticky = route.split.sticky
+            what = f"sticky by {' '.join(filter(None, (sticky.kind, sticky.name)))}"
+            message = "nginx has another hash than headgate; each request goes to a backend by weight"
+            self._found.add(self._place(route), what, Reason.STICKY, message)
+        shares = grouped(route.split, self._selection.endpoints, self._selection.protocols)
+        if not shares.groups:
+            return self._failing(name, shares)
+        mirrors = [item for item in route.mirrors if item.numerator]
+        if len(shares.groups) == 1 and not (mirrors and shares.failing):
+            only = shares.groups[0]
+            self._statuses |= shares.failing.keys()
+            upstream = self._upstreams.add(f"headgate_{self._tag}_{name}", only.targets, shares.failing)
+            return f"@{name}", list(self._backends(name, route, only, upstream))
+        return self._drawn(name, route, shares)
+
+    def _failing(self, name: str, shares: Shares) -> tuple[str, list[str]]:
+        """Return the location of a route whose requests all fail."""
+        values = [(weight, f"@{name}-{status}") for status, weight in sorted(shares.failing.items())]
+        lines = [
+            line
+            for status in sorted(shares.failing)
+            for line in block(f"location @{name}-{status}", [_refuse_upgrades(), f"return {status};"])
+        ]
+        return self._random(name, values, None), lines
+
+    def _drawn(self, name: str, route: Route, shares: Shares) -> tuple[str, list[str]]:
+        """Return the locations of a route whose shares need several; each request gets one by a random number."""
+        lines: list[str] = []
+        values: list[tuple[int, str]] = []
+        for index, group in enumerate(shares.groups):
+            one = f"{name}-{index + 1}"
+            upstream = self._upstreams.add(f"headgate_{self._tag}_{one}", group.targets, {})
+            lines += self._backends(one, route, group, upstream)
+            values.append((group.weight, f"@{one}"))
+        if shares.failing:
+            _, failing = self._failing(name, shares)
+            lines += failing
+            values += [(weight, f"@{name}-{status}") for status, weight in sorted(shares.failing.items())]
+        return self._random(name, values, self._place(route)), lines
+
+    def _random(self, name: str, values: Sequence[tuple[int, str]], place: Place | None) -> str:
+        if len(values) == 1:
+            return values[0][1]
+        numbers, exact = parts([weight for weight, _ in values], WHOLE)
+        if not exact and place:
+            shown = " : ".join(f"{number / 100:.2f} %" for number in numbers)
+            message = f"these shares have different filters, and nginx draws them with two decimals: {shown}"
+            self._found.add(place, "weights", Reason.ROUNDED_SHARE, message)
+        drawn = [(number, value) for number, (_, value) in zip(numbers, values, strict=True) if number]
+        return self._variables.drawn(f"share_{self._tag}_{name.replace('-', '_')}", drawn[:-1], drawn[-1][1])
+
+    def _backends(self, name: str, route: Route, group: Group, upstream: str) -> Iterator[str]:
+        """Yield the location that forwards requests to a group of backends, and the locations of their copies."""
+        place, filters = self._place(route), (route.filters, group.filters)
+        module = "grpc" if group.protocol is Protocol.HTTP2 else "proxy"
+        headers = HeaderFilters(self._variables, self._found, place)
+        if group.protocol is Protocol.HTTP_ANY:
+            self._name_downgrades(group)
+        lines, copies = [_refuse_upgrades()], list[str]()
+        for index, mirror in enumerate(item for item in route.mirrors if item.numerator):
+            copy = f"copy-{name}-{index + 1}"
+            if found := list(self._copy(copy, mirror, route, filters)):
+                copies += found
+                lines.append(f"mirror {copy};")
+        lines += headers.of_requests(module, filters, edge=self._host.edge)
+        lines += headers.of_responses(module, filters)
+        lines += self._timeouts(module, route)
+        if module == "grpc":
+            if path_edits(filters):
+                message = "nginx sends HTTP/2 backends the path of the client"
+                self._found.add(place, "path rewrite", Reason.FILTER, message)
+            lines.append(f"grpc_pass grpc://{upstream};")
+        else:
+            lines.append(f"proxy_pass http://{upstream}{self._target(route, filters)};")
+        yield from block(f"location @{name}", lines)
+        yield from copies
+
+    def _name_downgrades(self, group: Group) -> None:
+        for target in group.targets:
+            place = Place(Key("", "Service", *target.ref.service.split("/")), f"port {target.ref.port}")
+            message = "nginx calls the backend with HTTP/1.1, also for clients with HTTP/2"
+            self._found.add(place, "", Reason.PROTOCOL, message)
+
+    def _target(self, route: Route, filters: Sequence[Filters]) -> str:
+        edits = path_edits(filters)
+        if len(edits) > 1 and edits[-1].kind == "prefix":
+            message = "the path is replaced twice; nginx applies only the last replacement"
+            self._found.add(self._place(route), "path rewrite", Reason.FILTER, message)
+        return edited_target(self._variables, edits[-1] if edits else None, route.match.path)
+
+    def _timeouts(self, module: str, route: Route) -> Iterator[str]:
+        limits = [item for item in (route.timeouts.request, route.timeouts.backend) if item]
+        if limits:
+            message = "nginx limits each pause of a backend, not the time of the complete response"
+            self._found.add(self._place(route), f"timeout {min(limits)} ms", Reason.TIMEOUT, message)
+            yield f"{module}_read_timeout {min(limits)}ms;"
+
+    def _copy(self, name: str, mirror: Mirror, route: Route, filters: Sequence[Filters]) -> Iterator[str]:
+        """Yield the location that sends copies to a mirror; nothing if nginx can't send any."""
+        place = self._place(route)
+        what = f"mirror {mirror.ref}"
+        shares = grouped(Split(targets=mirror.targets), self._selection.endpoints, self._selection.protocols)
+        if any(group.protocol is Protocol.HTTP2 for group in shares.groups):
+            message = "nginx sends copies with HTTP/1.1 only; this mirror gets none"
+            self._found.add(place, what, Reason.COPY_PROTOCOL, message)
+            return
+        targets = [target for group in shares.groups for target in group.targets]
+        if not targets:
+            return
+        host = next((item.filters.rewrite.hostname for item in mirror.targets[:1] if item.filters.rewrite), "")
+        lines = []
+        if mirror.numerator < mirror.denominator:
+            fraction = Fraction(mirror.numerator, mirror.denominator)
+            part = round(fraction * WHOLE)
+            if Fraction(part, WHOLE) != fraction:
+                message = f"nginx copies {part / 100:.2f} % of the requests instead of {fraction}"
+                self._found.add(place, what, Reason.ROUNDED_SHARE, message)
+            if not part:
+                return
+            drawn = self._variables.drawn(f"copied_{self._tag}_{name.replace('-', '_')}", [(part, '"1"')], EMPTY)
+            lines.append(f"if ({drawn} = {EMPTY}) {{ return 204; }}")
+        upstream = self._upstreams.add(f"headgate_{self._tag}_{name}", targets, {})
+        headers = HeaderFilters(self._variables, self._found, place)
+        lines += headers.of_requests("proxy", (*filters, *_with_host(host)), edge=self._host.edge)
+        lines.append(f"proxy_connect_timeout {COPY_CONNECT_SECONDS}s;")
+        lines.append(f"proxy_read_timeout {COPY_SECONDS}s;")
+        lines.append(f"proxy_pass http://{upstream}{self._target(route, filters)};")
+        yield from block(f"location = {name}", lines)
+
+    def _location(self, route: Route) -> str:
+        """Return the template of a redirect's URL (`model.applied_filters.redirect_location`)."""
+        redirect = route.redirect
+        assert redirect is not None  # noqa: S101
+        scheme = redirect.scheme or self._listener.scheme
+        port = redirect.port or (DEFAULT_PORTS.get(scheme, 0) if redirect.scheme else self._listener.port)
+        host = escaped(redirect.hostname) or "$host"
+        authority = host if port == DEFAULT_PORTS.get(scheme) else f"{host}:{port}"
+        target = edited_target(self._variables, redirect.path, route.match.path) if redirect.path else UNCHANGED
+        return f"{scheme}://{authority}{target}"
+
+
+def _refuse_upgrades() -> str:
+    return f"if ({REFUSED_UPGRADE}) {{ return {FORBIDDEN}; }}"
+
+
+def _bits(bits: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return the expression for bits of which the wanted ones are 1."""
+    text, skipped = "", 0
+    for bit in bits:
+        if bit not in wanted:
+            skipped += 1
+            continue
+        text += (f".{{{skipped}}}" if skipped else "") + "1"
+        skipped = 0
+    return text
+
+
+def _with_host(host: str) -> Sequence[Filters]:
+    return [Filters(rewrite=Rewrite(hostname=host))] if host else []

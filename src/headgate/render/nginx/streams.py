@@ -1,0 +1,34 @@
+"""Ports whose connections nginx forwards without reading requests (the stream module)."""
+
+from collections.abc import Iterator
+
+from headgate.model.routing import Route, Split
+from headgate.render.nginx.syntax import block
+from headgate.render.nginx.upstreams import Upstreams
+from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.proxy_ports import ProxyPort, Selection
+from headgate.render.shares import grouped
+
+NO_ROUTE = Route(split=Split(targets=()))
+
+
+def servers(selection: Selection, upstreams: Upstreams, found: Collector) -> Iterator[str]:
+    """Yield the servers of all ports without hosts; a failing share closes its connections."""
+    for port in selection.ports:
+        if port.protocol.is_http:
+            continue
+        route = port.connections or NO_ROUTE
+        if route.split.sticky:
+            message = "nginx has another hash than headgate; each connection goes to a backend by weight"
+            place = Place(route.origin or port.owner, port.where)
+            found.add(place, f"sticky by {route.split.sticky.kind}", Reason.STICKY, message)
+        shares = grouped(route.split, selection.endpoints, {})
+        targets = [target for group in shares.groups for target in group.targets]
+        upstream = upstreams.add(f"headgate_{port.port}", targets, shares.failing)
+        yield from block("server", [f"listen {listen(port)};", f"proxy_pass {upstream};"])
+
+
+def listen(port: ProxyPort) -> str:
+    """Return the address that a port listens on."""
+    host = f"[{port.address}]" if ":" in port.address else port.address
+    return f"{host}:{port.port}" if host else f"{port.port}"

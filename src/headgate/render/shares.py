@@ -1,0 +1,58 @@
+"""The shares of a route, grouped by what a proxy does with their requests."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from headgate.model.evaluate import UNAVAILABLE
+from headgate.model.requests import Filters
+from headgate.model.routing import Endpoint, PortRef, Protocol, Split, Target
+from headgate.resources.meta import Value
+
+
+class Group(Value, frozen=True, kw_only=True):
+    """Backends with ready endpoints, whose requests get the same filters and go to the backend with one protocol."""
+
+    filters: Filters
+    protocol: Protocol
+    targets: tuple[Target, ...]
+
+    @property
+    def weight(self) -> int:
+        """Return the sum of the weights."""
+        return sum(target.weight for target in self.targets)
+
+
+class Shares(Value, frozen=True, kw_only=True):
+    """The groups of a split, and the weights of the requests that get an error, by status."""
+
+    groups: tuple[Group, ...]
+    failing: Mapping[int, int]
+
+
+def grouped(
+    split: Split, endpoints: Mapping[PortRef, Sequence[Endpoint]], protocols: Mapping[PortRef, Protocol]
+) -> Shares:
+    """Return the shares of a split. A split without any share fails with 503."""
+    groups: dict[tuple[Filters, Protocol], list[Target]] = {}
+    failing: dict[int, int] = {}
+    for target in split.targets:
+        if endpoints.get(target.ref):
+            spoken = target.protocol or protocols.get(target.ref, Protocol.HTTP)
+            groups.setdefault((target.filters, spoken), []).append(target)
+        else:
+            failing[UNAVAILABLE] = failing.get(UNAVAILABLE, 0) + target.weight
+    for share in split.broken:
+        failing[share.status] = failing.get(share.status, 0) + share.weight
+    found = tuple(Group(filters=key[0], protocol=key[1], targets=tuple(items)) for key, items in groups.items())
+    return Shares(groups=found, failing=failing if found or failing else {UNAVAILABLE: 1})
+
+
+def parts(weights: Sequence[int], whole: int) -> tuple[Sequence[int], bool]:
+    """Divide `whole` by weights into integers; return them, and whether they have exactly these ratios."""
+    total = sum(weights)
+    exact = [Fraction(weight * whole, total) for weight in weights]
+    found = [int(item) for item in exact]
+    by_loss = sorted(range(len(weights)), key=lambda index: found[index] - exact[index])
+    for index in by_loss[: whole - sum(found)]:
+        found[index] += 1
+    return found, found == exact
