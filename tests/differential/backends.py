@@ -131,8 +131,11 @@ def frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
-async def ask(where, head, count, *, each_connects=False, tls=None):
-    """Send a request `count` times to `where` (host, port); `tls` is (context, server name) or None. Return a Tally."""
+async def ask(where, head, count, *, each_connects=False, tls=None, last=b""):
+    """Send a request `count` times to `where` (host, port); `tls` is (context, server name) or None. Return a Tally.
+
+    If a connection is open at the end, send the request `last` over it, and wait for its response.
+    """
     found = Tally(Counter(), {})
     context, name = tls or (None, None)
     reader = writer = None
@@ -146,6 +149,8 @@ async def ask(where, head, count, *, each_connects=False, tls=None):
             if each_connects or not goes_on:
                 writer.transport.abort()
                 reader = writer = None
+        if writer and last:
+            await _once(reader, writer, last)
     except (ConnectionError, ssl.SSLError):
         found.counted[CLOSED] += count - found.counted.total()
     finally:
