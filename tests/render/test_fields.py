@@ -1,0 +1,74 @@
+"""A new field of the routing model needs a decision: each renderer carries it over, or reports an omission."""
+
+import msgspec
+import pytest
+
+from headgate.model.requests import (
+    Filters,
+    Header,
+    HeaderEdit,
+    Match,
+    Path,
+    PathEdit,
+    Query,
+    Redirect,
+    Rewrite,
+    Text,
+    Timeouts,
+)
+from headgate.model.routing import (
+    Broken,
+    Endpoint,
+    GatewayPort,
+    HostRoutes,
+    Mirror,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Sticky,
+    Target,
+)
+
+RENDERED = {
+    Broken: "weight status",
+    Endpoint: "address port resolved",
+    Filters: "request response rewrite",
+    GatewayPort: "gateway address port protocol hosts tls connections",
+    Header: "name text",
+    HeaderEdit: "set add remove",
+    HostRoutes: "host routes listener",
+    Match: "path other_paths methods headers query",
+    Mirror: "ref targets numerator denominator",
+    Path: "kind value",
+    PathEdit: "kind value",
+    Query: "name text",
+    Redirect: "status scheme hostname port path",
+    Rewrite: "hostname path",
+    Route: "split match name origin redirect filters mirrors timeouts",
+    RouteTable: "ref routes protocol",
+    Split: "targets broken sticky",
+    Sticky: "kind name",
+    Target: "ref weight filters protocol",
+    Text: "value regex",
+    Timeouts: "request backend",
+}
+WITHOUT_EFFECT = {
+    Broken: "reason",
+    Endpoint: "workload identity",  # render/identities.py names pods that need an identity
+    Mirror: "split by",
+    Route: "split_matches",
+    Sticky: "slot_ranges",  # sticky splits are omissions
+    Target: "root",
+}
+"""Fields that change no request: names for messages and counters, and parts of what is reported as a whole."""
+
+
+@pytest.mark.parametrize("kind", RENDERED, ids=lambda kind: kind.__name__)
+def test_every_field_of_the_model_is_rendered_or_has_no_effect(kind: type[msgspec.Struct]) -> None:
+    known = {*RENDERED[kind].split(), *WITHOUT_EFFECT.get(kind, "").split()}
+    assert {field.name for field in msgspec.structs.fields(kind)} == known
+
+
+def test_every_protocol_is_known() -> None:
+    assert {item.value for item in Protocol} == {"http", "http2", "http-any", "tcp", "tcp-server-first", "tls"}
