@@ -13,6 +13,7 @@ import typer
 
 from headgate.cli.arguments import Kubeconfig, State
 from headgate.cli.connection import find_api
+from headgate.cli.haproxy_program import Haproxy, find_haproxy
 from headgate.cli.mesh_source import current_mesh, followed_meshes
 from headgate.cli.nginx_program import Nginx, find_nginx, stream_module
 from headgate.cli.offline import compile_files
@@ -21,6 +22,7 @@ from headgate.cli.rendered_files import ProxyProgram, ReloadCommand, keep_curren
 from headgate.formatting import pluralize
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Mesh
+from headgate.render.haproxy import configuration as haproxy
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, Selection, select
@@ -31,16 +33,23 @@ class Target(enum.StrEnum):
     """A proxy for which headgate renders configurations."""
 
     NGINX = "nginx"
+    HAPROXY = "haproxy"
 
 
 def _nginx(selection: Selection) -> Rendered:
     return nginx.render(selection, stream_module=stream_module(find_nginx()))
 
 
-RENDERERS: Mapping[Target, Callable[[Selection], Rendered]] = {Target.NGINX: _nginx}
-PROGRAMS: Mapping[Target, Callable[[], ProxyProgram]] = {Target.NGINX: lambda: Nginx(find_nginx())}
+RENDERERS: Mapping[Target, Callable[[Selection], Rendered]] = {
+    Target.NGINX: _nginx,
+    Target.HAPROXY: haproxy.render,
+}
+PROGRAMS: Mapping[Target, Callable[[], ProxyProgram]] = {
+    Target.NGINX: lambda: Nginx(find_nginx()),
+    Target.HAPROXY: lambda: Haproxy(find_haproxy()),
+}
 
-TargetArgument = Annotated[Target, typer.Argument(metavar="PROXY", help="nginx.", show_default=False)]
+TargetArgument = Annotated[Target, typer.Argument(metavar="PROXY", help="nginx or haproxy.", show_default=False)]
 Files = Annotated[
     list[Path] | None,
     typer.Option(

@@ -1,0 +1,1 @@
+"""The configuration of HAProxy (2.6 and newer)."""

@@ -1,0 +1,63 @@
+"""Backend sections: the servers of a share, and the rules that requests and responses pass."""
+
+from collections.abc import Iterator
+
+from headgate.model.routing import Protocol, Route
+from headgate.render.haproxy.filters import redirect_rules, rules
+from headgate.render.haproxy.shares import Division, Server, Share
+from headgate.render.haproxy.words import name_of
+
+RESOLVERS = "system"
+
+
+def http2_name(name: str) -> str:
+    """Return the name of the section that calls the servers of another section with HTTP/2."""
+    return name_of(name, "http2")
+
+
+def origin(route: Route) -> Iterator[str]:
+    """Yield a comment that names the object of a route; nothing for a Service without routes."""
+    if route.origin:
+        yield f"# {route.origin}{f', {route.name}' if route.name else ''}"
+
+
+def http_backends(route: Route, division: Division) -> Iterator[str]:
+    """Yield the sections of a route."""
+    for share in division.shares:
+        yield from _http_backend(share.name, route, share, http2=share.protocol is Protocol.HTTP2)
+        if share.protocol is Protocol.HTTP_ANY:
+            yield from _http_backend(http2_name(share.name), route, share, http2=True)
+
+
+def _http_backend(name: str, route: Route, share: Share, *, http2: bool) -> Iterator[str]:
+    yield from ("", *origin(route), f"backend {name}", "    balance roundrobin")
+    limits = [limit for limit in (route.timeouts.request, route.timeouts.backend) if limit]
+    if limits:
+        yield f"    timeout server {min(limits)}ms"
+    if not share.servers:
+        yield f"    http-request return status {share.status}"
+    for filters in (route.filters, share.filters):
+        yield from (f"    {rule}" for rule in rules(filters, route.match.path))
+    yield from (f"    {_server(server)}{' proto h2' if http2 else ''}" for server in share.servers)
+
+
+def redirect(name: str, route: Route, *, scheme: str, port: int) -> Iterator[str]:
+    """Yield the section of a route that answers with a redirect; nothing for any other route."""
+    if route.redirect:
+        yield from ("", *origin(route), f"backend {name}")
+        found = redirect_rules(route.redirect, route.match.path, scheme=scheme, port=port)
+        yield from (f"    {rule}" for rule in found)
+
+
+def tcp_backends(division: Division) -> Iterator[str]:
+    """Yield the sections of a port that is not HTTP; HAProxy closes connections to a section without servers."""
+    for share in division.shares:
+        yield from ("", f"backend {share.name}", "    mode tcp", "    balance roundrobin")
+        yield from (f"    {_server(server)}" for server in share.servers)
+
+
+def _server(server: Server) -> str:
+    endpoint = server.endpoint
+    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
+    resolved = f" resolvers {RESOLVERS} init-addr none" if endpoint.resolved else ""
+    return f"server {server.name} {host}:{endpoint.port} weight {server.weight}{resolved}"

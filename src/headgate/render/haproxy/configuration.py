@@ -1,0 +1,129 @@
+"""The whole configuration of HAProxy, from a selection of ports."""
+
+from collections.abc import Iterator
+
+from headgate.model.identities import PrivateText
+from headgate.model.routing import Route, Split
+from headgate.render.haproxy import backends, certificates
+from headgate.render.haproxy.frontends import TABLE, PlannedRoute, host_name, http_frontend, tcp_frontend
+from headgate.render.haproxy.shares import Division, divide
+from headgate.render.haproxy.unsupported import RoutePlace, of_endpoints, of_route, unmatched
+from headgate.render.haproxy.words import name_of, owner_name
+from headgate.render.omissions import Omission, Reason, in_order
+from headgate.render.output import Rendered, heading
+from headgate.render.proxy_ports import ProxyPort, Selection
+from headgate.resources.meta import Value
+
+MAIN = "haproxy.cfg"
+_NOTHING = Route(split=Split(targets=()))
+_DEFAULTS = (
+    "global",
+    "    default-path config",
+    "",
+    "defaults",
+    "    mode http",
+    "    timeout connect 5s",
+    "    timeout client 24d",  # HAProxy's longest; the routes have the limits
+    "    timeout server 24d",
+    "    timeout tunnel 24d",
+    "    retries 0",
+    "    no option redispatch",
+    "    option idle-close-on-response",  # a reload closes no connection on which a client sends a request
+)
+
+
+class PlannedPort(Value, frozen=True, kw_only=True):
+    """A port with its planned routes, and their omissions; a port that is not HTTP has one `connections`."""
+
+    port: ProxyPort
+    routes: tuple[PlannedRoute, ...] = ()
+    connections: Division | None = None
+    omissions: tuple[Omission, ...] = ()
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Return the names of the splits with turns, which are keys of the stick table."""
+        if self.connections:
+            return (_connections_name(self.port),) if self.connections.total > 1 else ()
+        return tuple(planned.name for planned in self.routes if planned.division.total > 1)
+
+
+def render(selection: Selection) -> Rendered:
+    """Render the configuration; `haproxy -W -f DIR/haproxy.cfg` starts with it."""
+    plans = [_plan(port, selection) for port in selection.ports]
+    omissions = in_order((*selection.omissions, *(item for plan in plans for item in plan.omissions)))
+    lines = [*heading("haproxy", omissions), *_DEFAULTS, *_table(plans), *_resolvers(selection)]
+    for plan in plans:
+        lines += _http(plan) if plan.connections is None else _tcp(plan, plan.connections)
+    files: dict[str, str | PrivateText] = {MAIN: "\n".join([*lines, ""])}
+    for plan in plans:
+        files.update(certificates.files(plan.port))
+    return Rendered(main=MAIN, files=files, omissions=omissions)
+
+
+def _plan(port: ProxyPort, selection: Selection) -> PlannedPort:
+    if not port.protocol.is_http:
+        route = port.connections or _NOTHING
+        division = divide(_connections_name(port), route.split, selection)
+        place = RoutePlace(port.owner, port.where, route)
+        return PlannedPort(
+            port=port, connections=division, omissions=tuple(_of_connections(place, division, selection))
+        )
+    routes, omissions = [], []
+    for host in port.hosts:
+        for number, route in enumerate(host.routes):
+            place = RoutePlace(host.owner, host.where, route)
+            if missed := unmatched(place):
+                omissions.append(missed)
+                continue
+            entry = host_name(port, host)
+            name = name_of(entry, number)
+            planned = PlannedRoute(name=name, host=entry, route=route, division=divide(name, route.split, selection))
+            omissions += of_route(place, planned.division, selection)
+            routes.append(planned)
+    return PlannedPort(port=port, routes=tuple(routes), omissions=tuple(omissions))
+
+
+def _of_connections(place: RoutePlace, division: Division, selection: Selection) -> Iterator[Omission]:
+    if division.rounded:
+        yield place.omit("shares", Reason.ROUNDED_SHARE, "the total weight is above 2^32; the shares are rounded")
+    yield from of_endpoints(place, selection)
+
+
+def _connections_name(port: ProxyPort) -> str:
+    return name_of(owner_name(port.owner), port.port)
+
+
+def _table(plans: list[PlannedPort]) -> Iterator[str]:
+    """Yield the section of the table that counts the requests of splits."""
+    if names := [name for plan in plans for name in plan.counted]:
+        longest = max(map(len, names)) + 1
+        yield from ("", f"backend {TABLE}")
+        yield f"    stick-table type string len {longest} size {len(names)} nopurge store gpc0"
+
+
+def _resolvers(selection: Selection) -> Iterator[str]:
+    if any(endpoint.resolved for ready in selection.endpoints.values() for endpoint in ready):
+        yield from ("", f"resolvers {backends.RESOLVERS}", "    parse-resolv-conf")
+
+
+def _bind(port: ProxyPort) -> str:
+    host = f"[{port.address}]" if ":" in port.address else port.address
+    return f"{host}:{port.port}{certificates.bind_options(port)}"
+
+
+def _http(plan: PlannedPort) -> Iterator[str]:
+    port = plan.port
+    yield from http_frontend(port, plan.routes, _bind(port))
+    for planned in plan.routes:
+        if planned.route.redirect:
+            yield from backends.redirect(
+                planned.name, planned.route, scheme="https" if port.tls else "http", port=port.port
+            )
+        else:
+            yield from backends.http_backends(planned.route, planned.division)
+
+
+def _tcp(plan: PlannedPort, connections: Division) -> Iterator[str]:
+    yield from tcp_frontend(plan.port, connections, _bind(plan.port), _connections_name(plan.port))
+    yield from backends.tcp_backends(connections)

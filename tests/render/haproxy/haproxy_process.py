@@ -1,0 +1,68 @@
+"""A real HAProxy with rendered files, in a directory of its own; tests that need it skip without the program."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headgate.model.identities import PrivateText
+from headgate.render.output import Rendered
+
+HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="needs haproxy 2.6 or newer")
+DEADLINE_S = 30.0
+
+
+def write(rendered: Rendered, directory: Path) -> None:
+    for name, text in rendered.files.items():
+        path = directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.reveal() if isinstance(text, PrivateText) else text)
+
+
+def check(directory: Path) -> str:
+    """Return the messages of `haproxy -c`, warnings included; empty if the configuration is valid."""
+    done = subprocess.run([*command(directory), "-c", "-q", "-dW"], capture_output=True, text=True, check=False)
+    return done.stderr + done.stdout if done.returncode else ""
+
+
+def command(directory: Path) -> list[str]:
+    assert HAPROXY
+    return [HAPROXY, "-f", str(directory / "haproxy.cfg")]
+
+
+class HaproxyProcess:
+    """HAProxy as a master process with a worker, which listens on all ports when `start` returns."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    async def start(self, rendered: Rendered) -> None:
+        write(rendered, self._directory)
+        path = self._directory / "notify"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, (self._directory / "log").open("w") as log:
+            ready.bind(str(path))
+            ready.setblocking(False)
+            self._process = await asyncio.create_subprocess_exec(
+                *command(self._directory), "-Ws", env={"NOTIFY_SOCKET": str(path)}, stdout=log, stderr=log
+            )
+            ended = asyncio.ensure_future(self._process.wait())
+            notified = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(ready, 1024))
+            await asyncio.wait((ended, notified), timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
+            assert notified.done(), (self._directory / "log").read_text()
+            ended.cancel()
+        path.unlink()
+
+    async def stop(self) -> None:
+        if self._process and self._process.returncode is None:
+            self._process.terminate()
+            await self._process.wait()
