@@ -31,7 +31,7 @@ coverage: $(VENV)/dev.stamp       ## measure which lines and branches the packag
 	$(BIN)/python tools/coverage_floor.py --measure
 
 golden: $(VENV)/dev.stamp         ## write the golden files; read the diff
-	$(BIN)/pytest tests/golden --update-golden -q
+	$(BIN)/pytest tests/golden tests/render --update-golden -q -k golden
 
 chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of `headgate install`
 	$(BIN)/python tools/chart.py

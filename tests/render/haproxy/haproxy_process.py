@@ -1,9 +1,11 @@
 """A real HAProxy with rendered files, in a directory of its own; tests that need it skip without the program."""
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,14 @@ class HaproxyProcess:
         if self._process and self._process.returncode is None:
             self._process.terminate()
             await self._process.wait()
+
+
+@contextlib.asynccontextmanager
+async def serving(rendered: Rendered, directory: Path) -> AsyncIterator[HaproxyProcess]:
+    """Run HAProxy with rendered files."""
+    found = HaproxyProcess(directory)
+    await found.start(rendered)
+    try:
+        yield found
+    finally:
+        await found.stop()

@@ -30,12 +30,14 @@ def http_backends(route: Route, division: Division) -> Iterator[str]:
 
 
 def _http_backend(name: str, route: Route, share: Share, *, http2: bool) -> Iterator[str]:
-    yield from ("", *origin(route), f"backend {name}", "    balance roundrobin")
+    yield from ("", *origin(route), f"backend {name}")
+    if not share.servers:
+        yield f"    http-request return status {share.status}"
+        return
+    yield "    balance roundrobin"
     limits = [limit for limit in (route.timeouts.request, route.timeouts.backend) if limit]
     if limits:
         yield f"    timeout server {min(limits)}ms"
-    if not share.servers:
-        yield f"    http-request return status {share.status}"
     for filters in (route.filters, share.filters):
         yield from (f"    {rule}" for rule in rules(filters, route.match.path))
     yield from (f"    {_server(server)}{' proto h2' if http2 else ''}" for server in share.servers)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate
-from headgate.render.haproxy.words import name_of
+from headgate.render.haproxy.words import name_of, port_name
 from headgate.render.proxy_ports import ANY_HOST, ProxyPort
 
 DIRECTORY = "certificates"
@@ -49,4 +49,4 @@ def _path(certificate: Certificate) -> str:
 
 
 def _list_path(port: ProxyPort) -> str:
-    return f"{DIRECTORY}/port-{port.port}.list"
+    return f"{DIRECTORY}/{port_name(port)}.list"

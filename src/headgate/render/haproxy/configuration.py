@@ -26,6 +26,7 @@ _DEFAULTS = (
     "    timeout client 24d",  # HAProxy's longest; the routes have the limits
     "    timeout server 24d",
     "    timeout tunnel 24d",
+    "    timeout http-keep-alive 60s",  # after a reload, the previous worker waits for idle connections this long
     "    retries 0",
     "    no option redispatch",
     "    option idle-close-on-response",  # a reload closes no connection on which a client sends a request
@@ -44,7 +45,7 @@ class PlannedPort(Value, frozen=True, kw_only=True):
     def counted(self) -> tuple[str, ...]:
         """Return the names of the splits with turns, which are keys of the stick table."""
         if self.connections:
-            return (_connections_name(self.port),) if self.connections.total > 1 else ()
+            return (owner_name(self.port, self.port.owner),) if self.connections.total > 1 else ()
         return tuple(planned.name for planned in self.routes if planned.division.total > 1)
 
 
@@ -64,7 +65,7 @@ def render(selection: Selection) -> Rendered:
 def _plan(port: ProxyPort, selection: Selection) -> PlannedPort:
     if not port.protocol.is_http:
         route = port.connections or _NOTHING
-        division = divide(_connections_name(port), route.split, selection)
+        division = divide(owner_name(port, port.owner), route.split, selection)
         place = RoutePlace(port.owner, port.where, route)
         return PlannedPort(
             port=port, connections=division, omissions=tuple(_of_connections(place, division, selection))
@@ -88,10 +89,6 @@ def _of_connections(place: RoutePlace, division: Division, selection: Selection)
     if division.rounded:
         yield place.omit("shares", Reason.ROUNDED_SHARE, "the total weight is above 2^32; the shares are rounded")
     yield from of_endpoints(place, selection)
-
-
-def _connections_name(port: ProxyPort) -> str:
-    return name_of(owner_name(port.owner), port.port)
 
 
 def _table(plans: list[PlannedPort]) -> Iterator[str]:
@@ -125,5 +122,5 @@ def _http(plan: PlannedPort) -> Iterator[str]:
 
 
 def _tcp(plan: PlannedPort, connections: Division) -> Iterator[str]:
-    yield from tcp_frontend(plan.port, connections, _bind(plan.port), _connections_name(plan.port))
+    yield from tcp_frontend(plan.port, connections, _bind(plan.port), owner_name(plan.port, plan.port.owner))
     yield from backends.tcp_backends(connections)

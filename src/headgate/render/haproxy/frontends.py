@@ -7,7 +7,7 @@ from headgate.model.sanitizing import CERTIFICATE
 from headgate.render.haproxy import conditions
 from headgate.render.haproxy.backends import http2_name
 from headgate.render.haproxy.shares import Division
-from headgate.render.haproxy.words import name_of, owner_name, word
+from headgate.render.haproxy.words import name_of, owner_name, port_name, word
 from headgate.render.proxy_ports import ANY_HOST, Host, ProxyPort
 from headgate.resources.meta import Value
 
@@ -26,14 +26,14 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
 
 def host_name(port: ProxyPort, host: Host) -> str:
     """Return the name of a host: `default.website:8080`, or `default.edge:8000:_.example.com` of a Gateway."""
-    return name_of(owner_name(host.owner), port.port, *([host.names[0].replace("*", "_")] if host.edge else []))
+    return name_of(owner_name(port, host.owner), *([host.names[0].replace("*", "_")] if host.edge else []))
 
 
 def http_frontend(port: ProxyPort, routes: Sequence[PlannedRoute], bind: str) -> Iterator[str]:
     """Yield the section of an HTTP port."""
     headers = conditions.variables(planned.route.match for planned in routes)
     has_one_host = len(port.hosts) == 1 and ANY_HOST in port.hosts[0].names
-    yield from ("", f"frontend {name_of('port', port.port)}", f"    bind {bind}")
+    yield from ("", f"frontend {port_name(port)}", f"    bind {bind}")
     rules = [*_authority(), *_tls(port), *([] if has_one_host else _hosts(port)), *_sanitizing(port)]
     rules += _misdirected(port, has_one_host=has_one_host)
     rules += [*conditions.collect(headers), *_routes(routes, headers, has_one_host=has_one_host), *_turns(routes)]
@@ -43,7 +43,7 @@ def http_frontend(port: ProxyPort, routes: Sequence[PlannedRoute], bind: str) ->
 
 def tcp_frontend(port: ProxyPort, division: Division, bind: str, name: str) -> Iterator[str]:
     """Yield the section of a port that is not HTTP."""
-    yield from ("", f"frontend {name_of('port', port.port)}", "    mode tcp", f"    bind {bind}")
+    yield from ("", f"frontend {port_name(port)}", "    mode tcp", f"    bind {bind}")
     *first, last = division.shares
     if first:
         yield f"    tcp-request content track-sc0 str({name}) table {TABLE}"
@@ -54,7 +54,8 @@ def tcp_frontend(port: ProxyPort, division: Division, bind: str, name: str) -> I
 
 
 def _authority() -> Iterator[str]:
-    """Yield the rules that remove the final dot of the host, and keep the host without its port."""
+    """Yield the rules that require a host, remove its final dot, and keep it without its port."""
+    yield "http-request return status 400 if !{ req.fhdr(host) -m found }"
     yield r"http-request replace-header host '^(.*)\.(:[0-9]+)?$' '\1\2'"
     yield "http-request set-var(txn.host) req.fhdr(host),host_only,lower"
 

@@ -3,6 +3,7 @@
 import re
 
 from headgate.model.routing import PortRef
+from headgate.render.proxy_ports import ProxyPort
 from headgate.resources.meta import Key
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/@,()\[\]*=<>!-]+")
@@ -40,6 +41,12 @@ def service_name(ref: PortRef) -> str:
     return name_of(ref.service.replace("/", "."), ref.port)
 
 
-def owner_name(key: Key) -> str:
-    """Return the name of a Service or a Gateway without its kind: `default.website`."""
-    return name_of(f"{key.namespace}.{key.name}")
+def port_name(port: ProxyPort) -> str:
+    """Return the name of a port: `port:8080`, or `10.0.0.1:8080` with an address."""
+    return name_of(port.address or "port", port.port)
+
+
+def owner_name(port: ProxyPort, owner: Key) -> str:
+    """Return the name of a Service or a Gateway on a port: `default.website:8080`."""
+    name = name_of(f"{owner.namespace}.{owner.name}", port.port)
+    return name_of(port.address, name) if port.address else name

@@ -1,0 +1,104 @@
+"""HAProxy serves what was rendered; golden cases show the configuration, and what it does not carry over."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.differential.http_exchange import Message, exchange
+from tests.e2e.inbound_rig import Authority
+from tests.golden.test_golden import CASES, HERE, compiled
+from tests.render.haproxy.haproxy_process import check, needs_haproxy, serving, write
+from tests.render.haproxy.worlds import HOST, shop
+
+from headgate.model.identities import PrivateText
+from headgate.model.requests import Filters, HeaderEdit, Timeouts
+from headgate.model.routing import Protocol, Route, Split
+from headgate.render.haproxy.configuration import MAIN, render
+from headgate.render.omissions import Reason
+from headgate.render.output import Rendered
+from headgate.render.proxy_ports import select
+
+GOLDEN = Path(__file__).parent / "golden"
+SHOWN = ("ab-firefox", "access-example", "gw-filters", "gw-https", "gw-mirror-percent", "gw-tcp", "no-endpoints-fail")
+UPGRADE = f"GET / HTTP/1.1\r\nhost: {HOST}\r\nconnection: upgrade\r\nupgrade: %s\r\n%s\r\n"
+KEY = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n"
+
+
+def with_real_certificates(rendered: Rendered) -> Rendered:
+    """Return files whose certificates HAProxy can load; the golden cases have words in their place."""
+    shown = Authority().issue("", "shop.example")
+    pem = PrivateText(shown.chain + shown.key.reveal())
+    files = {name: pem if isinstance(text, PrivateText) else text for name, text in rendered.files.items()}
+    return Rendered(main=rendered.main, files=files)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_configuration_of_a_case_equals_its_golden_file(name: str, pytestconfig: pytest.Config) -> None:
+    text, path = render(select(compiled(HERE / name).mesh)).files[MAIN], GOLDEN / f"{name}.cfg"
+    if pytestconfig.getoption("--update-golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text, f"{path} differs; if the change is intended, run make golden and read the diff"
+
+
+@needs_haproxy
+def test_haproxy_accepts_the_configuration_of_every_golden_case_without_a_warning(tmp_path: Path) -> None:
+    wrong = {}
+    for name in CASES:
+        selection = select(compiled(HERE / name).mesh)
+        directory = tmp_path / name
+        directory.mkdir()
+        write(with_real_certificates(render(selection)), directory)
+        if selection.ports and (messages := check(directory)):
+            wrong[name] = messages
+    assert wrong == {}
+
+
+@needs_haproxy
+async def test_backends_get_the_http_version_of_the_client(tmp_path: Path) -> None:
+    async with shop() as web:
+        both = (web.target(0, protocol=Protocol.HTTP_ANY), web.target(1, protocol=Protocol.HTTP_ANY))
+        async with serving(render(select(web.divided(*both))), tmp_path):
+            for version in ("1.1", "2", "2", "1.1"):
+                await exchange(("127.0.0.1", web.port), Message(version, "GET", "/", HOST, ()))
+        assert [(member.requests, len(member.heads)) for member in web.members] == [(2, 1), (2, 1), (0, 0)]
+
+
+@needs_haproxy
+async def test_only_upgrades_to_websocket_reach_a_backend(tmp_path: Path) -> None:
+    async with shop() as web:
+        async with serving(render(select(web.divided(web.target(0)))), tmp_path):
+            assert await web.counted(1, head=(UPGRADE % ("websocket", KEY)).encode()) == {"member 0": 1}
+            assert await web.counted(1, head=(UPGRADE % ("other", "")).encode()) == {403: 1}
+        assert web.members[0].heads[0].get("upgrade") == "websocket"
+
+
+@needs_haproxy
+async def test_a_backend_that_does_not_answer_in_time_gets_504_and_the_difference_is_named(tmp_path: Path) -> None:
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await writer.wait_closed()
+
+    async with shop() as web:
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        web.members[0].port = server.sockets[0].getsockname()[1]
+        limits = Timeouts(request=20_000, backend=50)
+        mesh = web.mesh(Route(split=Split(targets=(web.target(0),)), timeouts=limits))
+        rendered = render(select(mesh))
+        assert [item.reason for item in rendered.omissions] == [Reason.TIMEOUT]
+        async with serving(rendered, tmp_path):
+            assert await web.counted(1) == {504: 1}
+        server.close()
+
+
+@needs_haproxy
+async def test_texts_of_users_cannot_end_a_line_or_begin_a_sample(tmp_path: Path) -> None:
+    values = ("%[src] 'a' \"b\" \\1 # {c} $HOME", "a\n    bind :1", "")
+    edit = HeaderEdit(set=tuple((f"x-{number}", value) for number, value in enumerate(values)))
+    async with shop() as web:
+        mesh = web.mesh(Route(split=Split(targets=(web.target(0),)), filters=Filters(request=edit)))
+        rendered = render(select(mesh))
+        assert [(item.reason, item.what) for item in rendered.omissions] == [(Reason.HEADER, "header x-1")]
+        async with serving(rendered, tmp_path):
+            await web.counted(1)
+        head = web.members[0].heads[0]
+    assert [head.get(f"x-{number}") for number in range(3)] == [values[0], "", ""]
