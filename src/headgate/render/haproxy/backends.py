@@ -61,5 +61,5 @@ def tcp_backends(division: Division) -> Iterator[str]:
 def _server(server: Server) -> str:
     endpoint = server.endpoint
     host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
-    resolved = f" resolvers {RESOLVERS} init-addr none" if endpoint.resolved else ""
+    resolved = f" resolvers {RESOLVERS} init-addr libc,none" if endpoint.resolved else ""
     return f"server {server.name} {host}:{endpoint.port} weight {server.weight}{resolved}"

@@ -29,7 +29,6 @@ _DEFAULTS = (
     "    timeout http-keep-alive 60s",  # after a reload, the previous worker waits for idle connections this long
     "    retries 0",
     "    no option redispatch",
-    "    option idle-close-on-response",  # a reload closes no connection on which a client sends a request
 )
 
 

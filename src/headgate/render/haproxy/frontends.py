@@ -34,6 +34,7 @@ def http_frontend(port: ProxyPort, routes: Sequence[PlannedRoute], bind: str) ->
     headers = conditions.variables(planned.route.match for planned in routes)
     has_one_host = len(port.hosts) == 1 and ANY_HOST in port.hosts[0].names
     yield from ("", f"frontend {port_name(port)}", f"    bind {bind}")
+    yield "    option idle-close-on-response"  # after a reload, a connection closes with the response to a request
     rules = [*_authority(), *_tls(port), *([] if has_one_host else _hosts(port)), *_sanitizing(port)]
     rules += _misdirected(port, has_one_host=has_one_host)
     rules += [*conditions.collect(headers), *_routes(routes, headers, has_one_host=has_one_host), *_turns(routes)]
