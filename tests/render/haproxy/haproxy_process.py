@@ -2,28 +2,21 @@
 
 import asyncio
 import contextlib
-import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.render.nginx.nginx_process import write
 
-from headgate.model.identities import PrivateText
+from headgate.cli.haproxy_program import MAIN, PID_FILE, find_haproxy
 from headgate.render.output import Rendered
 
-HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="needs haproxy 2.6 or newer")
+HAPROXY = find_haproxy()
+needs_haproxy = pytest.mark.skipif(not HAPROXY, reason="needs haproxy 2.6 or newer (Debian: haproxy)")
 DEADLINE_S = 30.0
 UNRESOLVED = "could not resolve address"  # a warning about names that only exist in golden cases
-
-
-def write(rendered: Rendered, directory: Path) -> None:
-    for name, text in rendered.files.items():
-        path = directory / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text.reveal() if isinstance(text, PrivateText) else text)
 
 
 def check(directory: Path) -> str:
@@ -34,50 +27,47 @@ def check(directory: Path) -> str:
 
 
 def command(directory: Path) -> list[str]:
-    assert HAPROXY
-    return [HAPROXY, "-f", str(directory / "haproxy.cfg")]
-
-
-class HaproxyProcess:
-    """HAProxy as a master process with a worker, which listens on all ports when `start` returns."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process
-        return self._process.pid
-
-    async def start(self, rendered: Rendered) -> None:
-        write(rendered, self._directory)
-        path = self._directory / "notify"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, (self._directory / "log").open("w") as log:
-            ready.bind(str(path))
-            ready.setblocking(False)
-            self._process = await asyncio.create_subprocess_exec(
-                *command(self._directory), "-Ws", env={"NOTIFY_SOCKET": str(path)}, stdout=log, stderr=log
-            )
-            ended = asyncio.ensure_future(self._process.wait())
-            notified = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(ready, 1024))
-            await asyncio.wait((ended, notified), timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
-            assert notified.done(), (self._directory / "log").read_text()
-            ended.cancel()
-        path.unlink()
-
-    async def stop(self) -> None:
-        if self._process and self._process.returncode is None:
-            self._process.terminate()
-            await self._process.wait()
+    return [HAPROXY, "-f", str(directory / MAIN)]
 
 
 @contextlib.asynccontextmanager
-async def serving(rendered: Rendered, directory: Path) -> AsyncIterator[HaproxyProcess]:
-    """Run HAProxy with rendered files."""
-    found = HaproxyProcess(directory)
-    await found.start(rendered)
-    try:
-        yield found
-    finally:
-        await found.stop()
+async def serving(rendered: Rendered, directory: Path) -> AsyncIterator[int]:
+    """Run HAProxy with rendered files; yield the process ID of its master process when the worker listens."""
+    write(rendered, directory)
+    async with running(directory) as pid:
+        yield pid
+
+
+@contextlib.asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[int]:
+    """Run HAProxy with the files of a directory; yield the process ID of its master process."""
+    notify = directory / "notify"
+    notify.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, (directory / "log").open("w") as log:
+        ready.bind(str(notify))
+        ready.setblocking(False)
+        process = await asyncio.create_subprocess_exec(
+            *command(directory),
+            "-Ws",  # as -W, and HAProxy sends a message to the socket when the worker listens
+            "-p",
+            str(directory / PID_FILE),
+            env={"NOTIFY_SOCKET": str(notify)},
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            await _first(process, ready, directory / "log")
+            yield process.pid
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+
+
+async def _first(process: asyncio.subprocess.Process, ready: socket.socket, log: Path) -> None:
+    """Wait for the message of HAProxy; fail with its log if it ends before."""
+    ended = asyncio.ensure_future(process.wait())
+    notified = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(ready, 1024))
+    await asyncio.wait((ended, notified), timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    assert notified.done(), log.read_text()

@@ -75,8 +75,9 @@ async def test_only_upgrades_to_websocket_reach_a_backend(tmp_path: Path) -> Non
 
 @needs_haproxy
 async def test_a_backend_that_does_not_answer_in_time_gets_504_and_the_difference_is_named(tmp_path: Path) -> None:
-    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await writer.wait_closed()
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
 
     async with shop() as web:
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
@@ -88,6 +89,7 @@ async def test_a_backend_that_does_not_answer_in_time_gets_504_and_the_differenc
         async with serving(rendered, tmp_path):
             assert await web.counted(1) == {504: 1}
         server.close()
+        await server.wait_closed()
 
 
 @needs_haproxy

@@ -7,7 +7,7 @@ from headgate.model.routing import Certificate
 from headgate.render.haproxy.words import name_of, port_name
 from headgate.render.proxy_ports import ANY_HOST, ProxyPort
 
-DIRECTORY = "certificates"
+DIRECTORY = "tls"
 _ALPN = "[alpn h2,http/1.1]"
 _NO_NAME = "default.invalid"
 

@@ -1,0 +1,118 @@
+"""Compare the model's routing with a real HAProxy that was rendered from it, for requests in random worlds.
+
+Requests that HAProxy treats differently, as docs/other-proxies.md says, are left out, and so are the routes of which
+something was omitted, as far as that changes the answers.
+"""
+
+import os
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import strategies as st
+from tests.differential.content_expectation import misplaced_content
+from tests.differential.protocols import protocols
+from tests.differential.rendered_lab import RenderedLab, without_users
+from tests.differential.routing_expectation import disagreement, expected, place_of
+from tests.differential.test_routing import connected, head
+from tests.differential.worlds import requests, root_worlds, worlds
+from tests.render.haproxy.haproxy_process import needs_haproxy, serving
+
+from headgate.model.authorities import resolve
+from headgate.model.routing import Protocol
+from headgate.render.haproxy.configuration import render
+from headgate.render.omissions import Reason
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0), needs_haproxy]
+
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "60"))
+SAMPLE = 24
+USUAL = frozenset({"x-a", "x-b", "user-agent", "cookie", "x-user", "accept", "x-forwarded-host", "x-request-id", "x_a"})
+OF_CONDITIONS = {Reason.MATCH, Reason.REGULAR_EXPRESSION}
+
+
+@pytest.fixture(scope="module")
+def haproxy_lab():
+    with RenderedLab(render, serving) as found:
+        yield found
+
+
+def test_haproxy_routes_as_the_model_predicts(haproxy_lab):
+    lab = haproxy_lab
+
+    @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
+    @given(st.one_of(worlds(protocols()), root_worlds()), st.lists(requests(), min_size=6, max_size=16, unique=True))
+    def each(world, sent):
+        sent = [item for item in sent if is_usual(item)]
+        assume(sent)
+        note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
+        mesh, together, rendered = lab.serve(world)
+        plain = without_users(mesh)
+        for item in sent:
+            check(lab, plain, together, rendered.omissions, item)
+
+    each()
+
+
+def is_usual(sent):
+    """Return whether HAProxy treats the headers of a request as headgate's own proxies do."""
+    names = [name.lower() for name, _ in sent.headers]
+    repeated = {name for name in names if names.count(name) > 1}
+    return (
+        USUAL.issuperset(names)
+        and not repeated & {"user-agent", "accept", "x-request-id", "x-forwarded-host"}
+        and all(len(value) < 1000 and value.isprintable() for _, value in sent.headers)
+    )
+
+
+def check(lab, mesh, together, omissions, sent):
+    """Send a request, many times if the model predicts shares, and compare the responders with the model."""
+    where, sent = destination(lab, mesh, together, sent)
+    if where is None:
+        return
+    wanted = expected(mesh, sent, name_of=lab.member, draws=lambda _: False)
+    decision = wanted.decision
+    if decision and any(OF_CONDITIONS & left(omissions, item.route) for item in decision.tried):
+        return
+    lab.forget()
+    count = SAMPLE if len(wanted.shares) > 1 else 1
+    tally = lab.send(where, head(sent), count, **connected(sent, wanted))
+    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
+    found = disagreement(wanted, tally.counted, sigmas=0) or misplaced_content(wanted, sent, tally, lab, ready)
+    assert not found, f"{sent}: {found}\ncounted {dict(tally.counted)}\nwanted {wanted}"
+
+
+def left(omissions, route):
+    """Return the reasons why something of a route was omitted."""
+    return {
+        item.reason
+        for item in omissions
+        if item.origin == route.origin and (not route.name or item.where.endswith(f"route {route.name}"))
+    }
+
+
+def destination(lab, mesh, together, sent):
+    """Return the address of a request and the request as it is sent there; no address if HAProxy serves it nowhere."""
+    if sent.via == "gateway":
+        place = place_of(mesh, sent)
+        return place and (place.address, sent.port), sent
+    if sent.via == "proxy":
+        ref = resolve(mesh, sent.authority)
+        names = {
+            name
+            for port in together.ports
+            if ref and port.port == ref.port
+            for host in port.hosts
+            for name in host.names
+        }
+        if ref is None or not any(name in names for name in (sent.authority.partition(":")[0].lower(), "*")):
+            return None, sent
+        sent = sent._replace(via="address", service=ref.service, port=ref.port)
+        where = lab.shared, ref.port
+    else:
+        fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
+        where = (fronts[0].address, sent.port) if fronts else None
+    spoken = {(table.ref.service, table.ref.port): table.protocol for table in mesh.tables}
+    if spoken.get((sent.service, sent.port)) is Protocol.HTTP2:  # this client has HTTP/1.1
+        return None, sent
+    return where, sent
