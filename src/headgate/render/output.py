@@ -21,5 +21,14 @@ class Rendered(Value, frozen=True, kw_only=True):
 def heading(command: str, omissions: Iterable[Omission]) -> list[str]:
     """Return the comment at the top of a configuration: its origin, and one line for each omission."""
     lines = [f"# Written by `headgate render {command}`; the next run replaces changes."]
-    listed = [f"#   {item}" for item in omissions]
+    listed = [f"#   {one_line(str(item))}" for item in omissions]
     return [*lines, *(["# Not carried over:", *listed] if listed else []), ""]
+
+
+def one_line(text: str) -> str:
+    """Return a text for a comment on one line. Names of users may contain line breaks, which would end the comment."""
+    return " ".join("".join(map(_printable, text)).split())
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else " "

@@ -17,6 +17,7 @@ from headgate.render.haproxy.configuration import MAIN, render
 from headgate.render.omissions import Reason
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import select
+from headgate.resources.meta import Key
 
 GOLDEN = Path(__file__).parent / "golden"
 SHOWN = ("ab-firefox", "access-example", "gw-filters", "gw-https", "gw-mirror-percent", "gw-tcp", "no-endpoints-fail")
@@ -94,12 +95,15 @@ async def test_a_backend_that_does_not_answer_in_time_gets_504_and_the_differenc
 
 @needs_haproxy
 async def test_texts_of_users_cannot_end_a_line_or_begin_a_sample(tmp_path: Path) -> None:
-    values = ("%[src] 'a' \"b\" \\1 # {c} $HOME", "a\n    bind :1", "")
+    values = ("%[src] 'a' \"b\" \\1 # {c} $HOME", "a\n    injected", "")
     edit = HeaderEdit(set=tuple((f"x-{number}", value) for number, value in enumerate(values)))
     async with shop() as web:
-        mesh = web.mesh(Route(split=Split(targets=(web.target(0),)), filters=Filters(request=edit)))
+        origin = Key("split.smi-spec.io", "TrafficSplit", "shop", "web")
+        named = {"origin": origin, "name": "group/a\n    injected"}
+        mesh = web.mesh(Route(split=Split(targets=(web.target(0),)), filters=Filters(request=edit), **named))
         rendered = render(select(mesh))
         assert [(item.reason, item.what) for item in rendered.omissions] == [(Reason.HEADER, "header x-1")]
+        assert "\n    injected" not in rendered.files[MAIN]
         async with serving(rendered, tmp_path):
             await web.counted(1)
         head = web.members[0].heads[0]

@@ -6,6 +6,7 @@ from headgate.model.routing import Protocol, Route
 from headgate.render.haproxy.filters import redirect_rules, rules
 from headgate.render.haproxy.shares import Division, Server, Share
 from headgate.render.haproxy.words import name_of
+from headgate.render.output import one_line
 
 RESOLVERS = "system"
 
@@ -18,7 +19,7 @@ def http2_name(name: str) -> str:
 def origin(route: Route) -> Iterator[str]:
     """Yield a comment that names the object of a route; nothing for a Service without routes."""
     if route.origin:
-        yield f"# {route.origin}{f', {route.name}' if route.name else ''}"
+        yield f"# {one_line(f'{route.origin}, {route.name}' if route.name else str(route.origin))}"
 
 
 def http_backends(route: Route, division: Division) -> Iterator[str]:

@@ -15,10 +15,13 @@ MOST_VALUES = 4
 _AUTHORITY = ":authority"
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 _METHODS_OF_A_LINE = 16  # HAProxy reads at most 64 words of a line
+_MOST_CONDITIONS = 48
 
 
 def fault(match: Match) -> str:
     """Return the condition that HAProxy can't check, as text; empty if there is none."""
+    if len(_paths(match)) + len(match.headers) + len(match.query) > _MOST_CONDITIONS:
+        return f"the match has more than {_MOST_CONDITIONS} conditions, which do not fit on a line of HAProxy"
     for header in match.headers:
         if not _TOKEN.fullmatch(_field(header.name)):
             return f"the name of the header {header.name!r} has a character that HAProxy's samples cannot contain"
