@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from tests.differential.content_expectation import misplaced_content
 from tests.differential.protocols import protocols
 from tests.differential.rendered_lab import RenderedLab, without_users
-from tests.differential.routing_expectation import disagreement, expected, place_of
+from tests.differential.routing_expectation import disagreement, expected
+from tests.differential.test_nginx import destination, left
 from tests.differential.test_routing import connected, head
 from tests.differential.worlds import requests, root_worlds, worlds
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 
-from headgate.model.authorities import resolve
-from headgate.model.routing import Protocol
 from headgate.render.haproxy.configuration import render
 from headgate.render.omissions import Reason
 
@@ -80,39 +79,3 @@ def check(lab, mesh, together, omissions, sent):
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     found = disagreement(wanted, tally.counted, sigmas=0) or misplaced_content(wanted, sent, tally, lab, ready)
     assert not found, f"{sent}: {found}\ncounted {dict(tally.counted)}\nwanted {wanted}"
-
-
-def left(omissions, route):
-    """Return the reasons why something of a route was omitted."""
-    return {
-        item.reason
-        for item in omissions
-        if item.origin == route.origin and (not route.name or item.where.endswith(f"route {route.name}"))
-    }
-
-
-def destination(lab, mesh, together, sent):
-    """Return the address of a request and the request as it is sent there; no address if HAProxy serves it nowhere."""
-    if sent.via == "gateway":
-        place = place_of(mesh, sent)
-        return place and (place.address, sent.port), sent
-    if sent.via == "proxy":
-        ref = resolve(mesh, sent.authority)
-        names = {
-            name
-            for port in together.ports
-            if ref and port.port == ref.port
-            for host in port.hosts
-            for name in host.names
-        }
-        if ref is None or not any(name in names for name in (sent.authority.partition(":")[0].lower(), "*")):
-            return None, sent
-        sent = sent._replace(via="address", service=ref.service, port=ref.port)
-        where = lab.shared, ref.port
-    else:
-        fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
-        where = (fronts[0].address, sent.port) if fronts else None
-    spoken = {(table.ref.service, table.ref.port): table.protocol for table in mesh.tables}
-    if spoken.get((sent.service, sent.port)) is Protocol.HTTP2:  # this client has HTTP/1.1
-        return None, sent
-    return where, sent

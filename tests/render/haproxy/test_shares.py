@@ -62,7 +62,7 @@ def test_a_total_above_the_counter_is_rounded_and_named() -> None:
 
 def _selection(refs: list[PortRef]) -> Selection:
     ready = {ref: (Endpoint(address="127.0.0.1", port=80),) for ref in refs}
-    return Selection(ports=(), endpoints=ready, protocols={}, workloads={})
+    return Selection(ports=(), endpoints=ready, protocols={})
 
 
 @given(st.lists(st.integers(1, 2**30), min_size=2, max_size=5))

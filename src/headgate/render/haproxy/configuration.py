@@ -7,9 +7,9 @@ from headgate.model.routing import Route, Split
 from headgate.render.haproxy import backends, certificates
 from headgate.render.haproxy.frontends import TABLE, PlannedRoute, host_name, http_frontend, tcp_frontend
 from headgate.render.haproxy.shares import Division, divide
-from headgate.render.haproxy.unsupported import RoutePlace, of_endpoints, of_route, unmatched
+from headgate.render.haproxy.unsupported import add_of_names, add_of_split, add_omissions, is_left_out, place_of
 from headgate.render.haproxy.words import name_of, owner_name
-from headgate.render.omissions import Omission, Reason, in_order
+from headgate.render.omissions import Collector
 from headgate.render.output import Rendered, heading
 from headgate.render.proxy_ports import ProxyPort, Selection
 from headgate.resources.meta import Value
@@ -33,12 +33,11 @@ _DEFAULTS = (
 
 
 class PlannedPort(Value, frozen=True, kw_only=True):
-    """A port with its planned routes, and their omissions; a port that is not HTTP has one `connections`."""
+    """A port with its planned routes; a port that is not HTTP has `connections`."""
 
     port: ProxyPort
     routes: tuple[PlannedRoute, ...] = ()
     connections: Division | None = None
-    omissions: tuple[Omission, ...] = ()
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -50,8 +49,10 @@ class PlannedPort(Value, frozen=True, kw_only=True):
 
 def render(selection: Selection) -> Rendered:
     """Render the configuration; `haproxy -W -f DIR/haproxy.cfg` starts with it."""
-    plans = [_plan(port, selection) for port in selection.ports]
-    omissions = in_order((*selection.omissions, *(item for plan in plans for item in plan.omissions)))
+    found = Collector(selection.omissions)
+    plans = [_plan(port, selection, found) for port in selection.ports]
+    add_of_names(found, selection)
+    omissions = found.omissions()
     lines = [*heading("haproxy", omissions), *_DEFAULTS, *_table(plans), *_resolvers(selection)]
     for plan in plans:
         lines += _http(plan) if plan.connections is None else _tcp(plan, plan.connections)
@@ -61,33 +62,23 @@ def render(selection: Selection) -> Rendered:
     return Rendered(main=MAIN, files=files, omissions=omissions)
 
 
-def _plan(port: ProxyPort, selection: Selection) -> PlannedPort:
+def _plan(port: ProxyPort, selection: Selection, found: Collector) -> PlannedPort:
     if not port.protocol.is_http:
         route = port.connections or _NOTHING
         division = divide(owner_name(port, port.owner), route.split, selection)
-        place = RoutePlace(port.owner, port.where, route)
-        return PlannedPort(
-            port=port, connections=division, omissions=tuple(_of_connections(place, division, selection))
-        )
-    routes, omissions = [], []
+        add_of_split(found, place_of(port.owner, port.where, route), route.split, division, call="connection")
+        return PlannedPort(port=port, connections=division)
+    routes = []
     for host in port.hosts:
+        entry = host_name(port, host)
         for number, route in enumerate(host.routes):
-            place = RoutePlace(host.owner, host.where, route)
-            if missed := unmatched(place):
-                omissions.append(missed)
+            place, name = place_of(host.owner, host.where, route), name_of(entry, number)
+            if is_left_out(found, place, route):
                 continue
-            entry = host_name(port, host)
-            name = name_of(entry, number)
-            planned = PlannedRoute(name=name, host=entry, route=route, division=divide(name, route.split, selection))
-            omissions += of_route(place, planned.division, selection)
-            routes.append(planned)
-    return PlannedPort(port=port, routes=tuple(routes), omissions=tuple(omissions))
-
-
-def _of_connections(place: RoutePlace, division: Division, selection: Selection) -> Iterator[Omission]:
-    if division.rounded:
-        yield place.omit("shares", Reason.ROUNDED_SHARE, "the total weight is above 2^32; the shares are rounded")
-    yield from of_endpoints(place, selection)
+            division = divide(name, route.split, selection)
+            add_omissions(found, place, route, division)
+            routes.append(PlannedRoute(name=name, host=entry, route=route, division=division))
+    return PlannedPort(port=port, routes=tuple(routes))
 
 
 def _table(plans: list[PlannedPort]) -> Iterator[str]:

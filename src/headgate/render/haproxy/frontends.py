@@ -55,10 +55,9 @@ def tcp_frontend(port: ProxyPort, division: Division, bind: str, name: str) -> I
 
 
 def _authority() -> Iterator[str]:
-    """Yield the rules that require a host, remove its final dot, and keep it without its port."""
+    """Yield the rules that require a host, and keep it without its port and final dot."""
     yield "http-request return status 400 if !{ req.fhdr(host) -m found }"
-    yield r"http-request replace-header host '^(.*)\.(:[0-9]+)?$' '\1\2'"
-    yield "http-request set-var(txn.host) req.fhdr(host),host_only,lower"
+    yield r"""http-request set-var(txn.host) 'req.fhdr(host),host_only,lower,regsub("\.$","")'"""
 
 
 def _tls(port: ProxyPort) -> Iterator[str]:
@@ -119,7 +118,7 @@ def _host_expression(pattern: str) -> str:
 
 
 def _sanitizing(port: ProxyPort) -> Iterator[str]:
-    """Yield the rules for headers that only proxies set, and for upgrades to HTTP/2."""
+    """Yield the rules for headers that only proxies set, for the host of a Gateway, and for upgrades to HTTP/2."""
     yield f"http-request del-header {CERTIFICATE}"
     yield "http-request del-header x-envoy- -m beg"
     edges = [host_name(port, host) for host in port.hosts if host.edge]
@@ -127,6 +126,7 @@ def _sanitizing(port: ProxyPort) -> Iterator[str]:
     if edges and outside:
         yield from (f"acl edge var(txn.entry) -m str -- {' '.join(some)}" for some in _lines(edges))
     if edges:
+        yield rf"http-request replace-header host '^(.*)\.(:[0-9]+)?$' '\1\2'{outside}"
         yield f"http-request del-header x-forwarded-proto{outside}"
         yield f"http-request add-header x-forwarded-for %[src]{outside}"
     scheme = "https" if port.tls else "http"
