@@ -90,6 +90,11 @@ async def test_an_object_that_changed_lately_is_read_without_a_request(
 
     monkeypatch.setattr(followed.store, "get", missing)
     assert await followed.feed.read(KEY) == stored
+    written = {**stored, "status": RUNNING}
+    followed.feed.record_write(await followed.feed.read(KEY), written)
+    assert await followed.feed.read(KEY) == written
+    followed.feed.record_write(stored, stored)  # a watch event came before the response to this write
+    assert await followed.feed.read(KEY) == written
     followed.feed.forget(KEY)
     with pytest.raises(NotFound):
         await followed.feed.read(KEY)

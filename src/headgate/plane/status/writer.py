@@ -353,6 +353,7 @@ class StatusWriter:
             return False
         if fresh:
             written = await self._store.update({**obj, "status": status}, subresource="status")
+            self._feed.record_write(obj, written)
             self._computed_versions[key] = (read, version_of(written))
         if not announce:
             self._withheld.add(key)
