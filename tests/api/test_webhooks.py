@@ -47,11 +47,13 @@ def causes(obj: Object, view: View) -> Iterator[Cause]:
     return workload_causes(obj, "labelled", view)
 
 
-async def warn(_old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:
-    obj = new or {}
-    if obj["kind"] != "TrafficSplit":
+async def warn(old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:
+    if old or dry_run:
+        weights = [obj and obj["spec"]["backends"][0]["weight"] for obj in (old, new)]
+        return [f"weight {weights[0]} -> {weights[1]}{', if it is not a dry run' if dry_run else ''}"]
+    if not new or new["kind"] != "TrafficSplit":
         return []
-    return [f"spec.service: Service {obj['metadata']['namespace']}/{obj['spec']['service']} not found"]
+    return [f"spec.service: Service {new['metadata']['namespace']}/{new['spec']['service']} not found"]
 
 
 @pytest.fixture
@@ -233,3 +235,14 @@ async def test_a_replica_is_ready_once_it_has_compiled_the_objects() -> None:
         )
         assert (await call(app, "/readyz", b"", "GET"))[0] == status
         assert (await call(app, "/healthz", b"", "GET"))[0] == 200
+
+
+async def test_a_review_of_an_update_or_a_deletion_compares_with_the_stored_object(app: Starlette) -> None:
+    heavier = {**SPLIT, "spec": {**SPLIT["spec"], "backends": [{"service": "v1", "weight": 2}]}}
+    _, updated = await call(app, "/validate", review(heavier, operation="UPDATE", oldObject=SPLIT))
+    assert updated["response"]["warnings"] == ["weight 1 -> 2"]
+    deletion = {"operation": "DELETE", "object": None, "oldObject": SPLIT}
+    _, deleted = await call(app, "/validate", review(SPLIT, **deletion, dryRun=True))
+    assert deleted["response"]["warnings"] == ["weight 1 -> None, if it is not a dry run"]
+    _, unreadable = await call(app, "/validate", review(SPLIT, **{**deletion, "oldObject": {"kind": "TrafficSplit"}}))
+    assert unreadable["response"] == {"uid": "123", "allowed": True}

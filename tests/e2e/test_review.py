@@ -49,7 +49,10 @@ def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_an
 
     good = revisions(world)[-1]
     patch = [{"op": "replace", "path": "/spec/sources/0/name", "value": "buyers"}]
-    world.kubectl("patch", GENERATED, "--type=json", "-p", json.dumps(patch))
+    warned = world.try_kubectl("patch", GENERATED, "--type=json", "-p", json.dumps(patch)).stderr
+    assert (
+        "Warning: effect on requests and access: 1 loss of access, 1 gain of access; first: ServiceAccount " in warned
+    )
     until(lambda: last_results(world, "buyer") == DENIED, "the bad change is in force")
     bad = until(lambda: found[-1] if (found := revisions(world))[-1] != good else None)
     assert bad["changes"][0]["by"] == "kubectl-patch"
@@ -57,6 +60,8 @@ def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_an
     done = world.headgate("rollback", str(good["revision"]), GENERATED)
     assert done.stdout == f"{GENERATED} restored\n", done.stderr
     until(lambda: last_results(world, "buyer") == OPEN, "the buyer buys again")
+    warned = world.try_kubectl("delete", GENERATED).stderr
+    assert "may send all requests to ServiceAccount default/bookstore, port 8080" in warned
 
 
 def revisions(world: World) -> list[Mapping[str, list[Mapping[str, str]]]]:

@@ -193,6 +193,13 @@ class Snapshot:
         )
 
 
+def has_same_objects(one: Snapshot, other: Snapshot) -> bool:
+    """Say whether two snapshots have equal objects, mistakes and parts that stay in force."""
+    return one is other or (
+        one.objects == other.objects and one.mistakes == other.mistakes and one.fail_closed == other.fail_closed
+    )
+
+
 def _edits(
     last: Mapping[type[Resource], Listed], new: Mapping[Key, Resource], gone: Iterable[Key]
 ) -> dict[type[Resource], Listed]:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from headgate.compiler.compile import Compiler
 from headgate.compiler.report import Compiled
-from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.snapshot import Snapshot, has_same_objects
 from headgate.envoy.config import Configuration
 from headgate.envoy.encode import Memo, encode_all, with_tap
 from headgate.envoy.view import Node, View, gateway_proxy, sidecar
@@ -54,6 +54,14 @@ class HostProxies(NamedTuple):
     try_sockets: Callable[[str], str] = lambda _node_id: ""
 
 
+class Build(NamedTuple):
+    """A snapshot, the TLS modes with which it was compiled, and the result."""
+
+    snapshot: Snapshot
+    modes: Mapping[str, TlsMode]
+    compiled: Compiled
+
+
 class Loop:
     """Compiles each new snapshot and publishes a configuration for each proxy.
 
@@ -85,6 +93,7 @@ class Loop:
         self.credentials = credentials
         self._built_from: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
         self._credentials: Mapping[str, Credential] = {}
+        self._builds: tuple[Build, ...] = ()  # the last two, which the effect of a write is often about
         self._failed: Snapshot | None = None  # the last snapshot that failed to build
         self._expected = ExpectedProxies(None, host)
         self._assigned: dict[str, Assignment] = {}
@@ -128,14 +137,13 @@ class Loop:
         return self.compile_each(snapshot)[0]
 
     def compile_each(self, *snapshots: Snapshot) -> Sequence[Compiled]:
-        """Compile snapshots with the same settings and TLS modes, except for a snapshot that is compiled already."""
-        (built, modes), current = self._built_from, self.compiled.get()
-        compiler = self._compiler.fork()
+        """Compile snapshots with the same settings and TLS modes, except for those that the loop has built last."""
+        _, modes = self._built_from
+        compiler, builds = self._compiler.fork(), [build for build in self._builds if build.modes == modes]
+        known = (next((build for build in builds if has_same_objects(build.snapshot, one)), None) for one in snapshots)
         return [
-            current
-            if current and snapshot is built and snapshot.revision == current.revision
-            else compiler.compile(snapshot, self.settings, modes)
-            for snapshot in snapshots
+            build.compiled if build else compiler.compile(snapshot, self.settings, modes)
+            for snapshot, build in zip(snapshots, known, strict=True)
         ]
 
     def _is_due(self) -> bool:
@@ -157,6 +165,7 @@ class Loop:
             compiled = self.compiled.get()
             if compiled is None or self._built_from != (snapshot, modes):
                 compiled = await asyncio.to_thread(self._compiler.compile, snapshot, self.settings, modes)
+                self._builds = (*self._builds[-1:], Build(snapshot, modes, compiled))
             await self._publish(compiled)
             self.mtls_migration.record(compiled.mesh.workloads)
             await self.mtls_migration.save()
