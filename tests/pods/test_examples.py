@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import Cluster, build_image, deployment, namespace
+from tests.pods.conftest import BIN, Cluster, build_image, deployment, namespace
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.test_gateways import address
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ROLLOUT, OUTSIDE = "rollout", "outside"
+ROLLOUT, OUTSIDE, REVIEW = "rollout", "outside", "review"
 SEND = """
 import collections, http.client, json, sys
 address, port, host, count, path, *headers = (*sys.argv[1:], "/")[: max(5, len(sys.argv) - 1)]
@@ -48,8 +48,10 @@ def running(installed: Cluster) -> Iterator[Cluster]:
         installed.apply(namespace(name))
         installed.kubectl("-n", name, "apply", "-f", EXAMPLES / name)
         installed.apply(client(name, account="buyer" if name == "bookstore" else "default"))
+    installed.apply(namespace(REVIEW))
+    installed.kubectl("-n", REVIEW, "apply", "-f", EXAMPLES / "bookstore")
     installed.wait_rolled_out(OUTSIDE, "client")
-    for name in (*names, ROLLOUT):
+    for name in (*names, ROLLOUT, REVIEW):
         deployments = installed.get("-n", name, "deployments")["items"]
         installed.wait_rolled_out(name, *(item["metadata"]["name"] for item in deployments))
     installed.kubectl("-n", ROLLOUT, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
@@ -174,3 +176,84 @@ def requests_of_v2(cluster: Cluster) -> int:
     """Return the number of requests that the pods of version v2 have logged."""
     logs = cluster.kubectl("-n", ROLLOUT, "logs", "-l", "version=v2", "-c", "foobar", "--tail=-1")
     return len(logs.splitlines())
+
+
+class Reader:
+    """Runs commands as the reader of a page does, with a kubeconfig whose context has a namespace."""
+
+    def __init__(self, cluster: Cluster, place: str, directory: Path) -> None:
+        self._cluster = cluster
+        self._config = directory / "kubeconfig"
+        config = json.loads(cluster.kubectl("config", "view", "--minify", "--raw", "-o", "json"))
+        config["contexts"][0]["context"]["namespace"] = place
+        self._config.write_text(json.dumps(config))
+
+    def run(self, *command: object, code: int = 0) -> str:
+        """Run a program, which must end with an exit code; return its output."""
+        printed = self._cluster.run(
+            "sh", "-c", '"$@" 2>&1; echo "exit code $?"', "sh", "env", f"KUBECONFIG={self._config}", *command
+        )
+        assert printed.endswith(f"exit code {code}\n"), printed
+        return printed
+
+    def headgate(self, *arguments: object, code: int = 0) -> str:
+        """Run headgate."""
+        return self.run(BIN / "headgate", *arguments, code=code)
+
+    def kubectl(self, *arguments: object) -> str:
+        """Run kubectl."""
+        return self.run(BIN / "kubectl", *arguments)
+
+
+def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
+    running: Cluster, tmp_path: Path
+) -> None:
+    """docs/review.md on a cluster. The manifests name no namespace, so each command uses that of the context."""
+    reader, changes = Reader(running, REVIEW, tmp_path), EXAMPLES / "review/changes"
+    half, inventory = changes / "half.yaml", changes / "inventory.yaml"
+    moves = "40 % of them from review/bookstore-v1:8080 to review/bookstore-v2:8080"
+    plan = reader.headgate("plan", "-f", half, code=1)
+    assert "Service review/bookstore:8080: all requests" in plan
+    assert moves in plan
+    checks = ("--no-new-access", "--never", "serviceaccount/thief", "serviceaccount/database")
+    assert reader.headgate("plan", "-f", half, *checks).count("proven: ") == 2
+    assert "not true: no new access" in reader.headgate("plan", "-f", inventory, *checks, code=1)
+    assert "review/thief may send" in reader.kubectl("apply", "--dry-run=server", "-f", inventory)
+
+    assert f"Warning: effect on requests and access: Service review/bookstore:8080: all requests: {moves}" in (
+        reader.kubectl("apply", "-f", half)
+    )
+    reader.headgate("plan", "-f", half)
+    found = until(lambda: _revision_with(reader, "trafficsplit/bookstore", moves))
+    assert "bookstore-v1" in reader.headgate("history", found["revision"])
+    dry = reader.headgate("rollback", found["revision"] - 1, "trafficsplit/bookstore", "--dry-run")
+    assert "weight: 90" in dry
+    reader.headgate("rollback", found["revision"] - 1, "trafficsplit/bookstore")
+    assert moves in reader.headgate("plan", "-f", half, code=1)
+
+
+def test_rules_from_traffic_on_a_cluster_close_the_thief_out(running: Cluster, tmp_path: Path) -> None:
+    """docs/access-from-traffic.md: the audit refuses nothing, and names the calls that the rules would refuse."""
+    reader, rules = Reader(running, REVIEW, tmp_path), tmp_path / "rules"
+    reader.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
+    until(lambda: re.search(r"^bookstore +8080 +http +review/thief +[1-9]", _audit(reader), re.MULTILINE))
+    generate = ("generate", "traffictargets", "--from-traffic", "7d", "--exclude", f"{REVIEW}/thief", "-o", rules)
+    until(lambda: "3 TrafficTargets allow" in reader.headgate(*generate))
+    reader.kubectl("apply", "-f", rules)
+    reader.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")
+    until(lambda: set(_results(running, "thief")) == {"GET: 403", "POST: 403"})
+    until(lambda: {result[:-1] for result in _results(running, "buyer")} == {"GET: v", "POST: v"})
+    assert "not true" in reader.headgate("plan", "-f", EXAMPLES / "bookstore-steps", "--no-new-access", code=1)
+
+
+def _revision_with(reader: Reader, name: str, effect: str) -> Any:
+    printed = reader.headgate("history", name, "-o", "json").rpartition("exit code")[0]
+    return next((item for item in json.loads(printed)["items"] if effect in "".join(item["effect"])), None)
+
+
+def _audit(reader: Reader) -> str:
+    return reader.run(BIN / "kubectl-traffic", "audit")
+
+
+def _results(cluster: Cluster, caller: str) -> list[str]:
+    return re.findall(r"(?:GET|POST): \w+", log(cluster, REVIEW, caller))
