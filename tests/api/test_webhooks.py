@@ -246,3 +246,6 @@ async def test_a_review_of_an_update_or_a_deletion_compares_with_the_stored_obje
     assert deleted["response"]["warnings"] == ["weight 1 -> None, if it is not a dry run"]
     _, unreadable = await call(app, "/validate", review(SPLIT, **{**deletion, "oldObject": {"kind": "TrafficSplit"}}))
     assert unreadable["response"] == {"uid": "123", "allowed": True}
+    collector = {"username": "system:serviceaccount:kube-system:namespace-controller"}
+    _, collected = await call(app, "/validate", review(SPLIT, **deletion, userInfo=collector))
+    assert collected["response"] == {"uid": "123", "allowed": True}
