@@ -94,10 +94,7 @@ class Reader:
     def _apply(self, manifest: Manifest) -> None:
         """Apply a manifest, and assert the result that its page names."""
         text = manifest.text.replace("autoscaling/v2\n", "autoscaling/v2beta2\n")  # before 1.23, as the page says
-        command = [KUBECTL, "--kubeconfig", str(self._config), "apply", "-f", "-"]
-        ended = subprocess.run(
-            command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
-        )
+        ended = self.kubectl("apply", "-f", "-", stdin=text)
         assert (ended.returncode != 0) == bool(manifest.rejected), ended.stdout
         assert manifest.rejected in ended.stdout
         if not manifest.rejected:
@@ -105,6 +102,13 @@ class Reader:
             for _ in range(2):
                 until(lambda: self._reports(set(re.findall(r"\w+", manifest.reports))), manifest.place)
                 self._wait_for_a_build()
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        """Run kubectl; `stdout` has its warnings too."""
+        command = [KUBECTL, "--kubeconfig", str(self._config), *arguments]
+        return subprocess.run(
+            command, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
+        )
 
     def _wait_for_a_build(self) -> None:
         """Create a split, and wait for its status, so that no finding about an older object is still to come."""
@@ -196,3 +200,12 @@ def test_the_objects_of_a_page_get_the_statuses_that_it_names(cluster: Cluster, 
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_the_objects_of_an_example_get_no_finding(cluster: Cluster, directory: str) -> None:
     Reader(cluster).play(example(EXAMPLES / directory))
+
+
+def test_a_deletion_is_answered_with_what_it_does_to_access(cluster: Cluster) -> None:
+    """docs/plan.md: the API server asks the webhook, and kubectl prints the warning."""
+    reader = Reader(cluster)
+    reader.play(example(EXAMPLES / "bookstore"))
+    printed = reader.kubectl("delete", "traffictarget", "buyer-to-bookstore").stdout
+    lost = f"ServiceAccount {reader.namespace}/buyer may no longer send GET, path begins with /books to "
+    assert f"Warning: effect on requests and access: 2 losses of access; first: {lost}" in printed
