@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import World, make_split
-from tests.cli.test_render import Clients, canary, line_with, written
-from tests.differential.backends import Member
+from tests.cli.test_render import REQUEST, Clients, canary, line_with, written
+from tests.differential.backends import Member, ask
 from tests.ports import free_port
 from tests.render.haproxy.haproxy_process import needs_haproxy, running
+
+from headgate.cli.haproxy_program import MAIN, Haproxy, find_haproxy
+from headgate.cli.rendered_files import put_in_force
+from headgate.render.output import Rendered
 
 CLIENTS = 4
 CHANGES = 100
@@ -36,9 +40,12 @@ async def test_watch_loses_no_request_while_weights_change(world: World, tmp_pat
             sending = [tasks.create_task(clients.run()) for _ in range(CLIENTS)]
             for weight in range(1, CHANGES + 1):
                 await world.store.update(make_split({"website-v1": CHANGES - weight, "website-v2": weight}))
-                await asyncio.sleep(0)
-            while f":{members[0].port} " in (directory / "haproxy.cfg").read_text():
+                if weight % 10 == 5:  # so that HAProxy reloads during the changes, not only after them
+                    await line_with(watching, "the proxy loads it")
+            while f":{members[0].port} " in (directory / MAIN).read_text():
                 await line_with(watching, "the proxy loads it")
+            while (await ask(("127.0.0.1", port), REQUEST, 1)).counted != {"member 2": 1}:
+                pass  # the worker with the earlier weights accepts connections until it ends
             clients.stop()
             await asyncio.gather(*sending)
     finally:
@@ -47,3 +54,13 @@ async def test_watch_loses_no_request_while_weights_change(world: World, tmp_pat
     for member in members:
         member.close()
     assert set(clients.counted) == {"member 1", "member 2"}
+
+
+@needs_haproxy
+def test_a_configuration_that_haproxy_rejects_is_never_put_in_force(tmp_path: Path) -> None:
+    good, bad = (Rendered(main=MAIN, files={MAIN: text}) for text in ("listen a\n    bind :1\n", "listen\n"))
+    program = Haproxy(find_haproxy())
+    assert f"start it with `haproxy -W -p {tmp_path}/haproxy.pid" in put_in_force(good, tmp_path, program)
+    assert "the new configuration is not valid" in (message := put_in_force(bad, tmp_path, program))
+    assert "[ALERT]" in message
+    assert (tmp_path / MAIN).read_text() == good.files[MAIN]

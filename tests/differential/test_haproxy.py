@@ -24,7 +24,7 @@ from headgate.render.omissions import Reason
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0), needs_haproxy]
 
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "60"))
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "40"))
 SAMPLE = 24
 USUAL = frozenset({"x-a", "x-b", "user-agent", "cookie", "x-user", "accept", "x-forwarded-host", "x-request-id", "x_a"})
 OF_CONDITIONS = {Reason.MATCH, Reason.REGULAR_EXPRESSION}

@@ -26,7 +26,7 @@ from headgate.resources.meta import Key
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0), needs_nginx]
 
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "60"))
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "40"))
 SENT_ONCE = frozenset({"accept", "te", "x-envoy-retry-on", "x-forwarded-proto", "x-request-id", "keep-alive"})
 OF_CONDITIONS = {Reason.HEADER, Reason.REGULAR_EXPRESSION}
 OF_CONTENT = {Reason.EMPTY_HEADER, Reason.FILTER, Reason.HEADER}

@@ -41,9 +41,14 @@ PATTERNS = (
     r"\d+,\d+",
     "}",
     "%[src]",
+    "[]a]+",
+    "[^]a]+",
+    "[a[]b",
+    "(?m)^a",
+    "a{2}b*?",
 )
 TEXTS = ("", "a", "b", "abc", "ABC", "a.c", "aéc", "éé", "É1", "αβ", "ab c", "aa", "aaaa", "a'b", 'a"b\\c', "a #b")
-MORE_TEXTS = ("aab", "1,2", "}", "%[src]", "1")
+MORE_TEXTS = ("aab", "a]", "[b", "1,2", "}", "%[src]", "1")
 
 
 def routes_of(web: Shop, matches: list[Match]) -> list[Route]:

@@ -1,4 +1,4 @@
-"""HAProxy serves what was rendered; golden cases show the configuration, and what it does not carry over."""
+"""HAProxy serves what was rendered; golden files show it. `pytest tests/render --update-golden` writes them."""
 
 import asyncio
 from pathlib import Path
@@ -7,20 +7,21 @@ import pytest
 from tests.differential.http_exchange import Message, exchange
 from tests.e2e.inbound_rig import Authority
 from tests.golden.test_golden import CASES, HERE, compiled
-from tests.render.haproxy.haproxy_process import check, needs_haproxy, serving, write
+from tests.render.haproxy.haproxy_process import check, needs_haproxy, serving
 from tests.render.haproxy.worlds import HOST, shop
+from tests.render.nginx.nginx_process import write
+from tests.render.nginx.test_golden import OWN_CASES
 
+from headgate.cli.offline import compile_files
 from headgate.model.identities import PrivateText
 from headgate.model.requests import Filters, HeaderEdit, Timeouts
 from headgate.model.routing import Protocol, Route, Split
 from headgate.render.haproxy.configuration import MAIN, render
 from headgate.render.omissions import Reason
 from headgate.render.output import Rendered
-from headgate.render.proxy_ports import select
+from headgate.render.proxy_ports import Chosen, select
 from headgate.resources.meta import Key
 
-GOLDEN = Path(__file__).parent / "golden"
-SHOWN = ("ab-firefox", "access-example", "gw-filters", "gw-https", "gw-mirror-percent", "gw-tcp", "no-endpoints-fail")
 UPGRADE = f"GET / HTTP/1.1\r\nhost: {HOST}\r\nconnection: upgrade\r\nupgrade: %s\r\n%s\r\n"
 KEY = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n"
 
@@ -33,21 +34,23 @@ def with_real_certificates(rendered: Rendered) -> Rendered:
     return Rendered(main=rendered.main, files=files)
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_configuration_of_a_case_equals_its_golden_file(name: str, pytestconfig: pytest.Config) -> None:
-    text, path = render(select(compiled(HERE / name).mesh)).files[MAIN], GOLDEN / f"{name}.cfg"
+@pytest.mark.parametrize("case", OWN_CASES, ids=lambda case: case.stem)
+def test_the_rendered_configuration_is_that_of_the_golden_file(case: Path, pytestconfig: pytest.Config) -> None:
+    mesh = compile_files([case]).compiled.mesh
+    chosen = Chosen(services=["default/web"]) if case.stem == "canary" else Chosen(gateways=["default/edge"])
+    text, path = render(select(mesh, chosen)).files[MAIN], Path(__file__).parent / f"{case.stem}.cfg"
     if pytestconfig.getoption("--update-golden"):
-        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert path.read_text() == text, f"{path} differs; if the change is intended, run make golden and read the diff"
 
 
 @needs_haproxy
-def test_haproxy_accepts_the_configuration_of_every_golden_case_without_a_warning(tmp_path: Path) -> None:
+def test_haproxy_accepts_what_is_rendered_for_every_golden_case_without_a_warning(tmp_path: Path) -> None:
+    meshes = {case.stem: compile_files([case]).compiled.mesh for case in OWN_CASES}
+    meshes |= {case: compiled(HERE / case).mesh for case in CASES}
     wrong = {}
-    for name in CASES:
-        selection = select(compiled(HERE / name).mesh)
-        directory = tmp_path / name
+    for name, mesh in meshes.items():
+        selection, directory = select(mesh), tmp_path / name
         directory.mkdir()
         write(with_real_certificates(render(selection)), directory)
         if selection.ports and (messages := check(directory)):
