@@ -12,34 +12,39 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import msgspec
 
-from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
+from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.backoff import pauses
 from headgate.compiler.gateway_api.parameters import Parameters
 from headgate.compiler.report import Finding
 from headgate.errors import HeadgateError, Invalid, NotFound, StoreError
 from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
 from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.kubernetes.proxy_objects import (
+    DIGEST,
+    has_labels,
+    object_metadata,
+    own_labels,
+    pod_selector,
+    proxy_objects,
+)
 from headgate.kubernetes.retries import Step, Steps
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
-from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
 from headgate.objects.ports import Store, follow_all, version_of
-from headgate.resources.gateway import HOSTNAME, IP_ADDRESS, OWN_KEYS, PROXY_OF, Gateway, proxy_name
+from headgate.resources.gateway import HOSTNAME, IP_ADDRESS, PROXY_OF, Gateway, proxy_name
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import DISRUPTION_BUDGET, key_of
+from headgate.resources.registry import key_of
 
 CLASS_DESCRIPTION = "Envoy in pods of headgate-system, programmed by headgate."
 _OWN_KINDS = (("", "Service", NAMESPACE), ("apps", "Deployment", NAMESPACE))
-DIGEST = "headgate.dev/applied-digest"
 SCALER = "headgate-replicas"
 """The field manager of `replicas`. It never gives up the field, so the number stays when the parameter is removed."""
-_NAME, _INSTANCE, _MANAGED_BY = OWN_KEYS
-_LABELS = {_NAME: "headgate-gateway", _MANAGED_BY: NAME}
+_PROGRAM = "headgate-gateway"
+_LABELS = own_labels(_PROGRAM)
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +93,9 @@ class GatewayProxies:
         its next attempt. Raises HeadgateError if the objects can't be read.
         """
         listed = (await self._store.list("", "Service", NAMESPACE)).items
-        services = {item["metadata"]["name"]: item for item in listed if _is_of_gateway(item)}
+        services = {item["metadata"]["name"]: item for item in listed if has_labels(item, _LABELS)}
         listed = (await self._store.list("apps", "Deployment", NAMESPACE)).items
-        deployments = {item["metadata"]["name"]: version_of(item) for item in listed if _is_of_gateway(item)}
+        deployments = {item["metadata"]["name"]: version_of(item) for item in listed if has_labels(item, _LABELS)}
         gateways = {_name(item.gateway): item for item in await own_gateways(self._store)}
         steps = [Step("the GatewayClass can't be created", self._ensure_class)]
         applied: dict[str, tuple[str, Key]] = {}
@@ -192,36 +197,17 @@ class GatewayProxies:
 
 
 def gateway_objects(gateway: Gateway, parameters: Parameters, options: SidecarOptions) -> tuple[Object, Object, Object]:
-    """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway.
-
-    The Deployment has no `replicas`, so that users and autoscalers can set them.
-    """
+    """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway."""
     name, added = _name(gateway), gateway.spec.infrastructure
-    labels = {**added.labels, **_LABELS, _INSTANCE: name}
-    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": dict(added.annotations)}
-    selector = {_NAME: _LABELS[_NAME], _INSTANCE: name}
-    pod = {
-        "metadata": {"labels": labels, "annotations": {**added.annotations, PROXY_OF: _namespaced(gateway)}},
-        "spec": {"serviceAccountName": GATEWAY_ACCOUNT, **gateway_pod(options, parameters.resources)},
-    }
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    metadata = object_metadata(name, _PROGRAM, added.labels, added.annotations)
+    annotations = {**added.annotations, PROXY_OF: _namespaced(gateway)}
+    selector = pod_selector(_PROGRAM, name)
     ports = [
         {"name": f"port-{port}", "port": port, "targetPort": gateway_pod_port(port), "protocol": "TCP"}
         for port in sorted({listener.port for listener in gateway.spec.listeners})
     ]
     return (
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {"selector": {"matchLabels": selector}, "strategy": strategy, "template": pod},
-        },
-        {
-            "apiVersion": DISRUPTION_BUDGET.hub,
-            "kind": DISRUPTION_BUDGET.kind,
-            "metadata": metadata,
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
-        },
+        *proxy_objects(metadata, annotations, options, parameters.resources),
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -237,11 +223,6 @@ def _name(gateway: Gateway) -> str:
 
 def _namespaced(gateway: Gateway) -> str:
     return f"{gateway.metadata.namespace}/{gateway.metadata.name}"
-
-
-def _is_of_gateway(service: Object) -> bool:
-    labels: Mapping[str, Any] = service["metadata"].get("labels") or {}
-    return all(labels.get(name) == value for name, value in _LABELS.items())
 
 
 def _with_address_of(service: Object | None, wanted: Object) -> Object:

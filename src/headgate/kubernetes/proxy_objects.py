@@ -1,0 +1,66 @@
+"""The objects that run the proxies of a Gateway or of a Service on a cluster."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
+from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.model.identities import GATEWAY_ACCOUNT
+from headgate.resources.gateway import OWN_KEYS
+from headgate.resources.meta import Object
+from headgate.resources.registry import DISRUPTION_BUDGET
+
+DIGEST = "headgate.dev/applied-digest"
+"""The annotation with the digest of what was applied: an object with the current digest is not applied again."""
+_NAME, _INSTANCE, _MANAGED_BY = OWN_KEYS
+
+
+def own_labels(program: str) -> Mapping[str, str]:
+    """Return the labels of all objects of the proxies of a kind, which `program` names."""
+    return {_NAME: program, _MANAGED_BY: NAME}
+
+
+def pod_selector(program: str, name: str) -> Mapping[str, str]:
+    """Return the labels that select the pods of one Deployment."""
+    return {_NAME: program, _INSTANCE: name}
+
+
+def has_labels(obj: Object, labels: Mapping[str, str]) -> bool:
+    """Return whether an object has all labels."""
+    return labels.items() <= (obj["metadata"].get("labels") or {}).items()
+
+
+def object_metadata(name: str, program: str, added: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
+    """Return the metadata of the objects of one Gateway or Service; `added` are further labels."""
+    labels = {**added, **own_labels(program), **pod_selector(program, name)}
+    return {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": dict(annotations)}
+
+
+def proxy_objects(
+    metadata: Object, annotations: Mapping[str, str], options: SidecarOptions, resources: Mapping[str, Any]
+) -> tuple[Object, Object]:
+    """Return a Deployment and a PodDisruptionBudget with `metadata`; `annotations` are those of the pods.
+
+    The Deployment has no `replicas`, so that users and autoscalers can set them.
+    """
+    labels = metadata["labels"]
+    selector = {"matchLabels": pod_selector(labels[_NAME], metadata["name"])}
+    pod = {
+        "metadata": {"labels": labels, "annotations": dict(annotations)},
+        "spec": {"serviceAccountName": GATEWAY_ACCOUNT, **gateway_pod(options, resources)},
+    }
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    return (
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {"selector": selector, "strategy": strategy, "template": pod},
+        },
+        {
+            "apiVersion": DISRUPTION_BUDGET.hub,
+            "kind": DISRUPTION_BUDGET.kind,
+            "metadata": metadata,
+            "spec": {"maxUnavailable": 1, "selector": selector},
+        },
+    )
