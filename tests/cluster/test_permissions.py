@@ -20,6 +20,7 @@ from headgate.kubernetes.client import path_of
 from headgate.kubernetes.install.manifests import Values
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions, Permission, Role, Rule, permissions_of
+from headgate.resources.gateway import proxy_name
 from headgate.resources.registry import find_written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,6 +33,8 @@ SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
 GROUPS = "/apis/specs.smi-spec.io/v1alpha4/namespaces/shop/httproutegroups"
 CANARIES = "/apis/headgate.dev/v1beta1/namespaces/shop/canaries"
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/headgate-system/deployments"
+SLICES = "/apis/discovery.k8s.io/v1beta1/namespaces/shop/endpointslices"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/headgate-system/leases/headgate-control-plane"
 OBJECTS = """
 apiVersion: v1
@@ -50,6 +53,11 @@ apiVersion: v1
 kind: Service
 metadata: {namespace: shop, name: typo}
 spec: {selector: {app: website}, ports: [{port: 8080, targetPort: wbe}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: asking, annotations: {headgate.dev/gateway: envoy}}
+spec: {ports: [{port: 8080}]}
 ---
 apiVersion: split.smi-spec.io/v1alpha4
 kind: TrafficSplit
@@ -332,8 +340,29 @@ async def _work(cluster: Cluster, plane: ControlPlane) -> None:
     for path in (f"{SPLITS}/second", f"{SPLITS}/second-match", f"{GROUPS}/second-match"):
         await eventually(lambda path=path: cluster.call("GET", path)[0] == 404)
     await eventually(lambda: _conditions(cluster, f"{GATEWAYS}/edge"))
+    await _use_gateway(cluster, "asking")
     for path in (LEASE, f"{GATEWAYS}/edge"):
         assert cluster.call("DELETE", path)[0] == 200
+
+
+async def _use_gateway(cluster: Cluster, service: str) -> None:
+    """Run a pod of the gateway of a Service, as Kubernetes does; then end the gateway."""
+    name, pods = proxy_name("shop", service, of="service"), "/api/v1/namespaces/headgate-system/pods"
+    await eventually(lambda: cluster.call("GET", f"{DEPLOYMENTS}/{name}")[0] == 200)
+    template = cluster.call("GET", f"{DEPLOYMENTS}/{name}")[1]["spec"]["template"]
+    pod = {
+        "metadata": {"name": name, **template["metadata"]},
+        "spec": {"containers": [{"name": "proxy", "image": "x"}]},
+    }
+    made = cluster.make(pods, pod)
+    ready = {"phase": "Running", "podIP": "10.1.0.2", "conditions": [{"type": "Ready", "status": "True"}]}
+    assert cluster.call("PUT", f"{pods}/{name}/status", {**made, "status": ready})[0] == 200
+    await eventually(lambda: cluster.call("GET", f"{SLICES}/{service}-headgate-gateway")[0] == 200)
+    found = cluster.call("GET", f"{SHOP}/services/{service}")[1]
+    del found["metadata"]["annotations"]
+    assert cluster.call("PUT", f"{SHOP}/services/{service}", found)[0] == 200
+    await eventually(lambda: cluster.call("GET", f"{DEPLOYMENTS}/{name}")[0] == 404)
+    assert cluster.call("GET", f"{SLICES}/{service}-headgate-gateway")[0] == 404
 
 
 async def test_the_rest_works_without_a_permission_and_all_works_once_it_is_granted(
@@ -357,7 +386,7 @@ async def test_the_rest_works_without_a_permission_and_all_works_once_it_is_gran
 
 def _proxies(cluster: Cluster, namespace: str) -> list[str]:
     """Return the Deployments of the Gateways of a namespace."""
-    found = cluster.call("GET", "/apis/apps/v1/namespaces/headgate-system/deployments")[1]["items"]
+    found = cluster.call("GET", DEPLOYMENTS)[1]["items"]
     return [item["metadata"]["name"] for item in found if f"gateway-{namespace}-" in item["metadata"]["name"]]
 
 

@@ -5,7 +5,7 @@ import pytest
 from headgate.cli.compile import Stage, documents
 from headgate.compiler.report import Compiled, Report
 from headgate.envoy import names
-from headgate.envoy.config import LISTENER, SCOPES, SECRET
+from headgate.envoy.config import LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project
@@ -22,6 +22,7 @@ from headgate.model.routing import (
     PortRef,
     Protocol,
     Route,
+    RouteTable,
     Split,
     Target,
 )
@@ -112,6 +113,34 @@ def test_the_proxy_of_one_gateway_has_no_other_listeners_and_listens_on_all_addr
     for name, port in ((NAME, 61443), (names.PROBES, 15020)):
         address = content(LISTENER, config[LISTENER][name])["address"]["socket_address"]
         assert address == {"address": wildcard, "port_value": port, **more}
+
+
+def test_the_proxy_of_one_service_has_its_routes_and_listens_on_all_addresses_without_a_privilege():
+    """R32: clients reach it by the address of the Service; it has neither Gateways nor the listeners of other Services."""
+    gateways = (GatewayPort(gateway="default/edge", address="10.96.0.1", port=443, protocol=Protocol.TCP),)
+    fronts = tuple(
+        Frontend(service=f"default/{name}", address=f"10.96.0.{number}", ports=(80, 5432))
+        for number, name in enumerate(("web", "web-next"), 2)
+    )
+    targets = (Target(ref=PortRef("default/web-next", 80), weight=1),)
+    tables = (
+        RouteTable(ref=PortRef("default/web", 80), routes=(Route(split=Split(targets=targets)),)),
+        RouteTable(ref=PortRef("default/web", 5432), routes=(Route(split=Split(targets=())),), protocol=Protocol.TCP),
+        RouteTable(ref=PortRef("default/web-next", 80), routes=(Route(split=Split(targets=targets)),)),
+    )
+    world = Mesh(domain="cluster.local", gateways=gateways, frontends=fronts, tables=tables)
+    config = encode(project(world, Node(id="gateway/web-1", service="default/web")), Memo())
+    assert list(config[ROUTES]) == ["outbound/default/web/80"]
+    places = {
+        name: content(LISTENER, config[LISTENER][name])["address"]["socket_address"]["port_value"]
+        for name in config[LISTENER]
+    }
+    assert places == {
+        "outbound/default/web/80": 61080,
+        "outbound/default/web/5432": 5432,
+        names.SCOPES: 0,
+        names.PROBES: 15020,
+    }
 
 
 @pytest.mark.parametrize("stage", Stage)

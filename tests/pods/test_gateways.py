@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.world import until
 from tests.pods.conftest import SYSTEM, Cluster, deployment, namespace, service, split
 from tests.pods.gateway_api import install_gateway_api
+from tests.pods.load import failures, load
 
 from headgate.kinds import GATEWAY
 from headgate.resources.gateway import proxy_name
@@ -26,6 +27,8 @@ for _ in range(int(sys.argv[2])):
 print(json.dumps(found))
 """
 """Sends requests to an address, and prints how many each Deployment answered."""
+REMOVE_SELECTOR = json.dumps([{"op": "remove", "path": "/spec/selector"}])
+NOT_OF_GATEWAY = "endpointslice.kubernetes.io/managed-by!=headgate-gateway"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,12 @@ def address(cluster: Cluster, name: str, place: str = WEB) -> str:
     return found
 
 
+def led(cluster: Cluster, name: str) -> bool:
+    """Return whether the cluster leads clients without a sidecar to the gateway of a Service."""
+    found = cluster.get("-n", WEB, "endpointslices", "-l", f"kubernetes.io/service-name={name}")["items"]
+    return any(item["metadata"]["name"] == f"{name}-headgate-gateway" for item in found)
+
+
 def proxies(cluster: Cluster) -> list[str]:
     """Return the names of the pods that run the proxies of Gateways."""
     pods = cluster.get("-n", SYSTEM, "pods", "-l", "app.kubernetes.io/name=headgate-gateway")["items"]
@@ -93,19 +102,55 @@ def test_clients_without_a_sidecar_reach_a_split_in_its_exact_shares(edge: Clust
     assert found == {"v1": 75, "v2": 25}
 
 
-def test_a_root_that_is_a_name_of_the_gateway_gives_all_clients_the_shares_of_its_split(edge: Cluster) -> None:
-    """D23, R32: the name of the root leads clients without a sidecar to the Gateway, and clients with a sidecar too."""
-    external = f"{proxy_name(WEB, 'edge')}.{SYSTEM}.svc.cluster.local"
-    root = service(WEB, "named")
-    spec = {"type": "ExternalName", "externalName": external, "ports": root["spec"]["ports"]}
-    edge.apply(
-        {**root, "spec": spec},
-        split(WEB, "named", "named", website_v1=1, website_v2=9),
-        route("edge", "named", "named.web"),
-    )
-    edge.wait_programmed("httproute/named", WEB)
+def test_the_specified_canary_gives_clients_without_a_sidecar_its_shares_by_a_gateway_of_its_root(
+    edge: Cluster,
+) -> None:
+    """R32, R33, D23: clients with a sidecar split by themselves, before and after the end of the gateway."""
+    backends = [{"service": "web-next", "weight": "100m"}, {"service": "web-current", "weight": "900m"}]
+    canary = {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "Canary",
+        "metadata": {"name": "my-canary", "namespace": WEB, "annotations": {"headgate.dev/gateway": "envoy"}},
+        "spec": {"service": "web", "backends": backends},
+    }
+    edge.apply(service(WEB, "web-next", app="v2"), service(WEB, "web-current", app="v1"), canary)
+    until(lambda: led(edge, "web"))
+    edge.wait_programmed("trafficsplit/my-canary", WEB)
+    until(lambda: "status 503" not in edge.python(OUTSIDE, "client", COUNT, "web.web:8080", 10, "web"))
     for client in ((OUTSIDE, "client"), (WEB, "v1")):
-        assert edge.python(*client, COUNT, "named.web:8080", 100, "named.web") == {"v1": 10, "v2": 90}
+        assert edge.python(*client, COUNT, "web.web:8080", 100, "web") == {"v1": 90, "v2": 10}
+    assert "GatewayReady" in edge.kubectl("-n", WEB, "describe", "canary/my-canary")
+    edge.kubectl("-n", WEB, "annotate", "canary/my-canary", "headgate.dev/gateway-")
+    until(
+        lambda: (
+            not led(edge, "web")
+            and proxy_name(WEB, "web", of="service") not in edge.kubectl("-n", SYSTEM, "get", "deployments")
+        )
+    )
+    assert edge.python(WEB, "v1", COUNT, "web.web:8080", 100, "web") == {"v1": 90, "v2": 10}
+
+
+def test_a_service_gets_a_gateway_and_loses_it_without_a_failed_request(edge: Cluster) -> None:
+    """R32: its selected pods are replaced by the gateway, and later the gateway by the selected pods."""
+    root = service(WEB, "moved", part="website")
+    root["metadata"]["annotations"] = {"headgate.dev/gateway": "envoy"}
+    edge.apply(root, split(WEB, "moved", "moved", website_v1=1))
+    until(lambda: proxy_name(WEB, "moved", of="service") in edge.kubectl("-n", SYSTEM, "get", "deployments"))
+    edge.wait_rolled_out(SYSTEM, proxy_name(WEB, "moved", of="service"))
+    assert edge.python(OUTSIDE, "client", COUNT, "moved.web:8080", 40, "moved").keys() == {"v1", "v2"}
+    with load(edge, OUTSIDE, "moved.web", reconnect=True) as counts:
+        edge.kubectl("-n", WEB, "patch", "service/moved", "--type=json", "-p", REMOVE_SELECTOR)
+        until(lambda: led(edge, "moved"))
+        edge.kubectl("-n", WEB, "delete", "endpoints/moved")
+        edge.kubectl("-n", WEB, "delete", "endpointslices", "-l", f"kubernetes.io/service-name=moved,{NOT_OF_GATEWAY}")
+        until(lambda: edge.python(OUTSIDE, "client", COUNT, "moved.web:8080", 40, "moved") == {"v1": 40})
+        edge.kubectl("-n", WEB, "patch", "service/moved", "-p", json.dumps({"spec": root["spec"]}))
+        until(lambda: not led(edge, "moved"))
+        edge.kubectl("-n", WEB, "annotate", "service/moved", "headgate.dev/gateway-")
+        until(lambda: proxy_name(WEB, "moved", of="service") not in edge.kubectl("-n", SYSTEM, "get", "deployments"))
+        assert edge.python(OUTSIDE, "client", COUNT, "moved.web:8080", 40, "moved").keys() == {"v1", "v2"}
+    assert counts
+    assert not failures(counts, "v1", "v2")
 
 
 def test_a_canary_is_judged_by_requests_through_the_gateway(edge: Cluster) -> None:

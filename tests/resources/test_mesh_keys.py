@@ -51,9 +51,11 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
     foreign = {"app": "web", "example.com/inject": "", "conversion.headgate.dev/weights": "{}"}
     known = Metadata(
         labels=dict.fromkeys(LABELS, "true") | foreign,
-        annotations=dict.fromkeys(ANNOTATIONS - {"headgate.dev/mode"}, "") | foreign,
+        annotations=dict.fromkeys(ANNOTATIONS - {"headgate.dev/mode", "headgate.dev/gateway"}, "") | foreign,
     )
     assert list(useless_keys("TrafficSplit", known)) == []
+    proxy = Metadata(annotations={"headgate.dev/gateway": "shop/edge"})
+    assert list(useless_keys("Pod", proxy)) == []
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,7 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
         ("Service", "sticky", "write it on a TrafficSplit or Canary"),
         ("HTTPRoute", "no-endpoints", "write it on a TrafficSplit or Canary"),
         ("TrafficSplit", "mode", "write it on a TrafficTarget"),
+        ("TrafficSplit", "gateway", "write it on a Service or Canary"),
     ],
 )
 def test_an_annotation_on_a_kind_on_which_it_has_no_effect_is_reported(kind: str, name: str, instead: str) -> None:

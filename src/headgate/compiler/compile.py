@@ -7,7 +7,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headgate.compiler import protocols, services, sidecars, unreachable_routes
+from headgate.compiler import protocols, service_gateways, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
 from headgate.compiler.gateway_api.compile import (
     RouteGroups,
@@ -47,6 +47,7 @@ from headgate.model.routing import (
     Workload,
     roots,
 )
+from headgate.resources.canaries import Canary
 from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.mesh_keys import useless_keys
 from headgate.resources.meta import Key, Resource
@@ -171,12 +172,12 @@ class Compiler:
             *served.findings,
             *self._stages.once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
             *self._stages.once(services.target_ports, service_pods),
-            *_invalid(snapshot),
-            *self._useless_keys(snapshot),
+            *self._invalid(snapshot),
             *claims.findings,
             *api.findings,
             *policies.findings,
             *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
+            *self._of_service_gateways(snapshot, settings),
             *unreachable_routes.findings(snapshot, (*self._route_lists(mesh.tables), *api.unreachable)),
         ]
         report = Report(
@@ -226,6 +227,13 @@ class Compiler:
             outcomes=tuple(outcomes(parents, groups, gateways)),
             findings=(*parents.findings, *(item for port in ports.values() for item in port.findings)),
         )
+
+    def _of_service_gateways(self, snapshot: Snapshot, settings: Settings) -> tuple[Finding, ...]:
+        asking = self._stages.once(
+            service_gateways.service_gateways, self._part(snapshot, Service, Canary), settings.domain
+        )
+        slices = {item.name: snapshot.slices.get(item.name, ()) for item in asking}
+        return self._stages.once(service_gateways.findings, asking, slices, settings)
 
     def _attached(self, snapshot: Snapshot, places: Destinations, parents: Parents) -> SharedMap[Key, AttachedRoute]:
         """Return all routes, attached to their parents."""
@@ -289,8 +297,10 @@ class Compiler:
         invalid = dict.fromkeys((key for key in snapshot.mistakes if key not in snapshot.objects), 0)
         return self._stages.each_item(_generation, None, snapshot.objects).edited(invalid)
 
-    def _useless_keys(self, snapshot: Snapshot) -> Iterator[Finding]:
-        return chain.from_iterable(self._stages.each_item(_useless_keys, None, snapshot.objects).values())
+    def _invalid(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """Yield the findings about invalid objects, and about labels and annotations without an effect."""
+        yield from _mistakes(snapshot)
+        yield from chain.from_iterable(self._stages.each_item(_useless_keys, None, snapshot.objects).values())
 
     def _by_object(
         self, findings: Iterable[Finding], attached: SharedMap[Key, AttachedRoute]
@@ -349,7 +359,7 @@ def _useless_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...
     return tuple(found) or None
 
 
-def _invalid(snapshot: Snapshot) -> list[Finding]:
+def _mistakes(snapshot: Snapshot) -> list[Finding]:
     return [
         Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_remaining_effect(snapshot, key)}")
         for key, causes in snapshot.mistakes.items()

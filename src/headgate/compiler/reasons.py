@@ -92,6 +92,8 @@ class Reason(enum.Enum):
     IDENTITY_UNAVAILABLE = "IdentityUnavailable"
     NO_RESOURCES = "NoResources"
     OBJECT_REJECTED = "ObjectRejected"
+    GATEWAY_BYPASSED = "GatewayBypassed"
+    GATEWAY_NOT_READY = "GatewayNotReady"
 
     @property
     def severity(self) -> Severity:
@@ -124,8 +126,9 @@ _MEANINGS = {
         Reason.ENVOY_REJECTED: "A proxy rejected the configuration and keeps the previous one.",
         Reason.NOT_ENFORCED: "The pod has no sidecar, or traffic bypasses it, so nothing enforces the object there.",
         Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it sends and accepts no traffic until it has one.",
-        Reason.NO_RESOURCES: "A quota of the cluster forbids an object of the Gateway's proxies.",
-        Reason.OBJECT_REJECTED: "The API server rejects an object of the Gateway's proxies, which keep the objects that they have.",
+        Reason.NO_RESOURCES: "A quota of the cluster forbids an object of the proxies of a Gateway or a Service.",
+        Reason.OBJECT_REJECTED: "The API server rejects an object of the proxies of a Gateway or a Service, which keep the objects that they have.",
+        Reason.GATEWAY_NOT_READY: "No proxy of the gateway of a Service gets ready, so clients without a sidecar can't use it.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {
         Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; only the first entry is used.",
@@ -167,6 +170,7 @@ _MEANINGS = {
         Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",
         Reason.NAME_CONFLICT: "A pod already has a container, volume or variable of the same name, and keeps its own.",
         Reason.AUDIT_WITHOUT_EFFECT: "The TrafficTarget is in audit mode, but another one or --access deny closes the same pods.",
+        Reason.GATEWAY_BYPASSED: "The Service asks for a gateway, but clients without a sidecar reach its own endpoints past it.",
         Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; the rule allows nothing.",
     },
     (Severity.NOTE, ConditionType.RESOLVED_REFS): {

@@ -10,7 +10,6 @@ from ipaddress import ip_address
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, pod_list
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.model.routing import Frontend
 from headgate.resources.core import Service, ServicePort
 from headgate.resources.meta import Key, is_dns_subdomain
@@ -97,7 +96,7 @@ def findings(
 ) -> Iterator[Finding]:
     """Yield a finding for each part of a Service that clients can't use, such as a UDP port."""
     why = fault(service, settings.domain) if is_external(service) else ""
-    if why and not _is_name_of_gateway(service, settings.domain):
+    if why:
         message = f"{why}. Until then, requests to the Service get 503"
         yield Finding(key, Reason.NAME_NOT_RESOLVED, "spec.externalName", message)
     address = address_of(service)
@@ -120,14 +119,6 @@ def findings(
                 "as root"
             )
             yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
-
-
-def _is_name_of_gateway(service: Service, domain: str) -> bool:
-    """Return whether an ExternalName Service is an alias of the Service of a Gateway on a cluster.
-
-    Clients without a sidecar resolve the alias by DNS, so that they reach a root Service through the Gateway (D23).
-    """
-    return external_name(service).removesuffix(f".{domain}").endswith(f".{SYSTEM_NAMESPACE}.svc")
 
 
 def target_ports(snapshot: Snapshot) -> tuple[Finding, ...]:

@@ -21,6 +21,8 @@ K = TypeVar("K")
 Listed = SharedMap[Key, Resource]
 _NONE: Listed = SharedMap()
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+SLICE_MANAGER_LABEL, GATEWAY_SLICES = "endpointslice.kubernetes.io/managed-by", "headgate-gateway"
+"""The label with the manager of an EndpointSlice, and its value in slices that lead to the gateway of a Service."""
 
 
 def full_name(resource: Resource) -> str:
@@ -143,9 +145,21 @@ class Snapshot:
 
     @_index(EndpointSlice)
     def slices(self) -> Mapping[str, tuple[EndpointSlice, ...]]:
-        """The EndpointSlices by the `namespace/name` of their Service."""
-        named = ((key, item.metadata.labels.get(SERVICE_NAME_LABEL), item) for key, item in self.of(EndpointSlice))
-        return _grouped((f"{key.namespace}/{name}", item) for key, name, item in named if name)
+        """The EndpointSlices by the `namespace/name` of their Service, without those of its gateway.
+
+        Proxies call the endpoints of a Service. The gateway is a proxy, so its own endpoints would be a loop.
+        """
+        return _grouped((name, item) for name, _, item in self._named_slices() if not _is_of_gateway(item))
+
+    @_index(EndpointSlice)
+    def gateway_slices(self) -> Mapping[str, tuple[Key, EndpointSlice]]:
+        """The EndpointSlices that lead to gateways of Services, by the `namespace/name` of the Service."""
+        return {name: (key, item) for name, key, item in self._named_slices() if _is_of_gateway(item)}
+
+    def _named_slices(self) -> Iterator[tuple[str, Key, EndpointSlice]]:
+        for key, item in self.of(EndpointSlice):
+            if name := item.metadata.labels.get(SERVICE_NAME_LABEL):
+                yield f"{key.namespace}/{name}", key, item
 
     @_index(TrafficSplit)
     def splits(self) -> tuple[tuple[Key, TrafficSplit], ...]:
@@ -221,6 +235,10 @@ def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, tuple[T, ...]]:
     for key, value in pairs:
         found[key].append(value)
     return {key: tuple(values) for key, values in found.items()}
+
+
+def _is_of_gateway(item: EndpointSlice) -> bool:
+    return item.metadata.labels.get(SLICE_MANAGER_LABEL) == GATEWAY_SLICES
 
 
 def account_of(name: str, pod: Pod) -> str:

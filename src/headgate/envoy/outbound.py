@@ -17,6 +17,8 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_plan import ClusterWeight, Planner, RoutePlan, plan_service_port
 from headgate.envoy.upstream_tls import Peer
 from headgate.envoy.view import (
+    EVERYWHERE,
+    EVERYWHERE6,
     OUTBOUND_PORT,
     SIDECAR,
     Backend,
@@ -43,10 +45,6 @@ from headgate.model.routing import (
     Workload,
     server_name,
 )
-
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # only in the pod's network namespace
-EVERYWHERE6 = "::"
-
 
 # --- resources of Services
 
@@ -92,7 +90,7 @@ def _of_port(port: PortView, settings: ServiceSettings) -> Iterator[Part]:
 
 
 def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) -> Iterator[Part]:
-    where = (port.address, port.table.ref.port)
+    where = (port.address, port.port)
     if settings.kind.is_redirected:
         yield from _of_redirected_requests(route.name, where, route) if port.address else ()
         return
@@ -114,7 +112,7 @@ def _of_redirected_requests(name: str, where: tuple[str, int], route: RoutePlan)
 def _of_connections(port: PortView, route: RoutePlan, settings: ServiceSettings) -> Iterator[Part]:
     if port.address:
         render = tcp_proxy.redirected_listener if settings.kind.is_redirected else tcp_proxy.listener
-        arguments = (route.name, port.address, port.table.ref.port, route.connections)
+        arguments = (route.name, port.address, port.port, route.connections)
         yield Part(LISTENER, route.name, render, arguments, route.clusters)
     if settings.kind.http_proxy:
         yield Part(ROUTES, route.name, tcp_proxy.connect_routes, (route,), route.clusters)
@@ -225,7 +223,7 @@ def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> I
     namespace, identity = client_namespace(node), ""
     if node.role != SIDECAR:
         yield Part(LISTENER, names.SCOPES, listeners.scopes_listener, ())
-    if node.gateway:
+    if node.gateway or node.service:
         yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE6 if settings.has_ipv6 else EVERYWHERE, (), ()))
     if node.role == SIDECAR and not node.proxy_port:
         yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))

@@ -15,7 +15,7 @@ from headgate.envoy.visibility import AllowedSources, allowed_sources
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.evaluate import by_host
-from headgate.model.gateway_pods import GatewayPod
+from headgate.model.gateway_pods import GatewayPod, gateway_pod_port
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.model.routing import (
     Endpoint,
@@ -39,13 +39,16 @@ GATEWAY = "gateway"  # prefix of the node IDs of gateways on a cluster: gateway/
 OUTBOUND_PORT = 15001  # a sidecar's port for redirected outbound connections or for its HTTP proxy
 INBOUND_PORT = 15006  # a transparent sidecar's port for redirected inbound connections
 PROBE_PORT = 15020  # a proxy's port for the kubelet's health checks
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # only in the pod's network namespace
+EVERYWHERE6 = "::"
 TRANSPARENT_UID = 1337  # the user of a transparent sidecar; its connections are not redirected
 
 
 class Node(Value, frozen=True, kw_only=True):
     """A proxy. A sidecar serves one `workload`, and a gateway with `gateway` serves this Gateway (`namespace/name`).
 
-    A gateway without `gateway` serves all Gateways. It listens on all Service addresses and is an HTTP proxy too.
+    A gateway with `service` serves this Service (`namespace/name`). A gateway with neither serves all Gateways, listens on
+    all Service addresses and is an HTTP proxy too.
 
     `proxy_address` and `proxy_port` are the address of the HTTP proxy. `try_socket` is the path of the unix socket
     for `headgate try`, empty if there is none.
@@ -55,6 +58,7 @@ class Node(Value, frozen=True, kw_only=True):
     role: Literal["gateway", "sidecar"] = "gateway"
     workload: str = ""
     gateway: str = ""
+    service: str = ""
     proxy_address: str = ""
     proxy_port: int = 0
     try_socket: str = ""
@@ -67,6 +71,7 @@ class ProxyKind(NamedTuple):
     http_proxy: bool
     has_certificate: bool
     gateway: str
+    service: str
 
     @property
     def is_redirected(self) -> bool:
@@ -127,7 +132,7 @@ class Backends:
 class PortView(NamedTuple):
     """A Service port and everything that its resources depend on.
 
-    `address` is the address on which the proxy listens for the port; empty if it does not listen. `proxy_pods` are the
+    `address` and `port` are where the proxy listens for the port; `address` is empty if it does not listen. `proxy_pods` are the
     pods that clients of the HTTP proxy may call by their own addresses, `direct_pods` those for clients with redirected
     connections.
     """
@@ -135,6 +140,7 @@ class PortView(NamedTuple):
     table: RouteTable
     backends: tuple[Backend, ...]
     address: str
+    port: int
     proxy_pods: tuple[Endpoint, ...]
     direct_pods: tuple[Endpoint, ...]
 
@@ -182,22 +188,24 @@ class MeshView:
         )
 
     def services(self) -> Iterator[ServiceView]:
-        """Yield all Services; none for the proxy of one Gateway."""
+        """Yield all Services; none for the proxy of one Gateway, and only its own for the proxy of one Service."""
         if self.kind.gateway:
             return
+        own = self.kind.service
         fronts = {front.service: front for front in self.mesh.frontends}
         tables: dict[str, list[RouteTable]] = defaultdict(list)
         for table in self.mesh.tables:
-            tables[table.ref.service].append(table)
+            if own in ("", table.ref.service):
+                tables[table.ref.service].append(table)
         for name, found in tables.items():
             yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.settings)
 
     def gateways(self) -> Iterator[tuple[GatewayView, SharedMap[str, HostRoutes]]]:
         """Yield the ports of Gateways, each with all of its hosts.
 
-        Sidecars have no Gateways, and the proxy of one Gateway has only the ports of that Gateway.
+        Sidecars and the proxy of one Service have none. The proxy of one Gateway has only the ports of that Gateway.
         """
-        for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
+        for port in self.mesh.gateways if self.kind.role != SIDECAR and not self.kind.service else ():
             if self.kind.gateway not in ("", port.gateway):
                 continue
             wildcards = [port.hosts[host] for host in sorted(filterfalse(has_own_scope, port.hosts))]
@@ -230,6 +238,7 @@ class MeshView:
             table,
             self._backends(table.routes, ref),
             self._addresses.get(ref, ""),
+            gateway_pod_port(ref.port) if self.kind.service else ref.port,
             self._proxy_pods.get(ref, ()),
             self._direct_pods.get(ref, ()),
         )
@@ -268,8 +277,16 @@ class MeshView:
     def _addresses(self) -> Mapping[PortRef, str]:
         """The address on which the proxy listens for each Service port; ports without a listener are missing.
 
-        An explicit sidecar listens on none of these addresses: the gateway does.
+        An explicit sidecar listens on none of these addresses: the gateway does. The proxy of one Service listens on all
+        addresses of its pod.
         """
+        if self.kind.service:
+            return {
+                PortRef(front.service, port): EVERYWHERE6 if ":" in front.address else EVERYWHERE
+                for front in self.mesh.frontends
+                if front.service == self.kind.service
+                for port in front.ports
+            }
         redirected = self.kind.is_redirected
         if self.kind.role == SIDECAR and not redirected:
             return {}
@@ -310,7 +327,8 @@ class View(NamedTuple):
     @property
     def kind(self) -> ProxyKind:
         """The kind of the proxy; proxies of the same kind share resources."""
-        return ProxyKind(self.node.role, self.node.proxy_port > 0, self.credential is not None, self.node.gateway)
+        node = self.node
+        return ProxyKind(node.role, node.proxy_port > 0, self.credential is not None, node.gateway, node.service)
 
     @property
     def identity(self) -> str:
@@ -342,8 +360,8 @@ def sidecar(workload: Workload) -> Node:
 
 
 def gateway_proxy(pod: GatewayPod) -> Node:
-    """Return the proxy of a Gateway's pod."""
-    return Node(id=f"{GATEWAY}/{pod.name}", gateway=pod.gateway)
+    """Return the proxy in the pod of a Gateway or a Service."""
+    return Node(id=f"{GATEWAY}/{pod.name}", gateway=pod.gateway, service=pod.service)
 
 
 def client_namespace(node: Node) -> str:

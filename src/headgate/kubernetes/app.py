@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from headgate.admission.sidecar_containers import TRY_SOCKET
+from headgate.admission.sidecar_containers import TRY_SOCKET, SidecarOptions
+from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
@@ -33,6 +35,7 @@ from headgate.kubernetes.permissions import (
 from headgate.kubernetes.rate_limits import RequestLimits
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
+from headgate.kubernetes.service_gateways import ServiceGateways
 from headgate.kubernetes.serving_certificate import ServingCertificate, follow_keys, follow_roots
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
@@ -40,7 +43,7 @@ from headgate.kubernetes.token_reviews import TokenReview
 from headgate.kubernetes.webhooks import serve_webhooks
 from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
-from headgate.objects.ports import Ports, Store
+from headgate.objects.ports import Events, Ports, Store
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
@@ -70,8 +73,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
-        gateways = GatewayProxies(store, sidecars)
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
+        gateways = _Gateways.of(store, events, sidecars=sidecars, domain=options.settings.domain)
         ports = Ports(store, events, lease.active, state, gateways.findings)
         plane = ControlPlane(
             ports,
@@ -109,10 +112,33 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         metrics = MeshMetrics(plane, by_pod=options.metrics_by == "pod")
         sources = Sources(plane, metrics, Informers(store, tasks), versions, missing)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
-        tasks.create_task(gateways.run(), name="proxies of Gateways")
+        tasks.create_task(gateways.run(plane.live_state.feed.snapshot), name="gateways")
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)
+
+
+class _Gateways(NamedTuple):
+    """The proxies of Gateways, and those behind Services."""
+
+    proxies: GatewayProxies
+    of_services: ServiceGateways
+
+    @classmethod
+    def of(cls, store: Store, events: Events, *, sidecars: SidecarOptions, domain: str) -> "_Gateways":
+        """Return the proxies of a cluster."""
+        return cls(GatewayProxies(store, sidecars), ServiceGateways(store, events, sidecars, domain))
+
+    @property
+    def findings(self) -> Sequence[Latest[tuple[Finding, ...]]]:
+        """The findings about objects that ask for proxies."""
+        return self.proxies.findings, self.of_services.findings
+
+    async def run(self, snapshot: Latest[Snapshot | None]) -> None:
+        """Run the proxies until canceled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.proxies.run(), name="proxies of Gateways")
+            tasks.create_task(self.of_services.run(snapshot), name="gateways of Services")
 
 
 class _Ending(NamedTuple):

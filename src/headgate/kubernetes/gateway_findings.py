@@ -1,4 +1,7 @@
-"""Findings about Gateways on a cluster: the API server rejects an object of their proxies, or their pods."""
+"""Findings about gateways on a cluster: the API server rejects an object of their proxies, or their pods.
+
+They are about a Gateway, or about the object that asks for the gateway of a Service.
+"""
 
 from collections.abc import Iterator
 
@@ -17,7 +20,7 @@ _QUOTA = " quota: "
 
 
 class NotApplied(HeadgateError):
-    """An object of a Gateway's proxies could not be applied because of `error`."""
+    """An object of a gateway's proxies could not be applied because of `error`."""
 
     def __init__(self, obj: Object, error: StoreError) -> None:
         metadata = obj["metadata"]
@@ -25,20 +28,20 @@ class NotApplied(HeadgateError):
         self.error = error
 
 
-def rejections(gateway: Key, failure: Failure) -> Iterator[Finding]:
-    """Yield a finding about a Gateway whose objects the API server rejects.
+def rejections(about: Key, failure: Failure) -> Iterator[Finding]:
+    """Yield a finding if the API server rejects an object of a gateway's proxies.
 
     Other errors can pass within a second, such as those of an API server that starts. They count from the third attempt.
     """
     error = failure.error.error if isinstance(failure.error, NotApplied) else failure.error
     if isinstance(error, Invalid | Denied) or failure.attempts >= _ATTEMPTS:
-        reason, remedy = _remedy(error)
+        reason, remedy = _remedy(error, about)
         message = f"{str(failure.error).rstrip('.')}. {remedy}; headgate tries again at least every {LONGEST_S:g} s"
-        yield Finding(gateway, reason, "", message)
+        yield Finding(about, reason, "", message)
 
 
-def missing_pods(gateway: Key, deployment: Object) -> Iterator[Finding]:
-    """Yield a finding about a Gateway if the cluster rejects its pods, for example because of a quota, and none is available.
+def missing_pods(about: Key, deployment: Object) -> Iterator[Finding]:
+    """Yield a finding if the cluster rejects the pods of a gateway, for example because of a quota, and none is available.
 
     Kubernetes changes the condition of the Deployment only if the rejection begins or ends, so the message is stable.
     """
@@ -47,20 +50,25 @@ def missing_pods(gateway: Key, deployment: Object) -> Iterator[Finding]:
     condition = next((item for item in found if item["status"] == "True"), None)
     if condition and not status.get("availableReplicas"):
         error = Denied(str(condition.get("message", "")))
-        reason, remedy = _remedy(error)
+        reason, remedy = _remedy(error, about)
         name = f"{metadata['namespace']}/{metadata['name']}"
         message = f"the Deployment {name} can't create its pods: {str(error).rstrip('.')}. {remedy}"
-        yield Finding(gateway, reason, "", message)
+        yield Finding(about, reason, "", message)
 
 
-def _remedy(error: HeadgateError) -> tuple[Reason, str]:
+def _remedy(error: HeadgateError, about: Key) -> tuple[Reason, str]:
     """Return the reason of a finding about an error of the API server, and what to do about it."""
+    is_gateway = about.kind == "Gateway"
     if isinstance(error, Invalid):
-        return Reason.INVALID, "Correct the value in the Gateway or in its parameters"
+        return (
+            Reason.INVALID,
+            f"Correct the value in the {'Gateway or in its parameters' if is_gateway else about.kind}",
+        )
     if not isinstance(error, Denied):
         return Reason.OBJECT_REJECTED, "Look at the API server and at its admission webhooks"
     if is_denied(error):
         return Reason.OBJECT_REJECTED, f"{REMEDY[0].upper()}{REMEDY[1:]}"
     if _QUOTA in str(error):
         return Reason.NO_RESOURCES, f"Raise the ResourceQuota in {NAMESPACE}, or delete objects there"
-    return Reason.OBJECT_REJECTED, "Change the Gateway, its parameters or the policy that denies the request"
+    changed = "the Gateway, its parameters" if is_gateway else f"the {about.kind}"
+    return Reason.OBJECT_REJECTED, f"Change {changed} or the policy that denies the request"

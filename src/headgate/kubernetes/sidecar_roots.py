@@ -16,7 +16,7 @@ from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.core import Namespace
-from headgate.resources.gateway import PROXY_OF
+from headgate.resources.gateway import PROXY_OF, PROXY_OF_SERVICE
 from headgate.resources.meta import Key, Object, part
 from headgate.resources.pods import SIDECAR, SIDECARS, Pod
 from headgate.resources.registry import key_of
@@ -151,4 +151,4 @@ def _is_same(before: KindSource, now: KindSource) -> bool:
 
 
 def _has_proxy(annotations: Mapping[str, str]) -> bool:
-    return annotations.get(SIDECAR) in SIDECARS or PROXY_OF in annotations
+    return annotations.get(SIDECAR) in SIDECARS or PROXY_OF in annotations or PROXY_OF_SERVICE in annotations

@@ -7,15 +7,19 @@ _PRIVILEGED_PORT_OFFSET = 61_000  # above Linux's range of ephemeral ports
 
 
 class GatewayPod(Value, frozen=True, kw_only=True):
-    """A pod on a cluster that runs the proxy of one Gateway (`namespace/name`). It is in `headgate-system`."""
+    """A pod on a cluster that runs the proxy of one Gateway or of one Service (`namespace/name`).
+
+    It is in `headgate-system`. The proxy of a Service serves clients of the Service that have no sidecar.
+    """
 
     name: str
-    gateway: str
+    gateway: str = ""
+    service: str = ""
     uid: str = ""
 
 
 def gateway_pod_port(port: int) -> int:
-    """Return the port on which the pods of a Gateway listen for a listener's port.
+    """Return the port on which the pods of a Gateway or a Service listen for a port of it.
 
     They have no privileges, so they can't listen on a port below 1024.
     """

@@ -230,11 +230,11 @@ class Ports(NamedTuple):
 
     Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby
     only reads and compiles until it gets the lease. A control plane that loses the lease is stopped. `findings` are those
-    of the host about users' objects, for the statuses and Events of these objects.
+    of parts of the host about users' objects, for the statuses and Events of these objects.
     """
 
     objects: Store
     events: Events
     active: Latest[bool]
     state: StateStorage | None = None
-    findings: Latest[tuple[Finding, ...]] | None = None
+    findings: Sequence[Latest[tuple[Finding, ...]]] = ()

@@ -66,12 +66,17 @@ OWN_KEYS = ("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kuberne
 """Labels of all objects of a Gateway on a cluster; the first two select its pods."""
 PROXY_OF = "headgate.dev/gateway"
 """Annotation of a pod in `headgate-system`, written by headgate: the Gateway whose proxy it runs, as `namespace/name`."""
+PROXY_OF_SERVICE = "headgate.dev/gateway-service"
+"""Annotation of a pod in `headgate-system`, written by headgate: the Service whose proxy it runs, as `namespace/name`."""
+SERVICE_GATEWAY = PROXY_OF
+"""Annotation of a Service, or of a Canary for its root Service: the proxy behind it for clients without a sidecar."""
+ENVOY = "envoy"
 
 
-def proxy_name(namespace: str, name: str) -> str:
-    """Return the name of the Deployment and the Service of a Gateway on a cluster, which is unique for each Gateway."""
+def proxy_name(namespace: str, name: str, of: str = "gateway") -> str:
+    """Return the name of the Deployment of a Gateway, or `of` a `service`, on a cluster; it is unique for each of them."""
     digest = hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:8]
-    return f"{f'gateway-{namespace}-{name}'.replace('.', '-')[:54].rstrip('-')}-{digest}"
+    return f"{f'{of}-{namespace}-{name}'.replace('.', '-')[:54].rstrip('-')}-{digest}"
 
 
 class GatewayClass(Resource, frozen=True, kw_only=True):

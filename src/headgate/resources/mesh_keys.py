@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from headgate.errors import Cause
 from headgate.resources.canaries import CANARY_WEIGHTS, ROLLOUT_COMMAND
-from headgate.resources.gateway import PARAMETERS, PROXY_OF
+from headgate.resources.gateway import PARAMETERS, PROXY_OF, PROXY_OF_SERVICE, SERVICE_GATEWAY
 from headgate.resources.meta import Metadata
 from headgate.resources.pods import (
     ADDED,
@@ -42,6 +42,7 @@ ANNOTATIONS = frozenset(
         PROCESS,
         PROCESS_ID,
         PROXY_OF,
+        PROXY_OF_SERVICE,
         ROLLOUT_COMMAND,
         SIDECAR,
         STICKY,
@@ -58,9 +59,12 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
     MIRROR: ("TrafficSplit",),
     MODE: ("TrafficTarget",),
     NO_ENDPOINTS: _SPLITS,
+    SERVICE_GATEWAY: ("Service", "Canary"),
     STICKY: _SPLITS,
 }
 """The kinds on which an annotation has an effect. The checks of pods and workloads know the places of the remaining ones."""
+_WRITTEN: Mapping[str, tuple[str, ...]] = {PROXY_OF: ("Pod",)}
+"""Further kinds on which headgate itself writes an annotation."""
 
 
 def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
@@ -69,7 +73,7 @@ def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
     yield from _unknown(metadata.annotations, "annotation", ANNOTATIONS)
     for key in metadata.annotations:
         places = _PLACES.get(key, (kind,))
-        if kind not in places:
+        if kind not in (*places, *_WRITTEN.get(key, ())):
             instead = f"write it on a {' or '.join(places)}"
             if (kind, key) == ("Canary", MIRROR):
                 instead = "set spec.analysis.mirror"

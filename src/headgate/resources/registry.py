@@ -173,6 +173,7 @@ TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
 TLS_CONFIG = _BY_KIND[MESH, "TLSConfig"]
 SIDECAR = _BY_KIND[MESH, "Sidecar"]
 CANARY = _BY_KIND[MESH, "Canary"]
+ENDPOINT_SLICE = _BY_KIND["discovery.k8s.io", "EndpointSlice"]
 
 
 def _groups() -> Mapping[str, Mapping[str, tuple[ServedKind, ...]]]:

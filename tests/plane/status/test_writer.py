@@ -72,7 +72,7 @@ class World:
         self.of_host: Latest[tuple[Finding, ...]] = Latest(())
         self.compared: Latest[Mapping[Key, tuple[StatusCondition, ...]]] = Latest({})
         self.status = StatusWriter(
-            Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True), findings=self.of_host),
+            Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True), findings=[self.of_host]),
             self.loop,
             self.fleet,
             CountedStates(Latest({}), self.compared, Latest({})),
@@ -244,7 +244,7 @@ async def test_findings_of_the_host_cause_one_event_and_one_when_they_are_resolv
     world.of_host.set((Finding(WEB, Reason.NO_RESOURCES, "", "exceeded quota: small"),))
     await recorded(world, "web", "NoResources", "exceeded quota: small")
     world.of_host.set(())
-    message = "the cluster accepts the objects of the Gateway's proxies now"
+    message = "the cluster accepts the objects of the proxies now"
     await recorded(world, "web", "NoResourcesResolved", message)
     assert len(await world.events("web", "NoResources")) == 1
     assert world.status.computed[OTHER] == computed

@@ -209,8 +209,9 @@ def test_a_canary_must_not_be_one_of_its_own_backends() -> None:
     assert admitted(allowed).causes == ()
 
 
-def test_annotations_of_splits_are_checked() -> None:
+@pytest.mark.parametrize(("name", "value"), [("sticky", "cookie"), ("gateway", "apache")])
+def test_annotations_are_checked(name: str, value: str) -> None:
     obj = canary()
-    obj["metadata"]["annotations"] = {"headgate.dev/sticky": "cookie"}
+    obj["metadata"]["annotations"] = {f"headgate.dev/{name}": value}
     (cause,) = check(obj).causes
-    assert cause.field == "metadata.annotations.headgate.dev/sticky"
+    assert cause.field == f"metadata.annotations.headgate.dev/{name}"

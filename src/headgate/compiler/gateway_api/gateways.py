@@ -19,6 +19,7 @@ from headgate.resources.gateway import (
     GROUP,
     IP_ADDRESS,
     PROXY_OF,
+    PROXY_OF_SERVICE,
     Gateway,
     GatewayClass,
     Infrastructure,
@@ -77,14 +78,16 @@ def _is_own(snapshot: Snapshot, name: str) -> bool:
 
 
 def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
-    """Return the pods that run the proxy of a Gateway on a cluster, sorted by name.
+    """Return the pods that run the proxy of a Gateway or a Service on a cluster, sorted by name.
 
     Only the control plane creates pods in `headgate-system` with the gateway's ServiceAccount.
     """
     found = (
-        GatewayPod(name=pod.metadata.name, gateway=gateway, uid=pod.metadata.uid)
-        for name, pod in snapshot.pods.items()
-        if (gateway := pod.metadata.annotations.get(PROXY_OF)) and is_gateway(pod.metadata.namespace, account_name(pod))
+        GatewayPod(name=pod.metadata.name, gateway=gateway, service=service, uid=pod.metadata.uid)
+        for pod in snapshot.pods.values()
+        if is_gateway(pod.metadata.namespace, account_name(pod))
+        for gateway, service in [tuple(pod.metadata.annotations.get(key, "") for key in (PROXY_OF, PROXY_OF_SERVICE))]
+        if gateway or service
     )
     return tuple(sorted(found, key=lambda pod: pod.name))
 

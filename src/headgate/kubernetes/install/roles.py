@@ -14,7 +14,7 @@ from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
 from headgate.kubernetes.permissions import Role, Rule
 from headgate.plane.feed import COMPILED
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
-from headgate.resources.registry import EVENT
+from headgate.resources.registry import ENDPOINT_SLICE, EVENT
 
 ACCOUNT = (
     f"system:serviceaccount:{NAMESPACE}:{NAME}",
@@ -124,6 +124,8 @@ def _writes() -> Iterator[Rule]:
     without = "pods with a sidecar do not start in namespaces that had none before"
     yield Rule("", ("configmaps",), ("create",), without)
     yield Rule("", ("configmaps",), ("patch", "delete"), without, (ROOTS_CONFIG_MAP,))
+    without = "clients without a sidecar do not reach the gateways of Services"
+    yield Rule(ENDPOINT_SLICE.group, (ENDPOINT_SLICE.plural,), ("create", "patch", "delete"), without)
     yield from _rollouts()
 
 
@@ -167,8 +169,8 @@ def _own() -> Iterator[Rule]:
     without = "`headgate ca` and the ConfigMap do not show the current roots"
     yield Rule("", ("configmaps",), ("patch",), without, (CA_STATUS.name,))
     yield Rule("", ("pods",), ("patch",), "a replica that becomes active is not reached by proxies and the API server")
-    without = "the proxies of Gateways are not created, changed and deleted"
-    yield Rule("", ("services",), ("create", "patch", "delete"), without)
+    yield Rule("", ("services",), ("create", "patch", "delete"), "Gateways get no Services")
+    without = "the proxies of Gateways and of Services are not created, changed and deleted"
     yield Rule("apps", ("deployments",), ("get", *_FOLLOW, "create", "patch", "delete"), without)
     yield Rule("policy", ("poddisruptionbudgets",), ("create", "patch", "delete"), without)
     without = "no replica becomes active: no proxy gets configurations or certificates"

@@ -20,7 +20,7 @@ FOUND = {
 The finding's `related` names the object.
 """
 
-_APPLIED = "the cluster accepts the objects of the Gateway's proxies now"
+_APPLIED = "the cluster accepts the objects of the proxies now"
 
 RECOVERIES = {
     Reason.CONFLICTED: "this object applies now, because the older object in conflict with it was deleted or changed",
@@ -56,6 +56,8 @@ RECOVERIES = {
     Reason.IDENTITY_UNAVAILABLE: "the sidecar has a certificate now; the sidecar sends and accepts traffic",
     Reason.NO_RESOURCES: _APPLIED,
     Reason.OBJECT_REJECTED: _APPLIED,
+    Reason.GATEWAY_BYPASSED: "clients without a sidecar reach only the gateway of the Service now",
+    Reason.GATEWAY_NOT_READY: "a proxy of the gateway is ready now",
 }
 """Messages for findings that a change of another object resolved, by reason.
 

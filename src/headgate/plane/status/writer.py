@@ -9,7 +9,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from headgate.compiler.report import Compiled, Finding, StatusCondition
@@ -98,7 +98,7 @@ class StatusWriter:
         self._loop = loop
         self._compiled = loop.compiled
         self._faults = loop.credentials.faults
-        self._of_host = ports.findings or Latest(())
+        self._of_host = ports.findings
         self._mtls_migration = loop.mtls_migration
         self._fleet = fleet
         self._events = ports.events
@@ -138,7 +138,8 @@ class StatusWriter:
             group.create_task(follow(self._counted.dropped), name="status follows mirrors")
             group.create_task(follow(self._counted.compared), name="status follows comparisons")
             group.create_task(follow(self._counted.audits), name="status follows audits")
-            group.create_task(follow(self._of_host), name="status follows the host")
+            for cell in self._of_host:
+                group.create_task(follow(cell), name="status follows the host")
             while True:
                 if self._queue.is_empty:
                     await self._wake.wait()
@@ -238,7 +239,7 @@ class StatusWriter:
             *refusals(compiled, proxies),
             *faults(self._faults.get()),
             *dropped_copies(compiled.mesh, self._counted.dropped.get()),
-            *self._of_host.get(),
+            *chain.from_iterable(cell.get() for cell in self._of_host),
         ):
             found[finding.about] += (finding,)
         return found

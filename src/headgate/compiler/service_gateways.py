@@ -1,0 +1,98 @@
+"""Find the Services that ask for a gateway: proxies behind them for clients without a sidecar (001 and 004; R32, D23).
+
+A Service asks for it by an annotation, or a Canary for its root Service. On one machine the gateway of the machine listens
+on the addresses of all Services, so that the annotation changes nothing there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.compiler.services import HEADLESS, is_external, routed_ports
+from headgate.compiler.snapshot import Snapshot
+from headgate.resources.canaries import Canary
+from headgate.resources.core import EndpointSlice, Service
+from headgate.resources.gateway import ENVOY, SERVICE_GATEWAY
+from headgate.resources.meta import Key, Value, service_name
+from headgate.settings import Settings
+
+_FIELD = f"metadata.annotations.{SERVICE_GATEWAY}"
+
+
+class ServiceGateway(Value, frozen=True, kw_only=True):
+    """A request for a gateway: the Service `key`, the object that asks for it, and the value of the annotation."""
+
+    about: Key
+    proxy: str
+    key: Key
+    service: Service
+
+    @property
+    def name(self) -> str:
+        """The `namespace/name` of the Service."""
+        return f"{self.key.namespace}/{self.key.name}"
+
+    @property
+    def fault(self) -> str:
+        """Why the Service can't have a gateway; empty if it can."""
+        if self.proxy != ENVOY:
+            return f"must be {ENVOY}, not {self.proxy!r}; until then the Service {self.name} has no gateway"
+        if is_external(self.service):
+            return (
+                f"has no effect: the ExternalName Service {self.name} is a DNS name; name a Service of type ClusterIP"
+            )
+        if self.service.spec.cluster_ip == HEADLESS:
+            return (
+                f"has no effect: the Service {self.name} is headless, so clients call pods; create it with a clusterIP"
+            )
+        if not routed_ports(self.service):
+            return f"has no effect: the Service {self.name} has no TCP port; add one to spec.ports"
+        return ""
+
+
+def service_gateways(snapshot: Snapshot, domain: str) -> tuple[ServiceGateway, ...]:
+    """Return the gateways that existing Services have or should have, sorted by Service.
+
+    A Canary asks only for a root Service in its own namespace. The annotation of the Service itself has precedence.
+    """
+    asking: dict[str, tuple[Key, str]] = {}
+    for key, canary in snapshot.of(Canary):
+        root = service_name(canary.spec.service, key.namespace, domain)
+        if (proxy := canary.metadata.annotations.get(SERVICE_GATEWAY)) and root.startswith(f"{key.namespace}/"):
+            asking.setdefault(root, (key, proxy))
+    for name, (key, service) in snapshot.services.items():
+        if (own := service.metadata.annotations.get(SERVICE_GATEWAY)) is not None:
+            asking[name] = key, own
+    found = (
+        (name, *ask, *snapshot.services[name]) for name, ask in sorted(asking.items()) if name in snapshot.services
+    )
+    return tuple(
+        ServiceGateway(about=about, proxy=proxy, key=key, service=service) for _, about, proxy, key, service in found
+    )
+
+
+def findings(
+    gateways: Sequence[ServiceGateway], slices: Mapping[str, tuple[EndpointSlice, ...]], settings: Settings
+) -> tuple[Finding, ...]:
+    """Return the findings about gateways. `slices` are the EndpointSlices of their Services without headgate's own."""
+    return tuple(item for gateway in gateways for item in _findings(gateway, slices.get(gateway.name, ()), settings))
+
+
+def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings: Settings) -> Iterator[Finding]:
+    if fault := gateway.fault:
+        if settings.gateway_pods or gateway.proxy != ENVOY:
+            yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, fault)
+        return
+    is_own = gateway.about == gateway.key
+    if settings.gateway_pods and gateway.service.spec.selected:
+        message = (
+            f"the Service {gateway.name} has a selector, so clients without a sidecar reach the selected pods past the gateway; "
+            "remove spec.selector from it, and name Services with the pods as backends of a split"
+        )
+        yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, "spec.selector" if is_own else "spec.service", message)
+    elif settings.gateway_pods and (names := [item.metadata.name for item in slices if item.endpoints]):
+        message = (
+            f"clients without a sidecar reach endpoints of the Service {gateway.name} past the gateway: delete its "
+            f"EndpointSlices {', '.join(names)}, and its Endpoints, which Kubernetes wrote if it had a selector"
+        )
+        yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, _FIELD if is_own else "spec.service", message)

@@ -1,0 +1,303 @@
+"""Runs the gateways of Services: proxies behind a root Service, for clients without a sidecar (001 and 004; R32, D23).
+
+Each has a Deployment and a PodDisruptionBudget in `headgate-system`, as the proxies of Gateways. An EndpointSlice leads from
+the Service to its pods. The Service has no selector: a selector can't select pods of another namespace, and a pod of the
+Service's own namespace could have the identity of a gateway only if users there had it too.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.backoff import pauses
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.compiler.service_gateways import ServiceGateway, service_gateways
+from headgate.compiler.services import routed_ports
+from headgate.compiler.snapshot import GATEWAY_SLICES, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
+from headgate.errors import HeadgateError, NotFound, StoreError
+from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
+from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.kubernetes.proxy_objects import DIGEST, has_labels, object_metadata, own_labels, proxy_objects
+from headgate.kubernetes.retries import Step, Steps
+from headgate.latest import Latest
+from headgate.model.gateway_pods import gateway_pod_port
+from headgate.objects.ports import Events, Store, follow_all
+from headgate.resources.core import EndpointSlice
+from headgate.resources.gateway import PROXY_OF_SERVICE, proxy_name
+from headgate.resources.meta import Key, Object, part
+from headgate.resources.registry import DISRUPTION_BUDGET, ENDPOINT_SLICE, POD, SERVICE
+
+PROGRAM = "headgate-service-gateway"
+READY = "GatewayReady"
+"""The reason of the Event when clients without a sidecar begin to reach a gateway."""
+START_DEADLINE_S = 60
+"""Seconds after which a Deployment whose pods do not get ready is reported."""
+_DEPLOYMENT = ("apps", "Deployment", NAMESPACE)
+_OWN_KINDS = (_DEPLOYMENT, (POD.group, POD.kind, NAMESPACE))
+_LABELS = own_labels(PROGRAM)
+
+log = logging.getLogger(__name__)
+
+
+class Asked(NamedTuple):
+    """What the objects of users ask for: the gateways, the EndpointSlices of their Services, and those of gateways."""
+
+    gateways: tuple[ServiceGateway, ...] = ()
+    slices: Mapping[str, tuple[EndpointSlice, ...]] = {}
+    written: Mapping[str, tuple[Key, EndpointSlice]] = {}
+
+
+class ServiceGateways:
+    """Creates, updates and deletes the objects of gateways of Services.
+
+    `findings` are about the objects that ask for gateways: the API server rejects an object, or no pod gets ready.
+    `domain` is the DNS domain of Services.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        options: SidecarOptions,
+        domain: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.findings: Latest[tuple[Finding, ...]] = Latest(())
+        self._store = store
+        self._events = events
+        self._options = options
+        self._domain = domain
+        self._steps = Steps(clock)
+        self._asked = Asked()
+        self._changed = asyncio.Event()
+
+    async def run(self, snapshot: Latest[Snapshot | None]) -> None:
+        """Reconcile after each change of what users ask for, and of the Deployments and pods, until canceled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(), name="Deployments and pods of gateways of Services")
+            tasks.create_task(self._observe(snapshot), name="Services with gateways")
+            waits = pauses()
+            while True:
+                self._changed.clear()
+                try:
+                    if snapshot.get() is not None:
+                        await self.reconcile(self._asked)
+                    waits, pause = pauses(), self._steps.pause()
+                except HeadgateError as error:
+                    pause = next(waits)
+                    log.warning("gateways of Services can't be read, next attempt in %.1f s: %s", pause, error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
+
+    async def _follow(self) -> None:
+        async for _ in follow_all(self._store, _OWN_KINDS):
+            self._changed.set()
+
+    async def _observe(self, snapshot: Latest[Snapshot | None]) -> None:
+        async for found in snapshot.changes():
+            if found and (asked := asked_in(found, self._domain)) != self._asked:
+                self._asked = asked
+                self._changed.set()
+
+    async def reconcile(self, asked: Asked) -> None:
+        """Apply the objects of gateways that changed, and delete those of gateways that no object asks for.
+
+        A failed step does not stop the remaining ones, and waits before its next attempt. Raises HeadgateError if the
+        objects can't be read.
+        """
+        deployments = {item["metadata"]["name"]: item for item in await self._own(*_DEPLOYMENT)}
+        pods = await self._own(POD.group, POD.kind, NAMESPACE)
+        wanted = {_proxy_name(item.name): item for item in asked.gateways if not item.fault}
+        steps, applied = [], dict[str, tuple[str, Key]]()
+        for name, gateway in wanted.items():
+            step = self._deployment_step(name, gateway, deployments.get(name))
+            applied[name] = step.failure, gateway.about
+            steps += [step, *self._slice_steps(gateway, asked, [pod for pod in pods if _runs(pod, gateway.name)])]
+        kept = {item.name for item in wanted.values()}
+        for service, (key, _) in asked.written.items():
+            if service not in kept:
+                steps.append(self._deletion(f"the EndpointSlice of the former gateway of {service}", key))
+        for name, deployment in deployments.items():
+            if name not in wanted and _service_of(deployment) not in asked.written:
+                budget = DISRUPTION_BUDGET.key(NAMESPACE, name)
+                steps.append(self._deletion(f"the Deployment {name}", budget, Key(*_DEPLOYMENT, name)))
+        await self._steps.run(steps)
+        found = (
+            item
+            for name, (step, about) in applied.items()
+            for item in self._findings(step, about, deployments.get(name))
+        )
+        self.findings.set(tuple(found))
+
+    async def _own(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        """Return the objects of gateways of a kind."""
+        return [item for item in (await self._store.list(group, kind, namespace)).items if has_labels(item, _LABELS)]
+
+    def _findings(self, step: str, about: Key, deployment: Object | None) -> Iterator[Finding]:
+        """Yield the findings about the step that applies the objects of a gateway, else those about its pods."""
+        if failure := self._steps.failures.get(step):
+            yield from rejections(about, failure)
+        elif deployment:
+            yield from [*missing_pods(about, deployment)] or _unready(about, deployment)
+
+    def _deployment_step(self, name: str, gateway: ServiceGateway, existing: Object | None) -> Step:
+        """Return the step that applies the Deployment and its budget, unless the Deployment's digest shows that it is applied."""
+        metadata = object_metadata(name, PROGRAM, {}, {PROXY_OF_SERVICE: gateway.name})
+        deployment, budget = proxy_objects(metadata, {PROXY_OF_SERVICE: gateway.name}, self._options, {})
+        deployment = {**deployment, "spec": {**deployment["spec"], "progressDeadlineSeconds": START_DEADLINE_S}}
+        digest = _digest([deployment, budget])
+        failure = f"the proxies of the gateway of the Service {gateway.name} can't be updated"
+
+        async def apply() -> None:
+            if digest != _applied_digest(existing) or failure in self._steps.failures:
+                await self._write(budget)
+                await self._write(_with_digest(deployment, digest))
+
+        return Step(failure, apply, digest)
+
+    def _slice_steps(self, gateway: ServiceGateway, asked: Asked, pods: Sequence[Object]) -> Iterator[Step]:
+        """Yield the step that leads clients to a gateway, or past it.
+
+        The slice is written once a pod is ready. If a user gives the Service a selector again, the slice is deleted when the
+        selected pods are endpoints, so that clients always have an endpoint.
+        """
+        key, before = asked.written.get(gateway.name, (None, None))
+        has_other_endpoints = any(item.endpoints for item in asked.slices.get(gateway.name, ()))
+        if gateway.service.spec.selected and (has_other_endpoints or not key):
+            if key:
+                yield self._deletion(f"the EndpointSlice of the gateway of {gateway.name}", key)
+            return
+        wanted = endpoint_slice(gateway, pods)
+        if not key and not any(item["conditions"]["ready"] for item in wanted["endpoints"]):
+            return
+        digest = _digest(wanted)
+        if before is None or before.metadata.annotations.get(DIGEST) != digest:
+            failure = f"the EndpointSlice of the gateway of the Service {gateway.name} can't be updated"
+            work = partial(self._lead, gateway, _with_digest(wanted, digest), is_first=before is None)
+            yield Step(failure, work, digest)
+
+    async def _lead(self, gateway: ServiceGateway, wanted: Object, *, is_first: bool) -> None:
+        await self._write(wanted)
+        if is_first:
+            proxies = f"the proxies of the Deployment {NAMESPACE}/{_proxy_name(gateway.name)}"
+            message = f"clients without a sidecar reach the Service {gateway.name} through {proxies}, which split its requests"
+            await self._events.record(gateway.about, type="Normal", reason=READY, message=message)
+
+    def _deletion(self, what: str, *keys: Key) -> Step:
+        async def delete() -> None:
+            for key in keys:
+                with contextlib.suppress(NotFound):
+                    await self._store.delete(key)
+
+        return Step(f"{what} can't be deleted", delete)
+
+    async def _write(self, obj: Object) -> None:
+        """Apply an object. Raises NotApplied."""
+        try:
+            await self._store.apply(obj, manager=NAME)
+        except StoreError as error:
+            raise NotApplied(obj, error) from error
+
+
+def asked_in(snapshot: Snapshot, domain: str) -> Asked:
+    """Return what the objects of users ask for."""
+    gateways = service_gateways(snapshot, domain)
+    return Asked(
+        gateways, {item.name: snapshot.slices.get(item.name, ()) for item in gateways}, snapshot.gateway_slices
+    )
+
+
+def endpoint_slice(gateway: ServiceGateway, pods: Sequence[Object]) -> Object:
+    """Return the EndpointSlice that leads from a Service to the pods of its gateway.
+
+    A pod that ends serves until its clients have closed their connections. kube-proxy uses it if no other pod is ready.
+    """
+    key, service = gateway.key, gateway.service
+    is_ipv6 = ":" in service.spec.cluster_ip
+    endpoints = (endpoint for pod in pods for endpoint in _endpoints(pod, is_ipv6=is_ipv6))
+    owner = {"apiVersion": SERVICE.hub, "kind": SERVICE.kind, "name": key.name, "uid": service.metadata.uid}
+    return {
+        "apiVersion": ENDPOINT_SLICE.hub,
+        "kind": ENDPOINT_SLICE.kind,
+        "metadata": {
+            "name": f"{key.name}-{GATEWAY_SLICES}",
+            "namespace": key.namespace,
+            "labels": {SERVICE_NAME_LABEL: key.name, SLICE_MANAGER_LABEL: GATEWAY_SLICES},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
+        },
+        "addressType": "IPv6" if is_ipv6 else "IPv4",
+        "endpoints": sorted(endpoints, key=lambda item: item["targetRef"]["name"]),
+        "ports": [
+            {"name": port.name, "port": gateway_pod_port(port.port), "protocol": "TCP"}
+            for port in routed_ports(service)
+        ],
+    }
+
+
+def _endpoints(pod: Object, *, is_ipv6: bool) -> Iterator[Mapping[str, Any]]:
+    """Yield the endpoint of a pod; nothing before it has an address, and after it has ended."""
+    metadata, status = pod["metadata"], part(pod, "status")
+    addresses = [item["ip"] for item in status.get("podIPs") or ()] or [status.get("podIP")]
+    fitting = [address for address in addresses if address and (":" in address) == is_ipv6]
+    if not fitting or status.get("phase") in ("Succeeded", "Failed"):
+        return
+    serving = any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or ())
+    is_ending = bool(metadata.get("deletionTimestamp"))
+    found = {
+        "addresses": fitting[:1],
+        "conditions": {"ready": serving and not is_ending, "serving": serving, "terminating": is_ending},
+        "targetRef": {name: metadata[name] for name in ("name", "namespace", "uid")} | {"kind": POD.kind},
+    }
+    node = part(pod, "spec").get("nodeName")
+    yield {**found, "nodeName": node} if node else found
+
+
+def _unready(about: Key, deployment: Object) -> Iterator[Finding]:
+    """Yield a finding if no pod of a Deployment has become ready in time."""
+    status = part(deployment, "status")
+    progress = next((item for item in status.get("conditions") or () if item["type"] == "Progressing"), None)
+    if progress and progress["status"] == "False" and not status.get("availableReplicas"):
+        name = f"{NAMESPACE}/{deployment['metadata']['name']}"
+        message = (
+            f"no pod of the Deployment {name} is ready after {START_DEADLINE_S} s, so clients without a sidecar can't use the "
+            f"gateway; look at its pods with kubectl -n {NAMESPACE} describe pods"
+        )
+        yield Finding(about, Reason.GATEWAY_NOT_READY, "", message)
+
+
+def _proxy_name(service: str) -> str:
+    namespace, _, name = service.partition("/")
+    return proxy_name(namespace, name, of="service")
+
+
+def _service_of(obj: Object) -> str:
+    """Return the Service (`namespace/name`) of a gateway's Deployment or pod."""
+    return str((obj["metadata"].get("annotations") or {}).get(PROXY_OF_SERVICE, ""))
+
+
+def _runs(pod: Object, service: str) -> bool:
+    return _service_of(pod) == service
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+
+
+def _applied_digest(obj: Object | None) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(DIGEST, "")) if obj else ""
+
+
+def _with_digest(obj: Object, digest: str) -> Object:
+    metadata = obj["metadata"]
+    return {**obj, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), DIGEST: digest}}}
