@@ -116,15 +116,22 @@ SELDOM_USED = {
     Permission("get", group, resource)
     for group, resource in (
         ("", "pods"),
+        ("access.smi-spec.io", "traffictargets"),
         ("discovery.k8s.io", "endpointslices"),
+        ("gateway.networking.k8s.io", "grpcroutes"),
+        ("gateway.networking.k8s.io", "httproutes"),
         ("gateway.networking.k8s.io", "referencegrants"),
+        ("gateway.networking.k8s.io", "tcproutes"),
         ("headgate.dev", "canaries"),
+        ("headgate.dev", "sidecars"),
+        ("headgate.dev", "tlsconfigs"),
         ("specs.smi-spec.io", "httproutegroups"),
         ("specs.smi-spec.io", "tcproutes"),
         ("specs.smi-spec.io", "udproutes"),
     )
 } | {Permission(verb, "", "events") for verb in ("get", "create", "update")}
-"""Objects of these kinds are read only for an Event about a mistake in them, and pods for the sidecars of Jobs.
+"""Objects of these kinds are read only for an Event about a mistake in them, pods for the sidecars of Jobs, and objects
+with a status after a conflict, or when many objects have changed since.
 
 Events of the core group are written only about GatewayClasses, or if the API server has no events.k8s.io/v1.
 """
