@@ -9,7 +9,7 @@ from headgate.model.requests import Filters, Rewrite
 from headgate.model.routing import Mirror, Protocol, Route, Split
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND
 from headgate.render.header_edits import path_edits
-from headgate.render.nginx.conditions import Conditions, NotExpressible
+from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, Conditions, NotExpressible
 from headgate.render.nginx.headers import HeaderFilters
 from headgate.render.nginx.syntax import Variables, block, escaped, pattern, template
 from headgate.render.nginx.targets import UNCHANGED, edited_target
@@ -235,10 +235,16 @@ class HostLocations:
         assert redirect is not None  # noqa: S101
         scheme = redirect.scheme or self._listener.scheme
         port = redirect.port or (DEFAULT_PORTS.get(scheme, 0) if redirect.scheme else self._listener.port)
-        host = escaped(redirect.hostname) or "$host"
+        host = escaped(redirect.hostname) or self._requested_host()
         authority = host if port == DEFAULT_PORTS.get(scheme) else f"{host}:{port}"
         target = edited_target(self._variables, redirect.path, route.match.path) if redirect.path else UNCHANGED
         return f"{scheme}://{authority}{target}"
+
+    def _requested_host(self) -> str:
+        """Return the variable with the host of the request, without its port."""
+        authority = CANONICAL if self._host.edge else AUTHORITY
+        without_port = (pattern(r"\A(?<headgate_rest>.*):\d+\z"), "$headgate_rest")
+        return self._variables.mapped("host", authority, [without_port], authority)
 
 
 def _refuse_upgrades() -> str:
