@@ -49,9 +49,13 @@ class Lab(EnvoyLab):
 
     def serve(self, world):
         """Compile a world; wait until the proxy has acknowledged every resource, and return the compiled result."""
-        found = compile_mesh(snapshot_of(self.placed(world)), Settings())
+        found = self.compiled(world)
         self.network.run(self.settle(found.mesh))
         return found
+
+    def compiled(self, world):
+        """Compile a world, and push nothing."""
+        return compile_mesh(snapshot_of(self.placed(world)), Settings())
 
     def member(self, endpoint):
         """Return the name of the member that listens on an endpoint."""

@@ -33,13 +33,6 @@ ANY_WORLD = st.one_of(worlds(), root_worlds())
 
 
 @st.composite
-def pairs(draw, kind):
-    """Return two worlds; the second is often the first with some changed, new and deleted objects."""
-    before = draw(kind)
-    return before, draw(variations(before, kind))
-
-
-@st.composite
 def variations(draw, world, kind):
     """Return another world: often a world with some changed, new and deleted objects, else a new one."""
     other = draw(kind)
@@ -50,10 +43,10 @@ def variations(draw, world, kind):
 
 
 @st.composite
-def families(draw, kind):
-    """Return a world and two variations of it: six ordered pairs."""
+def families(draw, kind, size=3):
+    """Return a world and variations of it: three worlds have six ordered pairs."""
     world = draw(kind)
-    return [world, *(draw(variations(world, kind)) for _ in range(2))]
+    return [world, *(draw(variations(world, kind)) for _ in range(size - 1))]
 
 
 def test_a_plan_names_each_request_that_is_treated_differently():
