@@ -33,7 +33,7 @@ from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
 from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
-from headgate.compiler.workloads import PodPort, has_sidecar, pod_ports, workloads
+from headgate.compiler.workloads import PodPort, has_sidecar, names_with_sidecar, pod_ports, workloads
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,
     Endpoint,
@@ -200,7 +200,8 @@ class Compiler:
         settings: Settings,
     ) -> CompiledRoutes:
         """Compile the routes of Gateways and Services; `tables` are those of Services before routes are attached."""
-        places = self._stages.once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables)
+        meshed = self._stages.once(names_with_sidecar, self._part(snapshot, Pod))
+        places = self._stages.once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables, meshed)
         offered = tuple((table.ref, table.protocol) for table in tables)
         parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings)
         attached = self._attached(snapshot, places, parents)

@@ -121,6 +121,11 @@ def has_sidecar(pod: Pod) -> bool:
     return pod.metadata.annotations.get(SIDECAR) in SIDECARS
 
 
+def names_with_sidecar(snapshot: Snapshot) -> frozenset[str]:
+    """Return the names of the pods that have a sidecar (`namespace/name`)."""
+    return frozenset(name for name, pod in snapshot.pods.items() if has_sidecar(pod))
+
+
 def _owners(snapshot: Snapshot) -> Mapping[str, str]:
     """Return the pod of each address.
 

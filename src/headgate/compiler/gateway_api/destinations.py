@@ -1,6 +1,6 @@
 """Resolve backend references of routes to Service ports (R54 to R57)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headgate.compiler.protocols import choice_at
 from headgate.compiler.reasons import Reason
@@ -8,13 +8,11 @@ from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import is_external
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.workloads import has_sidecar
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import Endpoint, Mirror, PortRef, Protocol, Route, RouteTable, Split, SplitMatch
 from headgate.resources.core import Service
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key, Value
-from headgate.resources.pods import Pod
 from headgate.resources.registry import SERVICE
 from headgate.resources.routes import BackendReference
 
@@ -39,15 +37,18 @@ class PortDestination(Value, frozen=True, kw_only=True):
 class Destinations:
     """The Service ports that backend references can name.
 
-    `tables` are the route tables of Services before routes are attached. Of the snapshot, only the kinds in `READ` are
-    used.
+    `tables` are the route tables of Services before routes are attached, and `meshed` the names of the pods with a sidecar.
+    Of the snapshot, only the kinds in `READ` are used: a change of another kind, or of a pod's status, compiles no route.
     """
 
-    READ = (Service, ReferenceGrant, Pod)
+    READ = (Service, ReferenceGrant)
 
-    def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable], meshed: Collection[str] = ()
+    ) -> None:
         self._snapshot = snapshot
         self._ready = ready
+        self._meshed = meshed
         self._protocols = {table.ref: table.protocol for table in tables}
         self._tables = {table.ref: table for table in tables}
 
@@ -85,8 +86,7 @@ class Destinations:
         """Return a finding for a TCPRoute to a port without a declared protocol, which sidecars treat as HTTP."""
         if self.port_destinations(port_ref)[-1].split or choice_at(self._snapshot, port_ref).declared:
             return None
-        pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[port_ref])
-        if not any(pod and has_sidecar(pod) for pod in pods):
+        if not any(endpoint.workload in self._meshed for endpoint in self._ready[port_ref]):
             return None
         message = (
             f"port {port_ref.port} of Service {port_ref.service} declares no protocol, so its pods' sidecars treat it as http "
