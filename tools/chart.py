@@ -126,6 +126,7 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
         metrics_by=token("{{ .Values.metrics.by }}"),
         metrics_source=token("{{ .Values.metrics.source }}"),
         otlp_collector=token("{{ .Values.otlpCollector }}"),
+        nginx_image=token("{{ .Values.nginxImage }}"),
         cert_manager_issuer=token("{{ .Values.certManager.issuer }}"),
         pull_secrets=token('{{ include "headgate.pullSecrets" . }}'),
         namespaces=place,

@@ -9,6 +9,11 @@ from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
+NO_NGINX = (
+    "no nginx runs on one machine, where the machine's own gateway serves the Service default/web; `headgate render nginx "
+    "--service web.default -o DIR --watch` keeps the configuration of an nginx of yours current"
+)
+
 
 def service(proxy: str, **spec: Any) -> dict[str, Any]:
     metadata = {"name": "web", "namespace": "default", "annotations": {"headgate.dev/gateway": proxy}}
@@ -22,7 +27,8 @@ def service(proxy: str, **spec: Any) -> dict[str, Any]:
         ("envoy", {}, []),
         ("envoy", {"selector": {"app": "web"}}, []),
         ("envoy", {"clusterIP": "None"}, []),
-        ("apache", {}, ["must be envoy, not 'apache'; until then the Service default/web has no gateway"]),
+        ("nginx", {}, [NO_NGINX]),
+        ("apache", {}, ["must be envoy or nginx, not 'apache'; until then the Service default/web has no gateway"]),
     ],
 )
 def test_on_one_machine_the_machines_own_gateway_serves_each_service(

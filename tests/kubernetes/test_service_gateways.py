@@ -8,7 +8,7 @@ import pytest
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.errors import Cause, Invalid
-from headgate.kubernetes.service_gateways import READY, ServiceGateways, asked_in
+from headgate.kubernetes.service_gateways import READY, ProxyImages, ServiceGateways, asked_in
 from headgate.latest import until
 from headgate.objects.events import EventRecorder
 from headgate.plane.feed import COMPILED, Feed, snapshot_of
@@ -41,8 +41,12 @@ class World:
 
     def __init__(self) -> None:
         self.store = RecordingStore()
-        options = SidecarOptions(image="headgate:1", xds="headgate:15010")
-        self.gateways = ServiceGateways(self.store, EventRecorder(self.store, "headgate"), options, DOMAIN)
+        self.gateways = self.controller()
+
+    def controller(self, *, nginx: str = "") -> ServiceGateways:
+        """Return a controller; `nginx` is the image that the operator has named."""
+        images = ProxyImages(SidecarOptions(image="headgate:1", xds="headgate:15010"), nginx)
+        return ServiceGateways(self.store, EventRecorder(self.store, "headgate"), images, DOMAIN)
 
     async def settle(self) -> None:
         for _ in range(3):
@@ -162,6 +166,22 @@ async def test_a_selector_leads_clients_away_from_the_gateway_when_it_selects_po
     await world.select_pods()
     await world.settle()
     assert await world.ready() is None
+
+
+async def test_a_gateway_with_nginx_needs_the_image_of_an_operator_and_has_no_identity(world: World) -> None:
+    await world.serve(annotations={"headgate.dev/gateway": "nginx"})
+    await world.settle()
+    assert await world.deployments() == []
+    (finding,) = world.gateways.findings.get()
+    assert "headgate install with --nginx-image" in finding.message
+    world.gateways = world.controller(nginx="headgate-nginx:1")
+    await world.settle()
+    assert world.gateways.findings.get() == ()
+    pod = (await world.store.get(DEPLOYMENT))["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "default"
+    assert [(item["image"], item["command"]) for item in pod["containers"]] == [
+        ("headgate-nginx:1", ["headgate", "gateway", "nginx"])
+    ]
 
 
 async def test_a_canary_asks_for_a_gateway_of_its_root_service(world: World) -> None:

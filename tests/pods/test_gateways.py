@@ -1,12 +1,15 @@
 """Gateways on a real cluster: each has proxies and a Service of its own, which clients without a sidecar call."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import SYSTEM, Cluster, deployment, namespace, service, split
+from tests.pods.conftest import BIN, IMAGE, SYSTEM, Cluster, build_image, deployment, namespace, service, split
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.load import failures, load
 
@@ -14,6 +17,7 @@ from headgate.kinds import GATEWAY
 from headgate.resources.gateway import proxy_name
 
 WEB, OUTSIDE = "web", "outside"
+NGINX_IMAGE = "localhost/headgate-nginx:test"
 COUNT = """
 import collections, http.client, json, sys
 found = collections.Counter()
@@ -32,8 +36,14 @@ NOT_OF_GATEWAY = "endpointslice.kubernetes.io/managed-by!=headgate-gateway"
 
 
 @pytest.fixture(scope="module")
-def edge(installed: Cluster) -> Iterator[Cluster]:
+def edge(cluster: Cluster) -> Iterator[Cluster]:
     """A Gateway whose route leads to a split between two Deployments with sidecars; a client has none."""
+    installed = cluster
+    options = []
+    if nginx := shutil.which("nginx"):
+        build_image(NGINX_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *added_files(nginx))
+        options = ["--nginx-image", NGINX_IMAGE]
+    installed.headgate("install", "--image", IMAGE, *options)
     install_gateway_api(installed)
     installed.apply(
         namespace(WEB),
@@ -53,6 +63,13 @@ def edge(installed: Cluster) -> Iterator[Cluster]:
     installed.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
     yield installed
     installed.kubectl("-n", WEB, "delete", "gateways,httproutes", "--all")
+
+
+def added_files(program: str) -> list[str]:
+    """Return options of `build_image` that add a program and its libraries."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    paths = [program, *(word for word in listed.split() if word.startswith("/"))]
+    return [option for path in paths for option in ("--add", f"{Path(path).resolve()}:{path}")]
 
 
 def gateway(name: str, *ports: int, place: str = WEB, **spec: Any) -> dict[str, Any]:
@@ -90,6 +107,34 @@ def led(cluster: Cluster, name: str) -> bool:
     return any(item["metadata"]["name"] == f"{name}-headgate-gateway" for item in found)
 
 
+def runs(cluster: Cluster, name: str) -> bool:
+    """Return whether the gateway of a Service has a Deployment."""
+    return proxy_name(WEB, name, of="service") in cluster.kubectl("-n", SYSTEM, "get", "deployments")
+
+
+def images(cluster: Cluster, name: str) -> set[str]:
+    """Return the images of the pods of the gateway of a Service, whose containers may still run."""
+    label = f"app.kubernetes.io/instance={proxy_name(WEB, name, of='service')}"
+    pods = cluster.get("-n", SYSTEM, "pods", "-l", label)["items"]
+    return {pod["spec"]["containers"][0]["image"] for pod in pods}
+
+
+def answers(cluster: Cluster, name: str, count: int) -> Any:
+    """Send requests from a client without a sidecar; return how many each Deployment answered."""
+    return cluster.python(OUTSIDE, "client", COUNT, f"{name}.{WEB}:8080", count, name)
+
+
+def specified_canary(proxy: str, *, canary: int = 100) -> dict[str, Any]:
+    """Return the Canary of specification 004, which asks for a gateway."""
+    backends = [{"service": "web-next", "weight": f"{canary}m"}, {"service": "web-current", "weight": "900m"}]
+    return {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "Canary",
+        "metadata": {"name": "my-canary", "namespace": WEB, "annotations": {"headgate.dev/gateway": proxy}},
+        "spec": {"service": "web", "backends": backends},
+    }
+
+
 def proxies(cluster: Cluster) -> list[str]:
     """Return the names of the pods that run the proxies of Gateways."""
     pods = cluster.get("-n", SYSTEM, "pods", "-l", "app.kubernetes.io/name=headgate-gateway")["items"]
@@ -106,28 +151,32 @@ def test_the_specified_canary_gives_clients_without_a_sidecar_its_shares_by_a_ga
     edge: Cluster,
 ) -> None:
     """R32, R33, D23: clients with a sidecar split by themselves, before and after the end of the gateway."""
-    backends = [{"service": "web-next", "weight": "100m"}, {"service": "web-current", "weight": "900m"}]
-    canary = {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "Canary",
-        "metadata": {"name": "my-canary", "namespace": WEB, "annotations": {"headgate.dev/gateway": "envoy"}},
-        "spec": {"service": "web", "backends": backends},
-    }
-    edge.apply(service(WEB, "web-next", app="v2"), service(WEB, "web-current", app="v1"), canary)
+    edge.apply(service(WEB, "web-next", app="v2"), service(WEB, "web-current", app="v1"), specified_canary("envoy"))
     until(lambda: led(edge, "web"))
     edge.wait_programmed("trafficsplit/my-canary", WEB)
-    until(lambda: "status 503" not in edge.python(OUTSIDE, "client", COUNT, "web.web:8080", 10, "web"))
+    until(lambda: answers(edge, "web", 10).keys() == {"v1", "v2"})
     for client in ((OUTSIDE, "client"), (WEB, "v1")):
         assert edge.python(*client, COUNT, "web.web:8080", 100, "web") == {"v1": 90, "v2": 10}
     assert "GatewayReady" in edge.kubectl("-n", WEB, "describe", "canary/my-canary")
+    if shutil.which("nginx"):
+        replace_by_nginx(edge)
     edge.kubectl("-n", WEB, "annotate", "canary/my-canary", "headgate.dev/gateway-")
-    until(
-        lambda: (
-            not led(edge, "web")
-            and proxy_name(WEB, "web", of="service") not in edge.kubectl("-n", SYSTEM, "get", "deployments")
-        )
-    )
+    until(lambda: not led(edge, "web") and not runs(edge, "web"))
     assert edge.python(WEB, "v1", COUNT, "web.web:8080", 100, "web") == {"v1": 90, "v2": 10}
+
+
+def replace_by_nginx(cluster: Cluster) -> None:
+    """Replace the proxies of `web` by nginx and change its weights, without a failed request."""
+    with load(cluster, OUTSIDE, "web.web", reconnect=True) as counts:
+        cluster.apply(specified_canary("nginx"))
+        until(lambda: images(cluster, "web") == {NGINX_IMAGE}, "nginx alone runs", seconds=120)
+        cluster.apply(specified_canary("nginx", canary=0))
+        until(lambda: answers(cluster, "web", 40) == {"v1": 40})
+        cluster.apply(specified_canary("nginx"))
+        until(lambda: answers(cluster, "web", 40).keys() == {"v1", "v2"})
+    assert counts
+    assert not failures(counts, "v1", "v2")
+    assert answers(cluster, "web", 100) == {"v1": 90, "v2": 10}
 
 
 def test_a_service_gets_a_gateway_and_loses_it_without_a_failed_request(edge: Cluster) -> None:
@@ -135,7 +184,7 @@ def test_a_service_gets_a_gateway_and_loses_it_without_a_failed_request(edge: Cl
     root = service(WEB, "moved", part="website")
     root["metadata"]["annotations"] = {"headgate.dev/gateway": "envoy"}
     edge.apply(root, split(WEB, "moved", "moved", website_v1=1))
-    until(lambda: proxy_name(WEB, "moved", of="service") in edge.kubectl("-n", SYSTEM, "get", "deployments"))
+    until(lambda: runs(edge, "moved"))
     edge.wait_rolled_out(SYSTEM, proxy_name(WEB, "moved", of="service"))
     assert edge.python(OUTSIDE, "client", COUNT, "moved.web:8080", 40, "moved").keys() == {"v1", "v2"}
     with load(edge, OUTSIDE, "moved.web", reconnect=True) as counts:
@@ -147,7 +196,7 @@ def test_a_service_gets_a_gateway_and_loses_it_without_a_failed_request(edge: Cl
         edge.kubectl("-n", WEB, "patch", "service/moved", "-p", json.dumps({"spec": root["spec"]}))
         until(lambda: not led(edge, "moved"))
         edge.kubectl("-n", WEB, "annotate", "service/moved", "headgate.dev/gateway-")
-        until(lambda: proxy_name(WEB, "moved", of="service") not in edge.kubectl("-n", SYSTEM, "get", "deployments"))
+        until(lambda: not runs(edge, "moved"))
         assert edge.python(OUTSIDE, "client", COUNT, "moved.web:8080", 40, "moved").keys() == {"v1", "v2"}
     assert counts
     assert not failures(counts, "v1", "v2")

@@ -29,6 +29,8 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation with the container that `kubectl logs` and `kubectl exec` use, instead of the first one."""
 NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
 """Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
+WITHDRAWAL_S = 5
+"""Seconds in which nodes may send new connections to a gateway's pod that ends."""
 JOB = "--job"
 """The option of the sidecar's program in pods that end by themselves, such as those of Jobs."""
 COLLECTOR = "HEADGATE_OTLP_COLLECTOR"
@@ -147,6 +149,19 @@ def gateway_pod(options: SidecarOptions, resources: Mapping[str, Any]) -> Mappin
         "containers": [{**proxy, "name": "proxy", "resources": resources or {"requests": DEFAULTS["requests"]}}],
         "volumes": _volumes(),
     }
+
+
+def nginx_pod(options: SidecarOptions, image: str) -> Mapping[str, Any]:
+    """Return the spec of a pod that runs nginx as the gateway of a Service; `image` has headgate and nginx.
+
+    It has the default ServiceAccount, because nginx has no identity in the mesh. When it ends, nodes may send new connections
+    for some seconds more. It has the same fields as the pod of a Gateway, so that one can replace the other by an apply.
+    """
+    pod = gateway_pod(options, {})
+    (proxy,) = pod["containers"]
+    lifecycle = {"preStop": {"exec": {"command": ["sleep", str(WITHDRAWAL_S)]}}}
+    container = {**proxy, "image": image, "command": ["headgate", "gateway", "nginx"], "lifecycle": lifecycle}
+    return {**pod, "serviceAccountName": "default", "containers": [container]}
 
 
 def _pull_secrets(own: Sequence[Mapping[str, Any]], options: SidecarOptions) -> list[Mapping[str, Any]]:

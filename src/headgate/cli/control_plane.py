@@ -17,6 +17,7 @@ from headgate.cli.mesh_options import (
     MetricsSource,
     Mtls,
     Namespaces,
+    NginxImage,
     OtlpCollector,
     PullSecrets,
     Sidecars,
@@ -56,6 +57,7 @@ def control_plane(
     metrics_by: MetricsBy = "workload",
     metrics_source: MetricsSource = "",
     otlp_collector: OtlpCollector = "",
+    nginx_image: NginxImage = "",
     volume_sync: Annotated[
         float,
         typer.Option(
@@ -88,6 +90,7 @@ def control_plane(
         metrics_by=series_by(metrics_by, source),
         metrics_source=source,
         collector=check_collector(otlp_collector),
+        nginx_image=nginx_image,
         namespaces=parse_namespaces(namespaces),
         settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain, gateway_pods=True),
         volume_seconds=volume_sync,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.admission.sidecar_containers import DIRECTORY
+from headgate.admission.sidecar_containers import DIRECTORY, WITHDRAWAL_S
 from headgate.cli.proxy_calls import report_last_requests
 from headgate.cli.sidecar import (
     ADMIN_SOCKET,
@@ -23,25 +23,28 @@ from headgate.cli.sidecar import (
     sockets,
     variables,
 )
-from headgate.envoy.view import GATEWAY, PROBE_PORT
-
-WITHDRAWAL_S = 5.0
-"""The minimum duration of a drain in seconds, in which nodes may still send new connections to the pod."""
+from headgate.envoy.view import GATEWAY, PROBE_PORT, SIDECAR
+from headgate.model.identities import SYSTEM_NAMESPACE
 
 
 def gateway(
     action: Annotated[
-        Literal["run", "drain"],
+        Literal["run", "drain", "nginx"],
         typer.Argument(
-            metavar="run|drain",
-            help="run: start Envoy. drain: wait until clients have closed their connections, and requests are counted.",
+            metavar="run|drain|nginx",
+            help="run: start Envoy. drain: wait until clients have closed their connections, and requests are counted. "
+            "nginx: run nginx as the gateway of a Service.",
         ),
     ],
 ) -> None:
-    """Run the proxy of a Gateway. The pods that headgate creates for Gateways run these commands."""
+    """Run the proxy of a Gateway or a Service. The pods that headgate creates for them run these commands."""
     (pod,) = variables(os.environ, "POD_NAME")
     node_id = f"{GATEWAY}/{pod}"
-    if action == "run":
+    if action == "nginx":
+        from headgate.cli.nginx_gateway import run_nginx  # noqa: PLC0415 - its imports would delay the start of Envoy
+
+        run_nginx(calls_of(f"{SIDECAR}/{SYSTEM_NAMESPACE}/{pod}"))
+    elif action == "run":
         check_inotify_limit()
         exec_envoy(os.environ, node_id)
     else:

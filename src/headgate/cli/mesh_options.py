@@ -77,14 +77,20 @@ OtlpCollector = Annotated[
         show_default=False,
     ),
 ]
+NginxImage = Annotated[
+    str,
+    typer.Option(
+        help="An image with headgate and nginx, for Services that ask for a gateway with nginx.", show_default=False
+    ),
+]
 TrustDomain = Annotated[str, typer.Option(help="Trust domain of all identities: spiffe://TRUST_DOMAIN/...")]
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*")
 
 
-def check_image(image: str) -> str:
+def check_image(image: str, *, option: str = "--image") -> str:
     """Return the name of an image. Raises BadParameter if no image can have it."""
     if not _IMAGE.fullmatch(image):
-        raise usage_error(f"{image!r} is not the name of an image; write REGISTRY/NAME:TAG", option="--image")
+        raise usage_error(f"{image!r} is not the name of an image; write REGISTRY/NAME:TAG", option=option)
     return image
 
 

@@ -10,6 +10,7 @@ import typer
 
 from headgate.errors import ProxyError
 from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, Answer, Question, ReportRequest
+from headgate.resources.meta import Value
 
 ANSWER_S = 10.0
 REPORT_S = 15.0
@@ -32,15 +33,15 @@ class Calls:
     """
 
     def __init__(self, address: str, node_id: str, *, token: Path, roots: Path) -> None:
+        self.node_id = node_id
         self._address = address
-        self._node_id = node_id
         self._token = token
         self._roots = roots
         self._channel: grpc.Channel | None = None
 
     def has_application_ended(self) -> bool:
         """Return whether all other containers of the pod have ended and will not restart."""
-        answer = self._call(HAS_ENDED, Question(node=self._node_id), ANSWER_S)
+        answer = self.call(HAS_ENDED, Question(node=self.node_id), ANSWER_S)
         try:
             return msgspec.json.decode(answer, type=Answer).ended
         except msgspec.DecodeError as error:
@@ -48,9 +49,10 @@ class Calls:
 
     def wait_for_report(self, since: float) -> None:
         """Wait until the control plane has a metrics report with all requests until `since`, in epoch seconds."""
-        self._call(WAIT_FOR_REPORT, ReportRequest(node=self._node_id, since=since), REPORT_S)
+        self.call(WAIT_FOR_REPORT, ReportRequest(node=self.node_id, since=since), REPORT_S)
 
-    def _call(self, method: str, request: Question | ReportRequest, timeout_s: float) -> bytes:
+    def call(self, method: str, request: Value, timeout_s: float) -> bytes:
+        """Return the response of a method. Raises ProxyError."""
         try:
             channel = self._channel = self._channel or self._open()
             token = self._token.read_text().strip()

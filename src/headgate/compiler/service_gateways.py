@@ -12,7 +12,7 @@ from headgate.compiler.services import HEADLESS, is_external, routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.canaries import Canary
 from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.gateway import ENVOY, SERVICE_GATEWAY
+from headgate.resources.gateway import NGINX, PROXIES, SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value, service_name
 from headgate.settings import Settings
 
@@ -35,8 +35,9 @@ class ServiceGateway(Value, frozen=True, kw_only=True):
     @property
     def fault(self) -> str:
         """Why the Service can't have a gateway; empty if it can."""
-        if self.proxy != ENVOY:
-            return f"must be {ENVOY}, not {self.proxy!r}; until then the Service {self.name} has no gateway"
+        if self.proxy not in PROXIES:
+            allowed = " or ".join(PROXIES)
+            return f"must be {allowed}, not {self.proxy!r}; until then the Service {self.name} has no gateway"
         if is_external(self.service):
             return (
                 f"has no effect: the ExternalName Service {self.name} is a DNS name; name a Service of type ClusterIP"
@@ -80,19 +81,31 @@ def findings(
 
 def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings: Settings) -> Iterator[Finding]:
     if fault := gateway.fault:
-        if settings.gateway_pods or gateway.proxy != ENVOY:
+        if settings.gateway_pods or gateway.proxy not in PROXIES:
             yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, fault)
         return
+    if not settings.gateway_pods:
+        if gateway.proxy == NGINX:
+            yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, _on_one_machine(gateway))
+        return
     is_own = gateway.about == gateway.key
-    if settings.gateway_pods and gateway.service.spec.selected:
+    if gateway.service.spec.selected:
         message = (
             f"the Service {gateway.name} has a selector, so clients without a sidecar reach the selected pods past the gateway; "
             "remove spec.selector from it, and name Services with the pods as backends of a split"
         )
         yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, "spec.selector" if is_own else "spec.service", message)
-    elif settings.gateway_pods and (names := [item.metadata.name for item in slices if item.endpoints]):
+    elif names := [item.metadata.name for item in slices if item.endpoints]:
         message = (
             f"clients without a sidecar reach endpoints of the Service {gateway.name} past the gateway: delete its "
             f"EndpointSlices {', '.join(names)}, and its Endpoints, which Kubernetes wrote if it had a selector"
         )
         yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, _FIELD if is_own else "spec.service", message)
+
+
+def _on_one_machine(gateway: ServiceGateway) -> str:
+    command = f"headgate render nginx --service {gateway.key.name}.{gateway.key.namespace} -o DIR --watch"
+    return (
+        f"no nginx runs on one machine, where the machine's own gateway serves the Service {gateway.name}; `{command}` keeps "
+        "the configuration of an nginx of yours current"
+    )

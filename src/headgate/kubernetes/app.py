@@ -35,7 +35,7 @@ from headgate.kubernetes.permissions import (
 from headgate.kubernetes.rate_limits import RequestLimits
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
-from headgate.kubernetes.service_gateways import ServiceGateways
+from headgate.kubernetes.service_gateways import ProxyImages, ServiceGateways
 from headgate.kubernetes.serving_certificate import ServingCertificate, follow_keys, follow_roots
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
@@ -74,7 +74,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         trusted: Latest[str] = Latest("")
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
-        gateways = _Gateways.of(store, events, sidecars=sidecars, domain=options.settings.domain)
+        gateways = _Gateways.of(store, events, options, sidecars)
         ports = Ports(store, events, lease.active, state, gateways.findings)
         plane = ControlPlane(
             ports,
@@ -125,9 +125,11 @@ class _Gateways(NamedTuple):
     of_services: ServiceGateways
 
     @classmethod
-    def of(cls, store: Store, events: Events, *, sidecars: SidecarOptions, domain: str) -> "_Gateways":
+    def of(cls, store: Store, events: Events, options: Options, sidecars: SidecarOptions) -> "_Gateways":
         """Return the proxies of a cluster."""
-        return cls(GatewayProxies(store, sidecars), ServiceGateways(store, events, sidecars, domain))
+        images = ProxyImages(sidecars, options.nginx_image)
+        of_services = ServiceGateways(store, events, images, options.settings.domain)
+        return cls(GatewayProxies(store, sidecars), of_services)
 
     @property
     def findings(self) -> Sequence[Latest[tuple[Finding, ...]]]:

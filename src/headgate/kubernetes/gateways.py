@@ -15,7 +15,7 @@ from itertools import chain
 
 import msgspec
 
-from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
 from headgate.backoff import pauses
 from headgate.compiler.gateway_api.parameters import Parameters
 from headgate.compiler.report import Finding
@@ -33,6 +33,7 @@ from headgate.kubernetes.proxy_objects import (
 from headgate.kubernetes.retries import Step, Steps
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
+from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
 from headgate.objects.ports import Store, follow_all, version_of
 from headgate.resources.gateway import HOSTNAME, IP_ADDRESS, PROXY_OF, Gateway, proxy_name
@@ -201,13 +202,14 @@ def gateway_objects(gateway: Gateway, parameters: Parameters, options: SidecarOp
     name, added = _name(gateway), gateway.spec.infrastructure
     metadata = object_metadata(name, _PROGRAM, added.labels, added.annotations)
     annotations = {**added.annotations, PROXY_OF: _namespaced(gateway)}
+    spec = {"serviceAccountName": GATEWAY_ACCOUNT, **gateway_pod(options, parameters.resources)}
     selector = pod_selector(_PROGRAM, name)
     ports = [
         {"name": f"port-{port}", "port": port, "targetPort": gateway_pod_port(port), "protocol": "TCP"}
         for port in sorted({listener.port for listener in gateway.spec.listeners})
     ]
     return (
-        *proxy_objects(metadata, annotations, options, parameters.resources),
+        *proxy_objects(metadata, annotations, spec),
         {
             "apiVersion": "v1",
             "kind": "Service",

@@ -19,6 +19,7 @@ class Options(Value, frozen=True, kw_only=True):
     With `custom_metrics`, the API server requests the metrics for HorizontalPodAutoscalers from headgate. `metrics_source`
     replaces headgate's own traffic counts. `collector` is the address of an OpenTelemetry collector, `HOST:PORT` or empty,
     to which proxies send their metrics, in addition to headgate.
+    `nginx_image` is an image with headgate and nginx, for gateways of Services that ask for nginx; it may be empty.
     If `namespaces` is not empty, only they and the control plane's own belong to the mesh. `volume_seconds` is the time in
     which kubelets write a changed ConfigMap into the volumes of running pods.
     """
@@ -32,6 +33,7 @@ class Options(Value, frozen=True, kw_only=True):
     metrics_by: By = "workload"
     metrics_source: Source | None = None
     collector: str = ""
+    nginx_image: str = ""
     namespaces: tuple[str, ...] = ()
     settings: Settings = Settings(gateway_pods=True)
     volume_seconds: float = VOLUME_S

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.resources.gateway import OWN_KEYS
 from headgate.resources.meta import Object
 from headgate.resources.registry import DISRUPTION_BUDGET
@@ -36,19 +34,14 @@ def object_metadata(name: str, program: str, added: Mapping[str, Any], annotatio
     return {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": dict(annotations)}
 
 
-def proxy_objects(
-    metadata: Object, annotations: Mapping[str, str], options: SidecarOptions, resources: Mapping[str, Any]
-) -> tuple[Object, Object]:
-    """Return a Deployment and a PodDisruptionBudget with `metadata`; `annotations` are those of the pods.
+def proxy_objects(metadata: Object, annotations: Mapping[str, str], spec: Object) -> tuple[Object, Object]:
+    """Return a Deployment and a PodDisruptionBudget with `metadata`; its pods have `annotations` and `spec`.
 
     The Deployment has no `replicas`, so that users and autoscalers can set them.
     """
     labels = metadata["labels"]
     selector = {"matchLabels": pod_selector(labels[_NAME], metadata["name"])}
-    pod = {
-        "metadata": {"labels": labels, "annotations": dict(annotations)},
-        "spec": {"serviceAccountName": GATEWAY_ACCOUNT, **gateway_pod(options, resources)},
-    }
+    pod = {"metadata": {"labels": labels, "annotations": dict(annotations)}, "spec": spec}
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     return (
         {

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, nginx_pod
 from headgate.backoff import pauses
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -30,9 +30,10 @@ from headgate.kubernetes.proxy_objects import DIGEST, has_labels, object_metadat
 from headgate.kubernetes.retries import Step, Steps
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
+from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.ports import Events, Store, follow_all
 from headgate.resources.core import EndpointSlice
-from headgate.resources.gateway import PROXY_OF_SERVICE, proxy_name
+from headgate.resources.gateway import NGINX, PROXY_OF_SERVICE, proxy_name
 from headgate.resources.meta import Key, Object, part
 from headgate.resources.registry import DISRUPTION_BUDGET, ENDPOINT_SLICE, POD, SERVICE
 
@@ -56,6 +57,23 @@ class Asked(NamedTuple):
     written: Mapping[str, tuple[Key, EndpointSlice]] = {}
 
 
+class ProxyImages(NamedTuple):
+    """The options of the proxies' pods. `nginx` is an image with headgate and nginx; empty if the operator names none."""
+
+    options: SidecarOptions
+    nginx: str = ""
+
+    def can_run(self, proxy: str) -> bool:
+        """Say whether there is an image with a proxy."""
+        return proxy != NGINX or bool(self.nginx)
+
+    def pod(self, proxy: str) -> Object:
+        """Return the spec of a pod that runs a proxy."""
+        if proxy == NGINX:
+            return nginx_pod(self.options, self.nginx)
+        return {"serviceAccountName": GATEWAY_ACCOUNT, **gateway_pod(self.options, {})}
+
+
 class ServiceGateways:
     """Creates, updates and deletes the objects of gateways of Services.
 
@@ -67,7 +85,7 @@ class ServiceGateways:
         self,
         store: Store,
         events: Events,
-        options: SidecarOptions,
+        options: ProxyImages,
         domain: str,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -75,7 +93,7 @@ class ServiceGateways:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
         self._store = store
         self._events = events
-        self._options = options
+        self._images = options
         self._domain = domain
         self._steps = Steps(clock)
         self._asked = Asked()
@@ -121,9 +139,11 @@ class ServiceGateways:
         wanted = {_proxy_name(item.name): item for item in asked.gateways if not item.fault}
         steps, applied = [], dict[str, tuple[str, Key]]()
         for name, gateway in wanted.items():
-            step = self._deployment_step(name, gateway, deployments.get(name))
-            applied[name] = step.failure, gateway.about
-            steps += [step, *self._slice_steps(gateway, asked, [pod for pod in pods if _runs(pod, gateway.name)])]
+            if self._images.can_run(gateway.proxy):
+                step = self._deployment_step(name, gateway, deployments.get(name))
+                applied[name] = step.failure, gateway.about
+                steps.append(step)
+            steps += self._slice_steps(gateway, asked, [pod for pod in pods if _runs(pod, gateway.name)])
         kept = {item.name for item in wanted.values()}
         for service, (key, _) in asked.written.items():
             if service not in kept:
@@ -138,7 +158,8 @@ class ServiceGateways:
             for name, (step, about) in applied.items()
             for item in self._findings(step, about, deployments.get(name))
         )
-        self.findings.set(tuple(found))
+        unknown = (_without_image(item.about) for item in wanted.values() if not self._images.can_run(item.proxy))
+        self.findings.set((*found, *unknown))
 
     async def _own(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
         """Return the objects of gateways of a kind."""
@@ -154,7 +175,8 @@ class ServiceGateways:
     def _deployment_step(self, name: str, gateway: ServiceGateway, existing: Object | None) -> Step:
         """Return the step that applies the Deployment and its budget, unless the Deployment's digest shows that it is applied."""
         metadata = object_metadata(name, PROGRAM, {}, {PROXY_OF_SERVICE: gateway.name})
-        deployment, budget = proxy_objects(metadata, {PROXY_OF_SERVICE: gateway.name}, self._options, {})
+        spec = self._images.pod(gateway.proxy)
+        deployment, budget = proxy_objects(metadata, {PROXY_OF_SERVICE: gateway.name}, spec)
         deployment = {**deployment, "spec": {**deployment["spec"], "progressDeadlineSeconds": START_DEADLINE_S}}
         digest = _digest([deployment, budget])
         failure = f"the proxies of the gateway of the Service {gateway.name} can't be updated"
@@ -274,6 +296,14 @@ def _unready(about: Key, deployment: Object) -> Iterator[Finding]:
             f"gateway; look at its pods with kubectl -n {NAMESPACE} describe pods"
         )
         yield Finding(about, Reason.GATEWAY_NOT_READY, "", message)
+
+
+def _without_image(about: Key) -> Finding:
+    message = (
+        "no image with nginx is known; write envoy in the annotation headgate.dev/gateway, or let an operator run headgate "
+        "install with --nginx-image"
+    )
+    return Finding(about, Reason.GATEWAY_NOT_READY, "", message)
 
 
 def _proxy_name(service: str) -> str:

@@ -19,6 +19,7 @@ from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mirror_comparison import MirrorComparer
+from headgate.plane.rendered_gateways import RenderedGateways
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
@@ -71,6 +72,7 @@ class ControlPlane:
             otlp.METHOD: self.traffic.export,
             tap_records.METHOD: self.live_state.taps.export,
             **JobSidecars(ports.objects, self.traffic.wait_for_report).methods,
+            **RenderedGateways(loop.compiled, feed.snapshot).methods,
         }
         self._server = XdsServer(self._fleet, proxies.verifier, unary_methods=services)
 

@@ -48,11 +48,13 @@ class ProxyPort(Value, frozen=True, kw_only=True):
     """A port to listen on; an empty `address` means all addresses.
 
     HTTP ports have `hosts`, and HTTPS ports also `tls`, as in GatewayPort. Other ports have one route, `connections`.
+    `bound` is the port to bind if clients reach it as `port` of another address; else 0.
     """
 
     owner: Key
     port: int
     address: str = ""
+    bound: int = 0
     protocol: Protocol = Protocol.HTTP
     hosts: tuple[Host, ...] = ()
     tls: tuple[tuple[str, Certificate], ...] = ()

@@ -70,7 +70,8 @@ PROXY_OF_SERVICE = "headgate.dev/gateway-service"
 """Annotation of a pod in `headgate-system`, written by headgate: the Service whose proxy it runs, as `namespace/name`."""
 SERVICE_GATEWAY = PROXY_OF
 """Annotation of a Service, or of a Canary for its root Service: the proxy behind it for clients without a sidecar."""
-ENVOY = "envoy"
+ENVOY, NGINX = PROXIES = ("envoy", "nginx")
+"""The values of the annotation."""
 
 
 def proxy_name(namespace: str, name: str, of: str = "gateway") -> str:

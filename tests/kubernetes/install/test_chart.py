@@ -46,12 +46,14 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         {
             "metrics": {"by": "pod", "source": "prometheus=https://prometheus.monitoring:9090/base"},
             "otlpCollector": "collector.monitoring:4317",
+            "nginxImage": "registry.example/headgate-nginx:1",
         },
         Values(
             image=IMAGE,
             metrics_by="pod",
             metrics_source="prometheus=https://prometheus.monitoring:9090/base",
             otlp_collector="collector.monitoring:4317",
+            nginx_image="registry.example/headgate-nginx:1",
         ),
     ),
     "a collector at an address": (
@@ -104,6 +106,7 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/metrics/source", {"metrics": {"source": "prometheus=http://me:secret@prometheus:9090"}}),
     ("/otlpCollector", {"otlpCollector": "http://collector.monitoring:4317"}),
     ("/otlpCollector", {"otlpCollector": "collector.monitoring"}),
+    ("/nginxImage", {"nginxImage": "two words"}),
     ("/networkPolicy", {"networkPolicy": {"enable": True}}),
     ("'replica'", {"replica": 2}),
 )

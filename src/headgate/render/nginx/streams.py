@@ -31,4 +31,5 @@ def servers(selection: Selection, upstreams: Upstreams, found: Collector) -> Ite
 def listen(port: ProxyPort) -> str:
     """Return the address that a port listens on."""
     host = f"[{port.address}]" if ":" in port.address else port.address
-    return f"{host}:{port.port}" if host else f"{port.port}"
+    number = port.bound or port.port
+    return f"{host}:{number}" if host else f"{number}"

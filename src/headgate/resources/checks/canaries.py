@@ -10,7 +10,7 @@ from headgate.quantity import parse_percentage
 from headgate.resources.canaries import SuccessCriteria
 from headgate.resources.checks.route_groups import match_causes
 from headgate.resources.checks.splits import shared_causes
-from headgate.resources.gateway import ENVOY, SERVICE_GATEWAY
+from headgate.resources.gateway import PROXIES, SERVICE_GATEWAY
 from headgate.resources.meta import Object, annotation, part, rows
 from headgate.resources.weights import quantity
 
@@ -42,8 +42,8 @@ def canary_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a Canary."""
     yield from shared_causes(obj, quantities=True)
     gateway = annotation(obj, SERVICE_GATEWAY)
-    if isinstance(gateway, str) and gateway != ENVOY:
-        yield Cause(f"metadata.annotations.{SERVICE_GATEWAY}", f"must be {ENVOY}, not {gateway!r}")
+    if isinstance(gateway, str) and gateway not in PROXIES:
+        yield Cause(f"metadata.annotations.{SERVICE_GATEWAY}", f"must be {' or '.join(PROXIES)}, not {gateway!r}")
     spec = part(obj, "spec")
     analysis = spec.get("analysis")
     if not isinstance(analysis, Mapping):

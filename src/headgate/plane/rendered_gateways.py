@@ -1,0 +1,106 @@
+"""Answers requests from the gateways of Services whose proxy is nginx: the configuration for the Service of their pod.
+
+Such a pod has no permission in the cluster. It authenticates by its token, as a sidecar does, and gets the configuration of
+the Service that headgate has written on its pod. A request waits until the configuration differs from the known one.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+
+import grpc
+import msgspec
+from msgspec import structs
+
+from headgate.compiler.report import Compiled
+from headgate.compiler.snapshot import Snapshot
+from headgate.envoy.view import pod_of
+from headgate.latest import Latest
+from headgate.model.gateway_pods import gateway_pod_port
+from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText
+from headgate.model.routing import Mesh
+from headgate.render.nginx import configuration as nginx
+from headgate.render.output import Rendered
+from headgate.render.proxy_ports import Chosen, select
+from headgate.resources.gateway import PROXY_OF_SERVICE
+from headgate.resources.meta import Value
+from headgate.xds.authentication import StatusError
+from headgate.xds.unary_methods import Authenticate, UnaryMethod
+
+METHOD = "/headgate.v1.RenderedGateways/Configuration"
+LONGEST_WAIT_S = 20.0
+"""Seconds after which a request gets an answer although nothing has changed."""
+
+
+class Query(Value, frozen=True, kw_only=True):
+    """The request of `METHOD`, as JSON: a node ID, the version that the pod has, and the file of nginx's stream module."""
+
+    node: str
+    known: str = ""
+    stream_module: str = ""
+
+
+class Configuration(Value, frozen=True, kw_only=True):
+    """The response of `METHOD`, as JSON: the files by relative path, of which `main` is the first; and their version."""
+
+    version: str
+    main: str
+    files: Mapping[str, str]
+    omissions: tuple[str, ...] = ()
+
+
+class RenderedGateways:
+    """Serves `methods`. `compiled` has the mesh that is in force, and `snapshot` the pods."""
+
+    def __init__(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
+        self._compiled = compiled
+        self._snapshot = snapshot
+        self.methods: Mapping[str, UnaryMethod] = {METHOD: self._configuration}
+
+    async def _configuration(self, data: bytes, authenticate: Authenticate) -> bytes:
+        """Handle `METHOD`. Raises StatusError."""
+        try:
+            query = msgspec.json.decode(data, type=Query)
+        except msgspec.DecodeError as error:
+            raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, f"the request is malformed: {error}") from error
+        await authenticate(query.node)
+        service = self._service(query.node)
+        end = asyncio.get_running_loop().time() + LONGEST_WAIT_S
+        while True:
+            changed, compiled = self._compiled.next_change(), self._compiled.get()
+            found = _configuration(render_service(compiled.mesh, service, query.stream_module)) if compiled else None
+            if found and (found.version != query.known or asyncio.get_running_loop().time() >= end):
+                return msgspec.json.encode(found)
+            try:
+                async with asyncio.timeout_at(end):
+                    await changed.wait()
+            except TimeoutError:
+                if not found:
+                    message = "no mesh is compiled yet: call again"
+                    raise StatusError(grpc.StatusCode.UNAVAILABLE, message) from None
+
+    def _service(self, node_id: str) -> str:
+        """Return the Service (`namespace/name`) of a pod. Raises StatusError if it is not that of a gateway."""
+        name, snapshot = pod_of(node_id), self._snapshot.get()
+        pod = snapshot.pods.get(name) if snapshot else None
+        found = pod.metadata.annotations.get(PROXY_OF_SERVICE, "") if pod else ""
+        if not found or not name.startswith(f"{SYSTEM_NAMESPACE}/"):
+            raise StatusError(grpc.StatusCode.NOT_FOUND, f"pod {name} is not that of a gateway of a Service")
+        return found
+
+
+def render_service(mesh: Mesh, service: str, stream_module: str = "") -> Rendered:
+    """Return the configuration of nginx for a Service (`namespace/name`), on ports that need no privilege."""
+    selection = select(mesh, Chosen([service]))
+    ports = tuple(structs.replace(port, bound=gateway_pod_port(port.port)) for port in selection.ports)
+    return nginx.render(structs.replace(selection, ports=ports), stream_module=stream_module)
+
+
+def _configuration(rendered: Rendered) -> Configuration:
+    files = {name: text.reveal() if isinstance(text, PrivateText) else text for name, text in rendered.files.items()}
+    return Configuration(
+        version=hashlib.sha256(msgspec.json.encode(files)).hexdigest(),
+        main=rendered.main,
+        files=files,
+        omissions=tuple(map(str, rendered.omissions)),
+    )
