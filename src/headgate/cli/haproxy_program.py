@@ -3,14 +3,16 @@
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from headgate.cli.rendered_files import output_of_failure
 
-PID_FILE = "haproxy.pid"
 MAIN = "haproxy.cfg"
+PID_FILE = "haproxy.pid"
 _PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_RELOAD_S, _AGAIN_S, _PAUSE_S = 10.0, 0.5, 0.01
 
 
 def find_haproxy() -> str:
@@ -34,11 +36,33 @@ class Haproxy(NamedTuple):
     def reload(self, directory: Path) -> str:
         """Reload the HAProxy of the directory: a new worker takes the ports, and the old one completes its requests.
 
-        The master process starts the worker after this call. If the worker cannot start, the old one continues.
+        If the new worker cannot start, the old one continues.
         """
         try:
-            os.kill(int((directory / PID_FILE).read_text()), signal.SIGUSR2)
+            master = int((directory / PID_FILE).read_text())
+            return _reloaded(master)
         except (OSError, ValueError):
             start = f"haproxy -W -p {directory / PID_FILE} -f {directory / MAIN}"
             return f"no HAProxy runs with it; start it with `{start}`, or set --reload"
-        return ""
+
+
+def _reloaded(master: int) -> str:
+    """Reload a master process, and wait for its new worker; return why that failed, or an empty text.
+
+    HAProxy 2.6 loses a signal while it starts or reloads, so the signal is sent again until there is a new worker.
+    """
+    deadline, before = time.monotonic() + _RELOAD_S, _workers(master)
+    again = 0.0
+    while (now := time.monotonic()) < deadline:
+        if before and _workers(master) - before:
+            return ""
+        before = before or _workers(master)
+        if now >= again:
+            os.kill(master, signal.SIGUSR2)
+            again = now + _AGAIN_S
+        time.sleep(_PAUSE_S)
+    return f"its master process has started no worker for {_RELOAD_S:.0f} s"
+
+
+def _workers(master: int) -> frozenset[str]:
+    return frozenset(Path(f"/proc/{master}/task/{master}/children").read_text().split())

@@ -57,6 +57,7 @@ async def running(directory: Path) -> AsyncIterator[int]:
         )
         try:
             await _first(process, ready, directory / "log")
+            ready.close()  # HAProxy would wait when the messages of later reloads fill the socket
             yield process.pid
         finally:
             if process.returncode is None:
