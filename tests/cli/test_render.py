@@ -88,6 +88,7 @@ def test_render_rejects_unknown_names(run: Callable[..., Any], tmp_path: Path) -
         (["--watch"], "needs -o DIR"),
         (["--watch", "-o", "dir", "-f", "file"], "it excludes -f"),
         (["--reload", "true"], "needs --watch"),
+        (["--listen", "localhost"], "'localhost' is not an IP address"),
     ],
 )
 def test_render_rejects_options_that_do_not_fit(run: Callable[..., Any], options: list[str], message: str) -> None:

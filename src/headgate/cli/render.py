@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+import ipaddress
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +74,7 @@ Addresses = Annotated[
     typer.Option("--endpoints", help="Backends by the addresses of pods, or by the DNS names of Services."),
 ]
 Listen = Annotated[
-    str, typer.Option("--listen", metavar="ADDRESS", help="The address to listen on; by default every IPv4 address.")
+    str, typer.Option("--listen", metavar="ADDRESS", help="The address to listen on; 0.0.0.0 or :: for all addresses.")
 ]
 Directory = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write files to DIR.", show_default=False)
@@ -101,7 +102,7 @@ def render(
     service: Services = None,
     gateway: Gateways = None,
     endpoints: Addresses = "addresses",
-    listen: Listen = "",
+    listen: Listen = "127.0.0.1",
     output: Directory = None,
     strict: Strict = False,
     watch: Watch = False,
@@ -116,6 +117,7 @@ def render(
     With --watch, the command follows the running headgate until it is interrupted. A configuration that the proxy
     rejects changes no file.
     """
+    _check_address(listen)
     _check_watch(filename, output, watch=watch, reload=reload)
     read = partial(_read, filename, kubeconfig, state)
     mesh = asyncio.run(read())
@@ -165,6 +167,14 @@ async def _read(filename: Sequence[Path] | None, kubeconfig: Path | None, state:
     if filename:
         return compile_files(filename).compiled.mesh
     return await current_mesh(kubeconfig, state, Settings())
+
+
+def _check_address(text: str) -> None:
+    """Raise BadParameter for a text that is no IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise usage_error(f"{text!r} is not an IP address; write one such as 0.0.0.0", option="--listen") from None
 
 
 def _found(written: Sequence[str], known: Sequence[str], option: str) -> list[str]:
