@@ -111,10 +111,15 @@ def test_an_interrupted_save_leaves_a_complete_history() -> None:
 def test_the_number_of_revisions_is_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_REVISIONS", 3)
     stored = Stored.starting(Log())
+    bases = []
     for number in range(1, 90):
-        stored = store(stored, stored.log._replace(revisions=(*stored.log.revisions, revision(number, size=1)))).stored
-    assert [len(segment.revisions) for segment, _ in stored.segments[:-1]] == [3] * (SLOTS - 1)
+        writes = store(stored, stored.log._replace(revisions=(*stored.log.revisions, revision(number, size=1))))
+        stored = writes.stored
+        bases += [number] if writes.base else []
+        assert len(stored.segments) <= SLOTS
+    assert [len(segment.revisions) for segment, _ in stored.segments[:-1]] == [3] * (len(stored.segments) - 1)
     assert stored.log.last == 89
+    assert bases == [1, 49, 64, 79]  # not at each new segment: the base has all objects
 
 
 def test_a_revision_that_is_too_large_has_its_own_segment() -> None:

@@ -1,7 +1,7 @@
 """The stored form of the history: a base with objects, and a ring of segments with revisions.
 
-Only the newest segment is written again. When the ring is full, the revisions of the oldest segment become a part of the
-base, and their objects stay known.
+Only the newest segment is written again. When the ring is full, the revisions of its oldest quarter become a part of the
+base, and their objects stay known. The base has all objects, so it is written as seldom as possible.
 """
 
 import zlib
@@ -20,6 +20,7 @@ SEGMENT_BYTES, SEGMENT_REVISIONS = 64 << 10, 128
 A change of weights takes about 35 bytes in a segment, and 1 KB in memory, where the number of revisions matters.
 """
 TOTAL_BYTES = SLOTS * SEGMENT_BYTES
+_KEPT_SHARE = 0.75  # of the ring, when it was full
 
 
 class Segment(Value, frozen=True, kw_only=True):
@@ -85,7 +86,8 @@ def store(stored: Stored, log: Log) -> Writes:
     packed = list(_grown(growing, [item for item in log.revisions if item.number > first], last))
     segments = [*kept, *((segment, len(data)) for segment, data in packed)]
     dropped = []
-    while len(segments) > 1 and (len(segments) > SLOTS or sum(size for _, size in segments) > TOTAL_BYTES):
+    share = _KEPT_SHARE if _exceeds(segments, 1) else 1
+    while len(segments) > 1 and _exceeds(segments, share):
         dropped.append(segments.pop(0)[0])
     base = _extended(stored.base, dropped)
     used = {segment.slot for segment, _ in segments}
@@ -95,6 +97,11 @@ def store(stored: Stored, log: Log) -> Writes:
         tuple((segment.slot, data) for segment, data in packed if segment not in dropped),
         tuple(sorted({segment.slot for segment in dropped} - used)),
     )
+
+
+def _exceeds(segments: Sequence[tuple[Segment, int]], share: float) -> bool:
+    """Say whether segments exceed a share of the limits."""
+    return len(segments) > share * SLOTS or sum(size for _, size in segments) > share * TOTAL_BYTES
 
 
 def _grown(growing: Segment, revisions: Sequence[Revision], last: int) -> Iterator[tuple[Segment, bytes]]:
