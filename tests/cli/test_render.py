@@ -15,10 +15,6 @@ from tests.e2e.inbound_rig import Authority
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, running
 
-from headgate.cli.nginx_program import Nginx, find_nginx
-from headgate.cli.rendered_files import ReloadCommand, put_in_force
-from headgate.render.output import Rendered
-
 REQUEST = b"GET / HTTP/1.1\r\nhost: website\r\n\r\n"
 
 
@@ -156,24 +152,6 @@ async def test_watch_loses_no_request_while_weights_change(world: World, tmp_pat
     for member in members:
         member.close()
     assert set(clients.counted) == {"member 1", "member 2"}
-
-
-@needs_nginx
-def test_a_configuration_that_nginx_rejects_is_never_put_in_force(tmp_path: Path) -> None:
-    good, bad = (Rendered(main="nginx.conf", files={"nginx.conf": text}) for text in ("events {}\n", "events {\n"))
-    command = ReloadCommand(Nginx(find_nginx()), ["touch", str(tmp_path / "reloaded")])
-    assert "the proxy loads it" in put_in_force(good, tmp_path, command)
-    (tmp_path / "reloaded").unlink()
-    assert "the new configuration is not valid" in put_in_force(bad, tmp_path, command)
-    assert (tmp_path / "nginx.conf").read_text() == "events {}\n"
-    assert not (tmp_path / "reloaded").exists()
-
-
-def test_a_failing_reload_command_is_reported(tmp_path: Path) -> None:
-    rendered = Rendered(main="nginx.conf", files={"nginx.conf": "events {}\n"})
-    assert "the proxy has not loaded it: exit code 1" in put_in_force(
-        rendered, tmp_path, ReloadCommand(Nginx(""), ["false"])
-    )
 
 
 def test_private_keys_are_written_to_private_files_and_never_printed(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ from tests.differential.backends import Member, ask
 from tests.ports import free_port
 from tests.render.haproxy.haproxy_process import needs_haproxy, running
 
-from headgate.cli.haproxy_program import MAIN, Haproxy, find_haproxy
-from headgate.cli.rendered_files import put_in_force
-from headgate.render.output import Rendered
+from headgate.proxy_programs.haproxy import MAIN
 
 CLIENTS = 4
 CHANGES = 100
@@ -54,13 +52,3 @@ async def test_watch_loses_no_request_while_weights_change(world: World, tmp_pat
     for member in members:
         member.close()
     assert set(clients.counted) == {"member 1", "member 2"}
-
-
-@needs_haproxy
-def test_a_configuration_that_haproxy_rejects_is_never_put_in_force(tmp_path: Path) -> None:
-    good, bad = (Rendered(main=MAIN, files={MAIN: text}) for text in ("listen a\n    bind :1\n", "listen\n"))
-    program = Haproxy(find_haproxy())
-    assert f"start it with `haproxy -W -p {tmp_path}/haproxy.pid" in put_in_force(good, tmp_path, program)
-    assert "the new configuration is not valid" in (message := put_in_force(bad, tmp_path, program))
-    assert "[ALERT]" in message
-    assert (tmp_path / MAIN).read_text() == good.files[MAIN]

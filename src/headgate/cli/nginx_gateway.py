@@ -17,14 +17,15 @@ from typing import NoReturn
 import msgspec
 
 from headgate.admission.sidecar_containers import DIRECTORY
-from headgate.cli.nginx_program import Nginx, find_nginx, stream_module
 from headgate.cli.output import note
 from headgate.cli.proxy_calls import ANSWER_S, RETRY_S, Calls
-from headgate.cli.rendered_files import put_in_force, write_files
+from headgate.cli.rendered_files import in_force
 from headgate.envoy.probes import READY_PATH
 from headgate.envoy.view import PROBE_PORT
 from headgate.errors import HeadgateError, ProxyError
 from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, Query
+from headgate.proxy_programs.files import put_in_force, write_files
+from headgate.proxy_programs.nginx import Nginx, find_nginx, stream_module
 from headgate.render.output import Rendered
 
 
@@ -57,7 +58,8 @@ def run_nginx(calls: Calls) -> NoReturn:
                 continue
             known = found.version
             if process:
-                note(put_in_force(_rendered(found), directory, Nginx(program)))
+                rendered = _rendered(found)
+                note(put_in_force(rendered, directory, Nginx(program)) or in_force(rendered, directory))
             else:
                 process = _start(program, found, directory)
     except _Ended:

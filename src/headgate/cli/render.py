@@ -14,15 +14,16 @@ import typer
 
 from headgate.cli.arguments import Kubeconfig, State
 from headgate.cli.connection import find_api
-from headgate.cli.haproxy_program import Haproxy, find_haproxy
 from headgate.cli.mesh_source import current_mesh, followed_meshes
-from headgate.cli.nginx_program import Nginx, find_nginx, stream_module
 from headgate.cli.offline import compile_files
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
-from headgate.cli.rendered_files import ProxyProgram, ReloadCommand, keep_current, write_files
+from headgate.cli.rendered_files import ReloadCommand, keep_current
 from headgate.formatting import pluralize
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Mesh
+from headgate.proxy_programs.files import ProxyProgram, write_files
+from headgate.proxy_programs.haproxy import Haproxy, find_haproxy
+from headgate.proxy_programs.nginx import Nginx, find_nginx, stream_module
 from headgate.render.haproxy import configuration as haproxy
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.render.nginx.nginx_process import write
 
-from headgate.cli.haproxy_program import MAIN, PID_FILE, find_haproxy
+from headgate.proxy_programs.haproxy import MAIN, PID_FILE, find_haproxy
 from headgate.render.output import Rendered
 
 HAPROXY = find_haproxy()

@@ -8,7 +8,7 @@ from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 from tests.render.haproxy.worlds import HOST, shop
 from tests.render.nginx.nginx_process import write
 
-from headgate.cli.haproxy_program import Haproxy, find_haproxy
+from headgate.proxy_programs.haproxy import Haproxy, find_haproxy
 from headgate.render.haproxy.configuration import render
 from headgate.render.proxy_ports import select
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.nginx_program import find_nginx, stream_module
 from headgate.model.identities import PrivateText
+from headgate.proxy_programs.nginx import find_nginx, stream_module
 from headgate.render.output import Rendered
 
 NGINX = find_nginx()

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.cli.rendered_files import output_of_failure
+from headgate.proxy_programs.files import output_of_failure
 
 MAIN = "haproxy.cfg"
 PID_FILE = "haproxy.pid"

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.cli.rendered_files import output_of_failure
+from headgate.proxy_programs.files import output_of_failure
 
 _PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BUILT = re.compile(r"--with-stream=dynamic\b")
