@@ -146,6 +146,12 @@ class LiveState:
         """Wait until a proxy has acknowledged or rejected its whole configuration."""
         await until(lambda: self._is_proxy_settled(node_id), *self._changes)
 
+    async def retry_listeners(self, node_id: str) -> None:
+        """Wait until a proxy has answered, then send it again the listeners whose address was in use."""
+        await self.wait_settled(node_id)
+        if proxy := self.fleet.proxies.get(node_id):
+            proxy.retry_listeners()
+
     def refusals_of(self, node_id: str) -> Sequence[str]:
         """Return the resources that a proxy refused, each with Envoy's error message."""
         proxy = self.fleet.proxies.get(node_id)

@@ -125,6 +125,11 @@ class Proxy:
         found = session.out_of_sync(limit)
         return None if len(found) > limit else frozenset(found)
 
+    def retry_listeners(self) -> None:
+        """Send again the listeners whose address was in use, if any."""
+        if self.session and self.session.retry_listeners():
+            self.config.follow()
+
     def rejections(self) -> Iterator[Rejection]:
         """Yield the resources that the proxy rejected in the version that is wanted now."""
         config = self.config.get() or {}
