@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,3 +36,12 @@ def stopped(pid: int) -> Iterator[None]:
 
 def _state(process: Path) -> str:
     return (process / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def listens(pid: int, host: str, port: int) -> bool:
+    """Return whether a process listens on an IPv4 address."""
+    wanted = f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[1] == wanted and row[3] == "0A"}  # 0A is LISTEN
+    links = (str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink())
+    return bool(sockets & set(links))

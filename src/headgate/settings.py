@@ -15,6 +15,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `access` is for workloads that no TrafficTarget selects (D21): `selected` allows every request, `deny` denies all.
     `certificate_seconds` is the lifetime of a workload's certificate. Connections between proxies end before it expires.
     With `gateway_pods`, each Gateway has pods and a Service of its own, as on a cluster.
+    Without `gateway_pods`, `nginx` says whether nginx can listen for Services on this machine, instead of the gateway.
     `outbound` is for a transparent sidecar's connections to addresses that belong to no Service: `allow` or `refuse`.
     """
 
@@ -25,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["selected", "deny"] = "selected"
     outbound: Literal["allow", "refuse"] = "allow"
     gateway_pods: bool = False
+    nginx: bool = True
     certificate_seconds: int = 24 * 60 * 60
 
 

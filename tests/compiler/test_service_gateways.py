@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from headgate.compiler.compile import compile_mesh
+from headgate.envoy.view import MeshView, ProxyKind
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 NO_NGINX = (
-    "no nginx runs on one machine, where the machine's own gateway serves the Service default/web; `headgate render nginx "
-    "--service web.default -o DIR --watch` keeps the configuration of an nginx of yours current"
+    "this machine has no nginx, so the gateway serves the Service default/web; install nginx, and start headgate again"
 )
+HEADLESS = "has no effect: the Service default/web is headless, so clients call pods; create it with a clusterIP"
 
 
 def service(proxy: str, **spec: Any) -> dict[str, Any]:
@@ -22,18 +23,43 @@ def service(proxy: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("proxy", "spec", "reported"),
+    ("proxy", "spec", "nginx", "reported"),
     [
-        ("envoy", {}, []),
-        ("envoy", {"selector": {"app": "web"}}, []),
-        ("envoy", {"clusterIP": "None"}, []),
-        ("nginx", {}, [NO_NGINX]),
-        ("apache", {}, ["must be envoy or nginx, not 'apache'; until then the Service default/web has no gateway"]),
+        ("envoy", {}, True, []),
+        ("envoy", {"selector": {"app": "web"}}, True, []),
+        ("envoy", {"clusterIP": "None"}, True, []),
+        ("nginx", {}, True, []),
+        ("nginx", {"clusterIP": "None"}, True, [HEADLESS]),
+        ("nginx", {}, False, [NO_NGINX]),
+        (
+            "apache",
+            {},
+            True,
+            ["must be envoy or nginx, not 'apache'; until then the Service default/web has no gateway"],
+        ),
     ],
 )
-def test_on_one_machine_the_machines_own_gateway_serves_each_service(
-    proxy: str, spec: dict[str, Any], reported: list[str]
+def test_on_one_machine_a_gateway_of_a_service_is_reported_only_if_it_can_not_be_had(
+    proxy: str, spec: dict[str, Any], nginx: bool, reported: list[str]
 ) -> None:
     obj = service(proxy, **spec)
-    compiled = compile_mesh(snapshot_of({key_of(obj): obj}), Settings(gateway_pods=False))
+    compiled = compile_mesh(snapshot_of({key_of(obj): obj}), Settings(gateway_pods=False, nginx=nginx))
     assert [item.message for item in compiled.report.findings] == reported
+
+
+@pytest.mark.parametrize(
+    ("proxy", "settings", "listening"),
+    [
+        ("nginx", Settings(), False),
+        ("envoy", Settings(), True),
+        ("nginx", Settings(nginx=False), True),
+        ("nginx", Settings(gateway_pods=True), True),
+    ],
+)
+def test_the_gateway_of_the_machine_listens_unless_nginx_can(proxy: str, settings: Settings, listening: bool) -> None:
+    obj = service(proxy)
+    mesh = compile_mesh(snapshot_of({key_of(obj): obj}), settings).mesh
+    (port,) = MeshView(
+        mesh, ProxyKind("gateway", http_proxy=True, has_certificate=True, gateway="", service="")
+    ).services()
+    assert bool(port.ports[0].address) == listening

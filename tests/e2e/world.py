@@ -226,6 +226,11 @@ class World:
         records = {path.parent.parent.name: path for path in self.state.glob("pods/*/_sidecar/envoy.json")}
         return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
 
+    def nginx(self) -> Mapping[str, int]:
+        """Return the process IDs of live nginx by their Service: `NAMESPACE_NAME`."""
+        records = {path.parent.name: path for path in self.state.glob("nginx/*/nginx.json")}
+        return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
+
     def close(self) -> None:
         """End all processes and connections, also after a failed test."""
         try:
@@ -237,7 +242,7 @@ class World:
             if self._reader:
                 self._reader.join(DEADLINE_S)
             self._disconnect()
-            for pid in (*self.processes().values(), *self.sidecars().values()):
+            for pid in (*self.processes().values(), *self.sidecars().values(), *self.nginx().values()):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
             self.network.close()

@@ -7,6 +7,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec import structs
+
 from headgate.compiler import protocols, service_gateways, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
 from headgate.compiler.gateway_api.compile import (
@@ -28,6 +30,7 @@ from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, Report, SplitRoute, finding_order
+from headgate.compiler.service_gateways import ServiceGateway
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
@@ -137,7 +140,7 @@ class Compiler:
         """Compile a snapshot, as `compile_mesh` does."""
         snapshot = self._last = snapshot.following(self._last)
         written = self._part(snapshot, Service)
-        served = self._stages.once(_served, written, settings)
+        served = self._served(snapshot, written, settings)
         service_endpoints = self._stages.once(
             self._service_endpoints, snapshot.services, snapshot.slices, settings.domain
         )
@@ -229,10 +232,17 @@ class Compiler:
             findings=(*parents.findings, *(item for port in ports.values() for item in port.findings)),
         )
 
+    def _served(self, snapshot: Snapshot, written: Snapshot, settings: Settings) -> PlainServices:
+        other_proxies = service_gateways.served_by_nginx(self._asking(snapshot, settings), settings)
+        return self._stages.once(_served, written, settings, other_proxies)
+
+    def _asking(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
+        """Return the Services that ask for a gateway."""
+        part = self._part(snapshot, Service, Canary)
+        return self._stages.once(service_gateways.service_gateways, part, settings.domain)
+
     def _of_service_gateways(self, snapshot: Snapshot, settings: Settings) -> tuple[Finding, ...]:
-        asking = self._stages.once(
-            service_gateways.service_gateways, self._part(snapshot, Service, Canary), settings.domain
-        )
+        asking = self._asking(snapshot, settings)
         slices = {item.name: snapshot.slices.get(item.name, ()) for item in asking}
         return self._stages.once(service_gateways.findings, asking, slices, settings)
 
@@ -319,9 +329,12 @@ class Compiler:
         )
 
 
-def _served(snapshot: Snapshot, settings: Settings) -> PlainServices:
+def _served(snapshot: Snapshot, settings: Settings, other_proxies: frozenset[str]) -> PlainServices:
     owners = services.address_owners(snapshot.services)
-    frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
+    frontends = {
+        name: structs.replace(services.frontend(name, item, owners, settings), other_proxy=name in other_proxies)
+        for name, (_, item) in snapshot.services.items()
+    }
     choices = protocols.choices(snapshot)
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
     findings = [

@@ -128,7 +128,7 @@ _MEANINGS = {
         Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it sends and accepts no traffic until it has one.",
         Reason.NO_RESOURCES: "A quota of the cluster forbids an object of the proxies of a Gateway or a Service.",
         Reason.OBJECT_REJECTED: "The API server rejects an object of the proxies of a Gateway or a Service, which keep the objects that they have.",
-        Reason.GATEWAY_NOT_READY: "No proxy of the gateway of a Service gets ready, so clients without a sidecar can't use it.",
+        Reason.GATEWAY_NOT_READY: "No proxy of the gateway of a Service is ready with its current configuration, for clients without a sidecar.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {
         Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; only the first entry is used.",

@@ -1,7 +1,7 @@
 """Find the Services that ask for a gateway: proxies behind them for clients without a sidecar (001 and 004; R32, D23).
 
 A Service asks for it by an annotation, or a Canary for its root Service. On one machine the gateway of the machine listens
-on the addresses of all Services, so that the annotation changes nothing there.
+on the addresses of all Services, unless one asks for nginx: then nginx listens there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from headgate.compiler.services import HEADLESS, is_external, routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.canaries import Canary
 from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.gateway import NGINX, PROXIES, SERVICE_GATEWAY
+from headgate.resources.gateway import ENVOY, NGINX, PROXIES, SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value, service_name
 from headgate.settings import Settings
 
@@ -72,6 +72,13 @@ def service_gateways(snapshot: Snapshot, domain: str) -> tuple[ServiceGateway, .
     )
 
 
+def served_by_nginx(gateways: Sequence[ServiceGateway], settings: Settings) -> frozenset[str]:
+    """Return the Services (`namespace/name`) for which nginx listens on this machine, instead of the gateway."""
+    if settings.gateway_pods or not settings.nginx:
+        return frozenset()
+    return frozenset(item.name for item in gateways if item.proxy == NGINX and not item.fault)
+
+
 def findings(
     gateways: Sequence[ServiceGateway], slices: Mapping[str, tuple[EndpointSlice, ...]], settings: Settings
 ) -> tuple[Finding, ...]:
@@ -81,12 +88,12 @@ def findings(
 
 def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings: Settings) -> Iterator[Finding]:
     if fault := gateway.fault:
-        if settings.gateway_pods or gateway.proxy not in PROXIES:
+        if settings.gateway_pods or gateway.proxy != ENVOY:
             yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, fault)
         return
     if not settings.gateway_pods:
-        if gateway.proxy == NGINX:
-            yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, _on_one_machine(gateway))
+        if gateway.proxy == NGINX and not settings.nginx:
+            yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, _without_nginx(gateway))
         return
     is_own = gateway.about == gateway.key
     if gateway.service.spec.selected:
@@ -103,9 +110,5 @@ def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings
         yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, _FIELD if is_own else "spec.service", message)
 
 
-def _on_one_machine(gateway: ServiceGateway) -> str:
-    command = f"headgate render nginx --service {gateway.key.name}.{gateway.key.namespace} -o DIR --watch"
-    return (
-        f"no nginx runs on one machine, where the machine's own gateway serves the Service {gateway.name}; `{command}` keeps "
-        "the configuration of an nginx of yours current"
-    )
+def _without_nginx(gateway: ServiceGateway) -> str:
+    return f"this machine has no nginx, so the gateway serves the Service {gateway.name}; install nginx, and start headgate again"

@@ -294,7 +294,7 @@ class MeshView:
             PortRef(front.service, port): front.address
             for front in self.mesh.frontends
             for port in front.ports
-            if front.address and (redirected or port not in front.unbindable)
+            if front.address and (redirected or not (front.other_proxy or port in front.unbindable))
         }
 
     @cached_property

@@ -319,13 +319,15 @@ class Frontend(Value, frozen=True, kw_only=True):
     """A Service that clients can call; `address` is its clusterIP, empty for a headless Service.
 
     `unbindable` are the ports on which headgate has no permission to listen; clients reach them only through the
-    HTTP proxy.
+    HTTP proxy. With `other_proxy`, a proxy that headgate does not configure over xDS listens on the address, instead of
+    the gateway.
     """
 
     service: str
     address: str = ""
     ports: tuple[int, ...] = ()
     unbindable: tuple[int, ...] = ()
+    other_proxy: bool = False
 
 
 class HostRoutes(Value, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from headgate.proxy_programs.files import output_of_failure
 
+PID_FILE = "nginx.pid"
 _PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BUILT = re.compile(r"--with-stream=dynamic\b")
 _MODULES = re.compile(r"--modules-path=(\S+)")
@@ -35,15 +36,16 @@ class Nginx(NamedTuple):
 
     def check(self, directory: Path, main: Path) -> str:
         """Return why nginx rejects a file; empty if it accepts it, or if this machine has no nginx to ask."""
-        return output_of_failure(self._command(directory, main, "-t", "-q")) if self.program else ""
+        return output_of_failure(self.command(directory, main, "-t", "-q")) if self.program else ""
 
     def reload(self, directory: Path) -> str:
         """Reload the nginx that runs with the directory: its workers complete their requests, and new ones start."""
-        if not _runs(directory / "nginx.pid"):
+        if not _runs(directory / PID_FILE):
             return f"no nginx runs with it; start it with `nginx -p {directory} -c nginx.conf`, or set --reload"
-        return output_of_failure(self._command(directory, Path("nginx.conf"), "-s", "reload"))
+        return output_of_failure(self.command(directory, Path("nginx.conf"), "-s", "reload"))
 
-    def _command(self, directory: Path, main: Path, *more: str) -> list[str]:
+    def command(self, directory: Path, main: Path, *more: str) -> list[str]:
+        """Return the command that runs nginx with a file of the directory."""
         return [self.program, "-p", str(directory.resolve()), "-e", "stderr", "-c", str(main), *more]
 
 

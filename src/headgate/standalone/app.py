@@ -40,6 +40,7 @@ from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve,
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
 from headgate.standalone.listeners import split_address
+from headgate.standalone.nginx_gateways import NginxGateways
 from headgate.standalone.options import Options
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runtime import LocalRuntime
@@ -103,13 +104,16 @@ async def running(options: Options) -> AsyncIterator[Running]:
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(_issuer(options, state, setup.settings), setup.settings)
         # The state directory's lock replaces leader election.
-        ports = Ports(store, events, Latest(value=True), None if options.ephemeral else StateFiles(state))
+        nginx = NginxGateways(state, setup.inherited)
+        files = None if options.ephemeral else StateFiles(state)
+        ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
         tasks.start(gateways.run(), name="gateways")
         for name, work in plane.work():
             tasks.start(work, name=name)
+        tasks.start(nginx.run(plane.live_state), name="nginx")
         await plane.serve(f"unix:{setup.xds}")
         stack.push_async_callback(plane.stop)
         rollouts = RolloutController(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from headgate.standalone.pods.containers import recorded
 from headgate.standalone.pods.sidecars import DIRECTORY
 from headgate.standalone.processes import Process, adopt
+from headgate.standalone.proxies import nginx_process
 from headgate.standalone.proxies.envoy_process import RECORD, surviving_envoy
 
 GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
@@ -30,9 +31,9 @@ def containers(state: Path) -> list[Leftover]:
 
 
 def proxies(state: Path, gateway: str) -> list[Leftover]:
-    """Return the running Envoys: sidecars, and the gateway, whose directory is named `gateway`."""
+    """Return the running proxies: sidecars, nginx, and the gateway, whose directory is named `gateway`."""
     sidecars = [found for pod in _pods(state) for found in sidecar_of(pod)]
-    return [*sidecars, *_proxy(state / gateway, "the gateway")]
+    return [*sidecars, *_nginx(state), *_proxy(state / gateway, "the gateway")]
 
 
 def containers_of(pod: Path) -> Iterator[Leftover]:
@@ -51,6 +52,13 @@ def sidecar_of(pod: Path) -> Iterator[Leftover]:
 def _proxy(directory: Path, name: str) -> Iterator[Leftover]:
     if process := surviving_envoy(directory):
         yield Leftover(name, process, directory / RECORD)
+
+
+def _nginx(state: Path) -> Iterator[Leftover]:
+    for path in sorted((state / nginx_process.DIRECTORY).glob("*_*")):
+        if process := nginx_process.surviving_nginx(path):
+            name = path.name.replace("_", "/")
+            yield Leftover(f"the nginx of the Service {name}", process, path / nginx_process.RECORD)
 
 
 async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:

@@ -1,0 +1,126 @@
+"""Runs nginx for the Services of one machine that ask for it: it listens on their addresses, instead of the gateway (R32, D23).
+
+Its configuration is that of `headgate render nginx`. Clients with a sidecar and the HTTP proxy do not use it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.service_gateways import service_gateways
+from headgate.compiler.snapshot import Snapshot
+from headgate.latest import Latest
+from headgate.model.routing import Frontend, Mesh
+from headgate.plane.live_state import LiveState
+from headgate.proxy_programs.nginx import find_nginx, stream_module
+from headgate.render.nginx import configuration as nginx
+from headgate.render.proxy_ports import Chosen, select
+from headgate.resources.meta import Key
+from headgate.resources.registry import SERVICE
+from headgate.standalone.gateway import GATEWAY
+from headgate.standalone.proxies.nginx_process import DIRECTORY, Listening, NginxProcess, NginxProgram
+
+ANSWER_S = 5.0  # seconds to wait for the gateway's answer; later, the xDS server retries its listeners
+
+log = logging.getLogger(__name__)
+
+
+class Asked(NamedTuple):
+    """What is asked for by Service (`namespace/name`): the configurations of nginx, and the objects that ask for it."""
+
+    wanted: Mapping[str, Listening]
+    about: Mapping[str, Key]
+
+
+class NginxGateways:
+    """The nginx of each Service that asks for one. `findings` are about the objects that ask."""
+
+    def __init__(self, state: Path, pass_fds: tuple[int, ...]) -> None:
+        self.findings: Latest[tuple[Finding, ...]] = Latest(())
+        self._directory = state / DIRECTORY
+        self._program = NginxProgram(find_nginx(), pass_fds)
+        self._processes: dict[str, NginxProcess] = {}
+        self._asked = Asked({}, {})
+
+    async def run(self, live_state: LiveState) -> None:
+        """Follow the compiled mesh until canceled; then end each nginx."""
+        module = await asyncio.to_thread(stream_module, self._program.path)
+        compiled, snapshot = live_state.loop.compiled, live_state.feed.snapshot
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for found in compiled.changes():
+                    if found:
+                        self._asked = await asyncio.to_thread(asked_in, found, snapshot.get(), module)
+                        self._follow(live_state, tasks)
+        finally:
+            await asyncio.gather(*(process.end() for process in self._processes.values()))
+
+    def _follow(self, live_state: LiveState, tasks: asyncio.TaskGroup) -> None:
+        """Give each nginx its configuration, with those of an earlier headgate, and start tasks for new ones."""
+        for name in {*self._asked.wanted, *self._surviving()} - self._processes.keys():
+            process = NginxProcess(self._directory / name.replace("/", "_"), self._program)
+            self._processes[name] = process
+            tasks.create_task(process.run(lambda: _listen(live_state)), name=f"nginx of {name}")
+            tasks.create_task(self._report(process), name=f"failures of the nginx of {name}")
+        for name, process in self._processes.items():
+            wanted, before = self._asked.wanted.get(name), process.wanted.get()
+            for omission in wanted.rendered.omissions if wanted else ():
+                if not before or omission not in before.rendered.omissions:
+                    log.warning("the nginx of the Service %s: %s", name, omission)
+            process.wanted.set(wanted)
+        self._publish()
+
+    def _surviving(self) -> Iterator[str]:
+        """Yield the Services with a directory of an earlier headgate."""
+        yield from (path.name.replace("_", "/") for path in self._directory.glob("*_*"))
+
+    async def _report(self, process: NginxProcess) -> None:
+        async for _ in process.failure.changes():
+            self._publish()
+
+    def _publish(self) -> None:
+        failures = ((name, process.failure.get()) for name, process in self._processes.items())
+        self.findings.set(
+            tuple(
+                Finding(
+                    self._asked.about.get(name) or SERVICE.key(*name.split("/")),
+                    Reason.GATEWAY_NOT_READY,
+                    "",
+                    f"the nginx of the Service {name} does not serve its current configuration: {failure}",
+                )
+                for name, failure in failures
+                if failure and name in self._asked.wanted
+            )
+        )
+
+
+def asked_in(compiled: Compiled, snapshot: Snapshot | None, module: str) -> Asked:
+    """Return what is asked for. `module` is the file of nginx's stream module."""
+    mesh = compiled.mesh
+    asking = service_gateways(snapshot, mesh.domain) if snapshot else ()
+    wanted = {front.service: _rendered(mesh, front, module) for front in mesh.frontends if front.other_proxy}
+    return Asked(
+        {name: item for name, item in wanted.items() if item.ports}, {item.name: item.about for item in asking}
+    )
+
+
+def _rendered(mesh: Mesh, front: Frontend, module: str) -> Listening:
+    """Return nginx's configuration for a Service: without ports on which headgate has no permission to listen."""
+    selection = select(mesh, Chosen([front.service], address=front.address))
+    ports = tuple(port for port in selection.ports if front.address and port.port not in front.unbindable)
+    selected = structs.replace(selection, ports=ports)
+    return Listening(nginx.render(selected, stream_module=module), front.address, tuple(port.port for port in ports))
+
+
+async def _listen(live_state: LiveState) -> None:
+    """Let the gateway listen on addresses that were in use before."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            await live_state.retry_listeners(GATEWAY)

@@ -1,0 +1,88 @@
+"""nginx listens for a Service that asks for it, instead of the gateway (001 and 004; R32, D23)."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.e2e.manifests import annotated, split
+from tests.e2e.protocols import connect_often, greeting_server, protocol_service
+from tests.e2e.test_canary import Versions
+from tests.e2e.world import World, until
+from tests.processes import listens
+from tests.render.nginx.nginx_process import needs_nginx
+
+NAMESPACE = "shop"
+
+
+def canary(next_weight: str = "100m", current_weight: str = "900m", **annotations: str) -> str:
+    """Return the Canary of specification 004."""
+    weights = {"web-next": next_weight, "web-current": current_weight}
+    backends = [{"service": name, "weight": weight} for name, weight in weights.items()]
+    obj = {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "Canary",
+        "metadata": {"name": "my-canary"},
+        "spec": {"service": "web", "backends": backends},
+    }
+    return annotated(json.dumps(obj), **annotations)
+
+
+def workers(pid: int) -> frozenset[str]:
+    return frozenset(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
+@needs_nginx
+def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(unstarted: World) -> None:
+    world = unstarted
+    world.start()
+    world.create_namespace(NAMESPACE)
+    Versions(world, NAMESPACE)
+    world.submit(canary(gateway="nginx"), namespace=NAMESPACE)
+    until(lambda: world.get("service/web", NAMESPACE)["spec"]["clusterIP"])
+    request = until(lambda: world.request("web", 8080, namespace=NAMESPACE))
+    address = world.address("web", 8080, NAMESPACE)
+    until(lambda: listens(world.nginx()["shop_web"], *address))
+    assert world.send(100, request) == {"next": 10, "current": 90}
+    master = world.nginx()["shop_web"]
+    before = workers(master)
+    world.submit(canary("500m", "500m", gateway="nginx"), namespace=NAMESPACE)
+    until(lambda: workers(master) and not workers(master) & before)
+    assert world.send(100, request) == {"next": 50, "current": 50}
+
+    world.kill()
+    assert world.send(10, request) == {"next": 5, "current": 5}
+    world.start()
+    assert world.nginx() == {"shop_web": master}
+
+    os.kill(master, signal.SIGKILL)
+    until(lambda: world.nginx()["shop_web"] != master and listens(world.nginx()["shop_web"], *address))
+    assert world.send(10, request) == {"next": 5, "current": 5}
+
+    world.submit(canary(), namespace=NAMESPACE)
+    until(lambda: listens(world.processes()["envoy"], *address))
+    assert world.send(100, request) == {"next": 10, "current": 90}
+    until(lambda: not world.nginx() and not list(world.state.glob("nginx/*")))
+
+
+@needs_nginx
+def test_nginx_splits_connections_and_ends_with_headgate(unstarted: World) -> None:
+    world = unstarted
+    world.start()
+    v1, v2 = (greeting_server(world.network, name) for name in ("v1", "v2"))
+    world.apply(
+        annotated(protocol_service("db", app="tcp").partition("\n")[0], gateway="nginx"),
+        protocol_service("db-v1", v1, app="tcp"),
+        protocol_service("db-v2", v2, app="tcp"),
+        split("db", "db", {"db-v1": 1, "db-v2": 3}),
+    )
+    until(world.nginx)
+    master = world.nginx()["default_db"]
+    until(lambda: world.network.run(connect_often(world.address("db", 9000), 4)) == {"v1": 1, "v2": 3})
+    world.kill()
+    down = world.headgate("down")
+    assert f"stopped the nginx of the Service default/db (process {master})" in down.stdout
+    world.start()
+    until(world.nginx)
+    world.stop()
+    assert not world.nginx()
