@@ -56,8 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock."""
-    return 2 * (os.cpu_count() or 1) + 1
+    """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock.
+
+    One of them has the tests of pods, which take longest: more workers would leave too little processor time for them.
+    """
+    return 2 * (os.cpu_count() or 1)
 
 
 class Scheduling(LoadFileScheduling):

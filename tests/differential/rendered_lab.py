@@ -27,6 +27,8 @@ from headgate.standalone.address_pool import LAST_RANGE
 
 WITHOUT_HOST = b"GET / HTTP/1.1\r\n\r\n"
 """A request that every proxy rejects. It is read when the request before it is done, with all its copies."""
+FIRST_ADDRESS = 120
+"""The last number of the first address. The Envoys of the same process have lower ones."""
 
 
 class RenderedLab:
@@ -80,12 +82,12 @@ class RenderedLab:
         kind, _, number = value.rpartition("-")
         if kind == "member":
             return self.members[int(number)].port
-        return f"{self.subnet}.{number}" if kind == "address" else value
+        return f"{self.subnet}.{FIRST_ADDRESS + int(number)}" if kind == "address" else value
 
     @property
     def shared(self):
         """Return the address on which all Services share their ports."""
-        return f"{self.subnet}.200"
+        return f"{self.subnet}.{FIRST_ADDRESS}"
 
     def serve(self, world):
         """Compile a world and run the proxy with it; return the mesh, the selection of `shared`, and what was rendered."""

@@ -62,7 +62,8 @@ def test_a_stream_without_a_valid_token_is_rejected_with_the_reason(
     world = new_world(manifests=rig.site(tmp_path))
     impostor, pod = Impostor(world), rig.pod(world, CALLER)
     node, other = node_of(pod), rig.pod(world, SERVER)
-    past = LocalTokens((world.state / "token-secret").read_bytes(), clock=lambda: time.time() - 7200)
+    secret = (world.state / "token-secret").read_bytes()
+    past = LocalTokens(secret, lifetime=timedelta(hours=1), clock=lambda: time.time() - 7200)
     tokens = {
         "": "no token: send `authorization: Bearer <token>` with the token file of the bootstrap",
         "guessed": "the token is malformed: expected <node ID>.<expiry>.<signature>",
