@@ -1,47 +1,15 @@
 """`headgate render`: configurations of other proxies from files and from the running mesh, and `--watch`."""
 
-import asyncio
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.cli.conftest import World, make_split, service
-from tests.differential.backends import Member, ask
+from tests.cli.conftest import World
+from tests.cli.rendered_proxies import Watched, assert_watch_loses_no_request, canary, written
 from tests.e2e.inbound_rig import Authority
-from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, running
-
-REQUEST = b"GET / HTTP/1.1\r\nhost: website\r\n\r\n"
-
-
-def slice_of(name: str, port: int, address: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["127.0.0.1"]}],
-        "ports": [{"name": f"p{port}", "port": address}],
-    }
-
-
-def canary(port: int = 8080, first: int = 1, second: int = 2) -> list[dict[str, Any]]:
-    return [
-        *(service(name, port) for name in ("website", "website-v1", "website-v2")),
-        slice_of("website-v1", port, first),
-        slice_of("website-v2", port, second),
-        make_split({"website-v1": 90, "website-v2": 10}),
-    ]
-
-
-def written(directory: Path, *objects: dict[str, Any]) -> str:
-    path = directory / "in.yaml"
-    path.write_text(yaml.safe_dump_all(objects))
-    return str(path)
 
 
 def test_render_prints_exact_weights_reduced_by_their_greatest_common_divisor(
@@ -83,6 +51,7 @@ def test_render_rejects_unknown_names(run: Callable[..., Any], tmp_path: Path) -
     [
         (["--watch"], "needs -o DIR"),
         (["--watch", "-o", "dir", "-f", "file"], "it excludes -f"),
+        (["--watch", "-o", "dir", "--strict"], "it excludes --watch"),
         (["--reload", "true"], "needs --watch"),
         (["--listen", "localhost"], "'localhost' is not an IP address"),
     ],
@@ -100,58 +69,9 @@ async def test_render_reads_the_running_mesh(world: World) -> None:
     assert "server 127.0.0.1:1 weight=9 max_fails=0;" in shown.out, shown.err
 
 
-class Clients:
-    """Clients that send requests until they are stopped, each over a new connection."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.counted: Counter[str | int] = Counter()
-        self._running = True
-
-    async def run(self) -> None:
-        while self._running:
-            self.counted += (await ask(("127.0.0.1", self.port), REQUEST, 1)).counted
-
-    def stop(self) -> None:
-        self._running = False
-
-
-async def line_with(process: Any, text: str) -> str:
-    """Return the next line of a command's messages with a text."""
-    async with asyncio.timeout(30):
-        while text not in (line := (await process.stderr.readline()).decode()):
-            assert line, f"the command ended before it printed {text!r}"
-    return line
-
-
 @needs_nginx
 async def test_watch_loses_no_request_while_weights_change(world: World, tmp_path: Path) -> None:
-    members = [await Member(number).start() for number in (1, 2)]
-    port, directory = free_port(), tmp_path / "nginx"
-    for obj in canary(port, *(member.port for member in members)):
-        await world.store.create(obj)
-    watching = await world.start("render", "nginx", "--service", "website", "-o", str(directory), "--watch")
-    try:
-        assert "start it with `nginx -p" in await line_with(watching, "has the new configuration")
-        async with running(directory), asyncio.TaskGroup() as tasks:
-            clients = Clients(port)
-            sending = [tasks.create_task(clients.run()) for _ in range(4)]
-            for weight in range(1, 101):
-                await world.store.update(make_split({"website-v1": 100 - weight, "website-v2": weight}))
-                if weight % 10 == 5:  # so that nginx reloads during the changes, not only after them
-                    await line_with(watching, "the proxy loads it")
-            while str(members[0].port) in (directory / "nginx.conf").read_text():
-                await line_with(watching, "the proxy loads it")
-            while (await ask(("127.0.0.1", port), REQUEST, 1)).counted != {"member 2": 1}:
-                pass  # the workers with the earlier weights accept connections until they end
-            clients.stop()
-            await asyncio.gather(*sending)
-    finally:
-        watching.terminate()
-        await watching.wait()
-    for member in members:
-        member.close()
-    assert set(clients.counted) == {"member 1", "member 2"}
+    await assert_watch_loses_no_request(world, Watched("nginx", "`nginx -p", "nginx.conf", running), tmp_path / "nginx")
 
 
 def test_private_keys_are_written_to_private_files_and_never_printed(run: Callable[..., Any], tmp_path: Path) -> None:

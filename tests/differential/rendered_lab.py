@@ -11,22 +11,32 @@ from base64 import b64encode
 from collections import Counter
 from pathlib import Path
 
+import yaml
+from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import strategies as st
 from msgspec import structs
 from tests.differential.backends import Member, ask
 from tests.differential.lab import MEMBERS
+from tests.differential.protocols import protocols
+from tests.differential.routing_expectation import place_of
+from tests.differential.worlds import requests, root_worlds, worlds
 from tests.e2e.inbound_rig import Authority
 from tests.e2e.wire import Network
 
 from headgate.compiler.compile import compile_mesh
+from headgate.model.authorities import resolve
 from headgate.model.evaluate import by_host
+from headgate.model.routing import Protocol
 from headgate.plane.feed import snapshot_of
 from headgate.render.proxy_ports import Chosen, select
 from headgate.render.shares import grouped
+from headgate.resources.meta import Key
 from headgate.settings import Settings
 from headgate.standalone.address_pool import LAST_RANGE
 
 WITHOUT_HOST = b"GET / HTTP/1.1\r\n\r\n"
 """A request that every proxy rejects. It is read when the request before it is done, with all its copies."""
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "40"))
 FIRST_ADDRESS = 120
 """The last number of the first address. The Envoys of the same process have lower ones."""
 
@@ -160,3 +170,50 @@ def without_users(mesh):
 
 def _plain(route):
     return structs.replace(route, split=structs.replace(route.split, sticky=None))
+
+
+def compare_worlds(lab, is_usual, check):
+    """Run `check` for the usual ones of random requests in random worlds."""
+
+    @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
+    @given(st.one_of(worlds(protocols()), root_worlds()), st.lists(requests(), min_size=6, max_size=16, unique=True))
+    def each(world, sent):
+        sent = [item for item in sent if is_usual(item)]
+        assume(sent)
+        note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
+        mesh, together, rendered = lab.serve(world)
+        plain = without_users(mesh)
+        for item in sent:
+            check(lab, plain, together, rendered.omissions, item)
+
+    each()
+
+
+def left(omissions, route):
+    """Return the reasons why something of a route was omitted."""
+    return {
+        item.reason
+        for item in omissions
+        if item.origin == route.origin and (not route.name or item.where.endswith(f"route {route.name}"))
+    }
+
+
+def destination(lab, mesh, together, sent):
+    """Return the address of a request and the request as it is sent there; no address if the proxy serves it nowhere."""
+    if sent.via == "gateway":
+        place = place_of(mesh, sent)
+        return place and (place.address, sent.port), sent
+    if sent.via == "proxy":
+        ref = resolve(mesh, sent.authority)
+        owners = {host.owner for port in together.ports if ref and port.port == ref.port for host in port.hosts}
+        if ref is None or Key("", "Service", *ref.service.split("/")) not in owners:
+            return None, sent
+        sent = sent._replace(via="address", service=ref.service, port=ref.port)
+        where = lab.shared, ref.port
+    else:
+        fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
+        where = (fronts[0].address, sent.port) if fronts else None
+    spoken = {(table.ref.service, table.ref.port): table.protocol for table in mesh.tables}
+    if spoken.get((sent.service, sent.port)) is Protocol.HTTP2:  # this client has HTTP/1.1
+        return None, sent
+    return where, sent

@@ -4,19 +4,11 @@ Requests that HAProxy treats differently, as docs/other-proxies.md says, are lef
 something was omitted, as far as that changes the answers.
 """
 
-import os
-
 import pytest
-import yaml
-from hypothesis import HealthCheck, assume, given, note, settings
-from hypothesis import strategies as st
 from tests.differential.content_expectation import misplaced_content
-from tests.differential.protocols import protocols
-from tests.differential.rendered_lab import RenderedLab, without_users
+from tests.differential.rendered_lab import RenderedLab, compare_worlds, destination, left
 from tests.differential.routing_expectation import disagreement, expected
-from tests.differential.test_nginx import destination, left
 from tests.differential.test_routing import connected, head
-from tests.differential.worlds import requests, root_worlds, worlds
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 
 from headgate.render.haproxy.configuration import render
@@ -24,7 +16,6 @@ from headgate.render.omissions import Reason
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0), needs_haproxy]
 
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "40"))
 SAMPLE = 24
 USUAL = frozenset({"x-a", "x-b", "user-agent", "cookie", "x-user", "accept", "x-forwarded-host", "x-request-id", "x_a"})
 OF_CONDITIONS = {Reason.MATCH, Reason.REGULAR_EXPRESSION}
@@ -37,20 +28,7 @@ def haproxy_lab():
 
 
 def test_haproxy_routes_as_the_model_predicts(haproxy_lab):
-    lab = haproxy_lab
-
-    @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
-    @given(st.one_of(worlds(protocols()), root_worlds()), st.lists(requests(), min_size=6, max_size=16, unique=True))
-    def each(world, sent):
-        sent = [item for item in sent if is_usual(item)]
-        assume(sent)
-        note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
-        mesh, together, rendered = lab.serve(world)
-        plain = without_users(mesh)
-        for item in sent:
-            check(lab, plain, together, rendered.omissions, item)
-
-    each()
+    compare_worlds(haproxy_lab, is_usual, check)
 
 
 def is_usual(sent):

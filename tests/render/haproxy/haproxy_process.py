@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.render.nginx.nginx_process import write
 
+from headgate.proxy_programs.files import write_files
 from headgate.proxy_programs.haproxy import MAIN, PID_FILE, find_haproxy
 from headgate.render.output import Rendered
 
@@ -33,7 +33,7 @@ def command(directory: Path) -> list[str]:
 @contextlib.asynccontextmanager
 async def serving(rendered: Rendered, directory: Path) -> AsyncIterator[int]:
     """Run HAProxy with rendered files; yield the process ID of its master process when the worker listens."""
-    write(rendered, directory)
+    write_files(rendered, directory)
     async with running(directory) as pid:
         yield pid
 

@@ -9,13 +9,13 @@ from tests.e2e.inbound_rig import Authority
 from tests.golden.test_golden import CASES, HERE, compiled
 from tests.render.haproxy.haproxy_process import check, needs_haproxy, serving
 from tests.render.haproxy.worlds import HOST, shop
-from tests.render.nginx.nginx_process import write
 from tests.render.nginx.test_golden import OWN_CASES
 
 from headgate.cli.offline import compile_files
 from headgate.model.identities import PrivateText
 from headgate.model.requests import Filters, HeaderEdit, Timeouts
 from headgate.model.routing import Protocol, Route, Split
+from headgate.proxy_programs.files import write_files
 from headgate.render.haproxy.configuration import MAIN, render
 from headgate.render.omissions import Reason
 from headgate.render.output import Rendered
@@ -52,7 +52,7 @@ def test_haproxy_accepts_what_is_rendered_for_every_golden_case_without_a_warnin
     for name, mesh in meshes.items():
         selection, directory = select(mesh), tmp_path / name
         directory.mkdir()
-        write(with_real_certificates(render(selection)), directory)
+        write_files(with_real_certificates(render(selection)), directory)
         if selection.ports and (messages := check(directory)):
             wrong[name] = messages
     assert wrong == {}

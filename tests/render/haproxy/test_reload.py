@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.differential.backends import head_of
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 from tests.render.haproxy.worlds import HOST, shop
-from tests.render.nginx.nginx_process import write
 
+from headgate.proxy_programs.files import write_files
 from headgate.proxy_programs.haproxy import Haproxy, find_haproxy
 from headgate.render.haproxy.configuration import render
 from headgate.render.proxy_ports import select
@@ -22,7 +22,7 @@ async def test_an_open_connection_gets_its_next_response_from_the_old_worker_and
         reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
         for reloaded in (False, True):
             if reloaded:
-                write(render(select(web.divided(web.target(1)))), tmp_path)
+                write_files(render(select(web.divided(web.target(1)))), tmp_path)
                 assert not Haproxy(find_haproxy()).reload(tmp_path)
                 async with asyncio.timeout(DEADLINE_S):
                     while await web.counted(1) != {"member 1": 1}:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.model.identities import PrivateText
+from headgate.proxy_programs.files import write_files
 from headgate.proxy_programs.nginx import find_nginx, stream_module
 from headgate.render.output import Rendered
 
@@ -19,13 +19,6 @@ needs_nginx = pytest.mark.skipif(
     reason="needs nginx with its stream module (Debian: nginx, libnginx-mod-stream)",
 )
 DEADLINE_S = 30.0
-
-
-def write(rendered: Rendered, directory: Path) -> None:
-    for name, text in rendered.files.items():
-        path = directory / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text.reveal() if isinstance(text, PrivateText) else text)
 
 
 def check(directory: Path) -> str:
@@ -41,7 +34,7 @@ def command(directory: Path) -> list[str]:
 @contextlib.asynccontextmanager
 async def serving(rendered: Rendered, directory: Path) -> AsyncIterator[int]:
     """Run nginx with rendered files; yield the process ID of its master process, which listens on all ports."""
-    write(rendered, directory)
+    write_files(rendered, directory)
     async with running(directory) as pid:
         yield pid
 

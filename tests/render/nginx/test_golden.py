@@ -10,11 +10,12 @@ import pytest
 from msgspec import structs
 from tests.e2e.inbound_rig import Authority
 from tests.golden.test_golden import CASES, HERE, compiled
-from tests.render.nginx.nginx_process import STREAM_MODULE, check, needs_nginx, write
+from tests.render.nginx.nginx_process import STREAM_MODULE, check, needs_nginx
 
 from headgate.cli.offline import compile_files
 from headgate.model.identities import Credential
 from headgate.model.routing import Mesh
+from headgate.proxy_programs.files import write_files
 from headgate.render.nginx.configuration import render
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, select
@@ -55,7 +56,7 @@ def test_the_rendered_configuration_is_that_of_the_golden_file(case: Path, pytes
 
 def accepted(mesh: Mesh, credential: Credential, directory: Path) -> str:
     rendered = render(select(mesh), stream_module=STREAM_MODULE)
-    write(with_certificates(rendered, credential), directory)
+    write_files(with_certificates(rendered, credential), directory)
     return check(directory)
 
 
