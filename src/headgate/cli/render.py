@@ -119,7 +119,7 @@ def render(
     rejects changes no file.
     """
     _check_address(listen)
-    _check_watch(filename, output, watch=watch, reload=reload)
+    _check_watch(filename, output, watch=watch, reload=reload, strict=strict)
     read = partial(_read, filename, kubeconfig, state)
     mesh = asyncio.run(read())
     chosen = Chosen(
@@ -155,11 +155,15 @@ def render(
             raise typer.Exit(EXIT_FAILURE)
 
 
-def _check_watch(filename: Sequence[Path] | None, output: Path | None, *, watch: bool, reload: str) -> None:
+def _check_watch(
+    filename: Sequence[Path] | None, output: Path | None, *, watch: bool, reload: str, strict: bool
+) -> None:
     if watch and output is None:
         raise usage_error("needs -o DIR, the directory with the files of the proxy", option="--watch")
     if watch and filename:
         raise usage_error("follows the running headgate; it excludes -f", option="--watch")
+    if watch and strict:
+        raise usage_error("is about the exit code; it excludes --watch, which does not end", option="--strict")
     if reload and not watch:
         raise usage_error("needs --watch", option="--reload")
 
