@@ -196,6 +196,35 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         ),
         (route({}, kind="TCPRoute", version="v1alpha2"), f"{RULE}.backendRefs", "is missing"),
         ({**route(rule()), "sepc": {}}, "sepc", "is not a field; did you mean spec?"),
+        (
+            filtered(
+                {
+                    "type": "RequestHeaderModifier",
+                    "requestHeaderModifier": {"set": [{"name": "a", "value": "b\r\nc: d"}]},
+                }
+            ),
+            f"{FILTER}.requestHeaderModifier.set[0].value",
+            r"'b\r\nc: d' has a control character",
+        ),
+        (
+            backend(
+                filters=[
+                    {
+                        "type": "ResponseHeaderModifier",
+                        "responseHeaderModifier": {"add": [{"name": "a", "value": "\x00"}]},
+                    }
+                ]
+            ),
+            f"{RULE}.backendRefs[0].filters[0].responseHeaderModifier.add[0].value",
+            "has a control character",
+        ),
+        (
+            filtered(
+                {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a\nb"}}}
+            ),
+            f"{FILTER}.urlRewrite.path.replaceFullPath",
+            "has a control character",
+        ),
     ],
 )
 def test_a_mistake_is_reported_with_its_field(obj, field, message):

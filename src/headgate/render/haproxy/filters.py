@@ -9,39 +9,29 @@ from collections.abc import Iterator
 
 from headgate.model.applied_filters import DEFAULT_PORTS
 from headgate.model.requests import Filters, HeaderEdit, Path, PathEdit, Redirect
-from headgate.render.haproxy.words import is_writable, literal, word
+from headgate.render.haproxy.words import literal, word
+from headgate.render.header_edits import HOST, host_of, path_edits
 
-_HOST = "host"
 _REST = r"\1"
-
-
-def unwritable(filters: Filters) -> Iterator[str]:
-    """Yield the names of headers whose new value has a control character; they are not changed."""
-    for edit in (filters.request, filters.response):
-        for name, value in (*edit.set, *edit.add) if edit else ():
-            if not is_writable(name, value):
-                yield name
 
 
 def rules(filters: Filters, matched: Path | None) -> Iterator[str]:
     """Yield the rules of filters; `matched` is the path condition of the route."""
-    request, rewrite = filters.request or HeaderEdit(), filters.rewrite
-    yield from _edits("http-request", request)
-    named = [value for name, value in (*request.set, *request.add) if name.lower() == _HOST]
-    if host := (rewrite.hostname if rewrite else "") or "".join(named[:1]):
+    yield from _edits("http-request", filters.request or HeaderEdit())
+    if host := host_of((filters,)):
         yield f"http-request set-header host {literal(host)}"
-    if rewrite and rewrite.path:
-        yield _path_rule(rewrite.path, matched)
+    for edit in path_edits((filters,)):
+        yield _path_rule(edit, matched)
     yield from _edits("http-response", filters.response or HeaderEdit())
 
 
 def _edits(kind: str, edit: HeaderEdit) -> Iterator[str]:
     for name in edit.remove:
-        if name.lower() != _HOST and is_writable(name):
+        if name.lower() != HOST:
             yield f"{kind} del-header {word(name)}"
     for action, pairs in (("set-header", edit.set), ("add-header", edit.add)):
         for name, value in pairs:
-            if name.lower() != _HOST and is_writable(name, value):
+            if name.lower() != HOST:
                 yield f"{kind} {action} {word(name)} {literal(value)}"
 
 

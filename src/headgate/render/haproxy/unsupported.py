@@ -2,7 +2,6 @@
 
 from headgate.model.routing import Route, Split
 from headgate.render.haproxy.conditions import fault
-from headgate.render.haproxy.filters import unwritable
 from headgate.render.haproxy.shares import Division
 from headgate.render.omissions import Collector, Place, Reason
 from headgate.render.proxy_ports import Selection
@@ -14,7 +13,6 @@ NO_AGENT = (
 NO_SLOTS = "HAProxy has another hash than headgate; each {call} goes to a backend by weight"
 START_ONLY = "HAProxy limits the wait for the response's start and each pause in it, not the complete response"
 ONE_ADDRESS = "HAProxy calls one address of the name at a time, not all in turn"
-UNWRITABLE = "the value has a control character, which HAProxy's configuration cannot contain; it is not written"
 ROUNDED = "the total weight is above 2^32, the number of turns that HAProxy can count; the shares are rounded"
 
 
@@ -42,9 +40,6 @@ def add_omissions(found: Collector, place: Place, route: Route, division: Divisi
     limits = [limit for limit in (route.timeouts.request, route.timeouts.backend) if limit]
     if limits:
         found.add(place, f"timeout {min(limits)} ms", Reason.TIMEOUT, START_ONLY)
-    for filters in (route.filters, *(target.filters for target in route.split.targets)):
-        for name in unwritable(filters):
-            found.add(place, f"header {name}", Reason.HEADER, UNWRITABLE)
 
 
 def add_of_split(found: Collector, place: Place, split: Split, division: Division, *, call: str) -> None:

@@ -9,7 +9,12 @@ _LONGEST = 60
 
 
 def escaped(text: str) -> str:
-    """Return a text for templates. nginx has no escape for `$`, so a variable contains it."""
+    """Return a text for templates. nginx has no escape for `$`, so a variable contains it.
+
+    Raises ValueError for a line break: it would begin another header, so routes with one are not accepted.
+    """
+    if "\n" in text or "\r" in text:
+        raise ValueError(f"{text!r} has a line break")
     return text.replace("$", f"${{{DOLLAR}}}")
 
 

@@ -26,6 +26,7 @@ FILTERS = {
     "ExtensionRef": "extensionRef",
 }
 """The field that each type of filter uses."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PATH_MODIFIERS = {"ReplaceFullPath": "replaceFullPath", "ReplacePrefixMatch": "replacePrefixMatch"}
 _REPEATABLE = frozenset({"RequestMirror", "ExtensionRef"})
 _DEFAULT = 100  # the value of a missing numerator or denominator (R48)
@@ -175,6 +176,7 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
             if path.get("type") == "ReplacePrefixMatch" and not _one_prefix(matches):
                 message = "ReplacePrefixMatch needs a rule with exactly one match, of type PathPrefix"
                 yield Cause(f"{inside}.type", message)
+        yield from _written_causes(item, place)
         mirror = part(item, "requestMirror")
         yield from _fraction_causes(part(mirror, "fraction"), f"{place}.requestMirror.fraction")
         if reference := part(mirror, "backendRef"):
@@ -182,6 +184,23 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
     if seen["RequestRedirect"] and seen["URLRewrite"]:
         message = "have a RequestRedirect and a URLRewrite, but no backend receives a redirected request: leave one of them out"
         yield Cause(f"{where}.filters", message)
+
+
+def _written_causes(item: Mapping[str, Any], place: str) -> Iterator[Cause]:
+    """Yield mistakes in the texts that a filter writes into requests and responses."""
+    for field in ("requestRedirect", "urlRewrite"):
+        path = part(part(item, field), "path")
+        for modifier in _PATH_MODIFIERS.values():
+            yield from _text_causes({modifier: path.get(modifier)}, modifier, f"{place}.{field}.path", _line_fault)
+    for field in ("requestHeaderModifier", "responseHeaderModifier"):
+        for action in ("set", "add"):
+            for spot, header in _items(part(item, field), action, f"{place}.{field}"):
+                yield from _text_causes(header, "value", spot, _line_fault)
+
+
+def _line_fault(text: str) -> str:
+    """Return why a proxy can't write a text into a message: a line break would begin another header (RFC 9110, 5.5)."""
+    return "has a control character; remove it" if _CONTROL.search(text) else ""
 
 
 def _union_causes(item: Mapping[str, Any], fields: Mapping[str, str], where: str, *, hint: str = "") -> Iterator[Cause]:
