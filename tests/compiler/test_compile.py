@@ -6,7 +6,7 @@ from tests.compiler.pods import obj, pod, service
 
 from headgate.compiler import compile as module
 from headgate.compiler.compile import Compiler
-from headgate.plane.feed import changed, snapshot_of
+from headgate.plane.feed import snapshot_of, with_objects
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
@@ -29,6 +29,6 @@ def test_a_fork_computes_only_the_stages_that_read_the_new_object(monkeypatch):
     compiler.compile(snapshot, Settings())
     assert set(calls) == {"endpoints", "pod_ports", "workloads", "apply_policies", "identified", "gateway_pods"}
     calls.clear()
-    found = compiler.fork().compile(changed(snapshot, SPLIT), Settings())
+    found = compiler.fork().compile(with_objects(snapshot, {key_of(SPLIT): SPLIT}), Settings())
     assert found.report.outcomes
     assert not calls

@@ -36,7 +36,7 @@ class Followed:
 
     def __init__(self) -> None:
         self.store = MemoryStore(admit=admit)
-        self.feed = Feed(self.store)
+        self.feed = Feed(self.store, {(KEY.group, KEY.kind)})
 
     async def snapshot(self) -> Snapshot:
         """Return the first snapshot that includes all objects that are stored now."""

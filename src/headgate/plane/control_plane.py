@@ -20,7 +20,7 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mirror_comparison import MirrorComparer
 from headgate.plane.rendered_gateways import RenderedGateways
-from headgate.plane.status.writer import CountedStates, StatusWriter
+from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES, CountedStates, StatusWriter
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
 from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
@@ -59,7 +59,7 @@ class ControlPlane:
         self._trust = trust
         self._fleet = Fleet()
         self._assumed, self._restored = asyncio.Event(), asyncio.Event()
-        feed = Feed(ports.objects)
+        feed = Feed(ports.objects, {*STATUSES, *ONLY_WITH_FINDINGS})
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
         self.traffic = Receiver(
             Windows(),

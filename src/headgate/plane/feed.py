@@ -1,7 +1,7 @@
 """Follows the stored objects of all kinds that the compiler reads, and publishes each change as a new snapshot."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from headgate.backoff import pauses
@@ -29,10 +29,11 @@ class Feed:
     """Lists and watches the objects of each kind. `snapshot` is None until each kind has been listed.
 
     Each new snapshot has the next revision number. `seen` counts batches of watched changes, including batches that
-    leave the snapshot unchanged. `records` has the objects of the last batch for the history.
+    leave the snapshot unchanged. `records` has the objects of the last batch for the history. `rewritten` are the kinds (group
+    and name) whose statuses the reader of the feed writes: only their objects are kept as they were written.
     """
 
-    def __init__(self, objects: Reader) -> None:
+    def __init__(self, objects: Reader, rewritten: Collection[tuple[str, str]] = ()) -> None:
         self.snapshot: Latest[Snapshot | None] = Latest(None)
         self.seen: Latest[int] = Latest(0)
         self.records: SharedMap[Key, Record] = SharedMap()
@@ -43,6 +44,7 @@ class Feed:
         self._versions: dict[tuple[str, str], SharedMap[Key, str]] = dict.fromkeys(self._unlisted, SharedMap())
         self._differs = True
         self._publishing: asyncio.Handle | None = None
+        self._rewritten = rewritten
         self._recent: dict[Key, Object] = {}
 
     async def run(self) -> None:
@@ -141,7 +143,7 @@ class Feed:
         kind, before = (key.group, key.kind), self._parts
         gone = [key] if obj is None else []
         self._recent.pop(key, None)
-        if obj:
+        if obj and kind in self._rewritten:
             self._recent[key] = obj
             if len(self._recent) > RECENT:
                 del self._recent[next(iter(self._recent))]
@@ -162,11 +164,6 @@ class Feed:
             self.snapshot.set(new.following(last) if last else new)
             self._differs = False
         self.seen.set(self.seen.get() + 1)
-
-
-def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
-    """Return a copy of a snapshot in which one object is replaced or added."""
-    return with_objects(snapshot, {key_of(obj): obj})
 
 
 def with_objects(snapshot: Snapshot, changes: Mapping[Key, Object | None]) -> Snapshot:
