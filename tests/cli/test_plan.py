@@ -57,6 +57,13 @@ def test_objects_without_a_namespace_are_in_that_of_the_option(run: Run, tmp_pat
         write(Path(path), *objects)
     ended = run("plan", "--base", base, "-f", change, "-n", "shop")
     assert (ended.code, "Service shop/website:8080: all requests" in ended.out) == (1, True)
+    first, second = service("web", 80), service("web", 80)
+    del first["metadata"]["namespace"]
+    both = write(tmp_path / "both.yaml", first, second)
+    assert run("plan", "--base", both, "-f", both, "-n", "shop").code == 0  # shop/web and default/web
+    second["metadata"]["namespace"] = "shop"
+    twice = run("plan", "--base", write(tmp_path / "both.yaml", first, second), "-f", change, "-n", "shop")
+    assert (twice.code, "Service shop/web" in twice.err) == (1, True), twice
 
 
 def test_a_recorded_answer_of_the_metrics_api_gives_the_rates(run: Run, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import World
+from tests.cli.conftest import World, make_split
 from tests.cli.rendered_proxies import Watched, assert_watch_loses_no_request, canary, written
 from tests.e2e.inbound_rig import Authority
 from tests.render.nginx.nginx_process import needs_nginx, running
@@ -44,6 +44,15 @@ def test_render_rejects_unknown_names(run: Callable[..., Any], tmp_path: Path) -
     shown = run("render", "nginx", "-f", written(tmp_path, *canary()), "--service", "websiet")
     assert shown.code == 2
     assert "default/websiet has no routes; write one of: default/website, default/website-v1" in shown.err
+
+
+def test_render_rejects_manifests_with_mistakes(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Else the configuration would silently lack a split."""
+    *rest, _ = canary()
+    shown = run("render", "nginx", "-f", written(tmp_path, *rest, make_split({"website-v1": -5})))
+    assert (shown.code, shown.out) == (1, "")
+    assert "spec.backends[0].weight" in shown.err
+    assert "so there is no configuration" in shown.err
 
 
 @pytest.mark.parametrize(

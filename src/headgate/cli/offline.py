@@ -12,6 +12,7 @@ import typer
 
 from headgate.cli import placeholders
 from headgate.cli.arguments import check_paths
+from headgate.cli.output import note
 from headgate.cli.placeholders import SLICE, selector
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
@@ -52,6 +53,16 @@ def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Com
         named = ", ".join(map(str, paths))
         raise HeadgateError(f"found no objects in {named}; manifests are files with the suffix .yaml, .yml or .json")
     return compile_manifests(manifests, settings)
+
+
+def reject_mistakes(found: Manifests, result: str) -> None:
+    """Raise HeadgateError for mistakes in manifests, and print them: a part of the objects would give a wrong `result`."""
+    for problem in found.problems:
+        note(str(problem))
+    if found.problems:
+        raise HeadgateError(
+            f"the manifests have mistakes, so there is no {result}; correct them, or see `headgate check`"
+        )
 
 
 def compile_manifests(manifests: Manifests, settings: Settings = Settings()) -> CompiledFiles:

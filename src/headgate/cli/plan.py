@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import structs
 
 from headgate.cli.arguments import Kubeconfig, Output, State, check_paths, parse_kind_and_name
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.offline import Access, Mtls, compile_manifests
+from headgate.cli.offline import Access, Mtls, compile_manifests, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error
 from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
-from headgate.errors import HeadgateError, NotFound
+from headgate.errors import NotFound
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.objects.lifecycle import with_metadata
 from headgate.plan.checks import InvalidCheck, Never, check_claim
 from headgate.plan.plan import World, with_files, with_rates
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
@@ -146,22 +144,9 @@ def plan_(
 
 
 def _read(paths: Sequence[Path], namespace: str) -> Manifests:
-    """Read manifests. Raises an error for mistakes in them: a plan of a part of them would be wrong."""
-    found = read(check_paths(paths))
-    for problem in found.problems:
-        note(str(problem))
-    if found.problems:
-        raise HeadgateError("the manifests have mistakes, so there is no plan; correct them, or see `headgate check`")
-    return found._replace(objects=tuple(_placed(item, namespace) for item in found.objects))
-
-
-def _placed(item: Manifest, namespace: str) -> Manifest:
-    """Put an object that names no namespace into `namespace`, as `kubectl apply` does."""
-    if not item.key.namespace or (item.written.get("metadata") or {}).get("namespace"):
-        return item
-    return item._replace(
-        key=structs.replace(item.key, namespace=namespace), object=with_metadata(item.object, namespace=namespace)
-    )
+    found = read(check_paths(paths), namespace)
+    reject_mistakes(found, "plan")
+    return found
 
 
 def _deleted(text: str, namespace: str, changed: Manifests) -> Key:

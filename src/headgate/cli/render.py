@@ -15,7 +15,7 @@ import typer
 from headgate.cli.arguments import Kubeconfig, State
 from headgate.cli.connection import find_api
 from headgate.cli.mesh_source import current_mesh, followed_meshes
-from headgate.cli.offline import compile_files
+from headgate.cli.offline import compile_files, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
 from headgate.cli.rendered_files import ReloadCommand, keep_current
 from headgate.formatting import pluralize
@@ -170,7 +170,9 @@ def _check_watch(
 
 async def _read(filename: Sequence[Path] | None, kubeconfig: Path | None, state: Path | None) -> Mesh:
     if filename:
-        return compile_files(filename).compiled.mesh
+        found = compile_files(filename)
+        reject_mistakes(found.manifests, "configuration")
+        return found.compiled.mesh
     return await current_mesh(kubeconfig, state, Settings())
 
 

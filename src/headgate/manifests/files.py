@@ -19,9 +19,10 @@ from headgate.errors import StoreError
 from headgate.inotify import message_from_watchfiles
 from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, parse
+from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.objects.lifecycle import with_metadata
 from headgate.resources.decode import check
-from headgate.resources.meta import Key, Object, namespace_of
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find_written, key_of
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -85,12 +86,15 @@ class _UnreadableError(Exception):
     """The error of a file that can't be read; its message is for the user."""
 
 
-def read(paths: Sequence[Path]) -> Manifests:
-    """Read files and directories. Missing files and mistakes raise no error; they are in `problems`."""
+def read(paths: Sequence[Path], namespace: str = DEFAULT_NAMESPACE) -> Manifests:
+    """Read files and directories; objects that name no namespace are put into `namespace`.
+
+    Missing files and mistakes raise no error; they are in `problems`.
+    """
     objects: list[Manifest] = []
     problems: list[Problem] = []
     for file, trouble in _files(paths):
-        found, wrong = ([], [_file_problem(file, trouble)]) if trouble else _read_file(file)
+        found, wrong = ([], [_file_problem(file, trouble)]) if trouble else _read_file(file, namespace)
         objects += found
         problems += wrong
     problems += _duplicates(objects)
@@ -175,7 +179,7 @@ def _text_file(file: Path) -> TextFile | Problem:
     return TextFile(_shown(file), text, is_json)
 
 
-def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
+def _read_file(file: Path, namespace: str) -> tuple[list[Manifest], list[Problem]]:
     source = _text_file(file)
     if isinstance(source, Problem):
         return [], [source]
@@ -183,7 +187,7 @@ def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
     problems = [Problem(source.name, *problem.position, "", problem.message) for problem in parse_problems]
     objects: list[Manifest] = []
     for document in documents:
-        result = _manifest(source.name, document)
+        result = _manifest(source.name, document, namespace)
         if isinstance(result, Manifest):
             objects.append(result)
         else:
@@ -237,12 +241,12 @@ def _shown(file: Path) -> str:
     return os.fsencode(file).decode(errors="replace")
 
 
-def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
+def _manifest(file: str, document: Document, namespace: str) -> Manifest | list[Problem]:
     """Return the object of a document, or the problems with it."""
     written = document.object
     checked = check(written)
     if checked.hub is not None:
-        hub = _qualified(checked.hub)
+        hub = _qualified(checked.hub, namespace)
         if not hub["metadata"].get("name"):
             message = "is missing: an object in a file needs a name (generateName would create a new object each time)"
             position = document.locate("metadata")
@@ -254,12 +258,12 @@ def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
     ]
 
 
-def _qualified(hub: Object) -> Object:
-    """Return the object with a namespace if its kind is namespaced, else without a namespace."""
+def _qualified(hub: Object, namespace: str) -> Object:
+    """Return the object with its namespace, by default `namespace`, if its kind is namespaced, else without a namespace."""
     kind = find_written(hub["apiVersion"], hub["kind"])
     if kind is None or not kind.namespaced:
         return with_metadata(hub, namespace=None)
-    return with_metadata(hub, namespace=namespace_of(hub))
+    return with_metadata(hub, namespace=hub["metadata"].get("namespace") or namespace)
 
 
 def _unversioned(manifest: Manifest) -> Problem:
