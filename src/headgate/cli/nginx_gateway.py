@@ -17,16 +17,19 @@ from typing import NoReturn
 import msgspec
 
 from headgate.admission.sidecar_containers import DIRECTORY
+from headgate.backoff import pauses
 from headgate.cli.output import note
-from headgate.cli.proxy_calls import ANSWER_S, RETRY_S, Calls
+from headgate.cli.proxy_calls import ANSWER_S, Calls
 from headgate.cli.rendered_files import in_force
 from headgate.envoy.probes import READY_PATH
 from headgate.envoy.view import PROBE_PORT
 from headgate.errors import HeadgateError, ProxyError
 from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, Query
 from headgate.proxy_programs.files import put_in_force, write_files
-from headgate.proxy_programs.nginx import Nginx, find_nginx, stream_module
+from headgate.proxy_programs.nginx import PID_FILE, Nginx, find_nginx, has_started, stream_module
 from headgate.render.output import Rendered
+
+START_POLL_S = 0.01
 
 
 class _Ended(Exception):
@@ -42,29 +45,22 @@ def run_nginx(calls: Calls) -> NoReturn:
         raise HeadgateError(
             "this image has no nginx: build one from headgate's image with nginx, and set --nginx-image"
         )
-    directory = Path(DIRECTORY) / "nginx"
-    directory.mkdir(parents=True, exist_ok=True)
+    nginx = _RunningNginx(program, Path(DIRECTORY) / "nginx")
     signal.signal(signal.SIGTERM, _end)
-    module, known, process = stream_module(program), "", None
+    module, known, waits = stream_module(program), "", pauses()
     try:
         while True:
             try:
                 found = _configuration(calls, known, module)
+                if found.version != known:
+                    nginx.use(found)
+                    known, waits = found.version, pauses()
             except ProxyError as error:
-                note(f"no configuration, next attempt in {RETRY_S:g} s: {error}")
-                time.sleep(RETRY_S)
-                continue
-            if found.version == known:
-                continue
-            known = found.version
-            if process:
-                rendered = _rendered(found)
-                note(put_in_force(rendered, directory, Nginx(program)) or in_force(rendered, directory))
-            else:
-                process = _start(program, found, directory)
+                pause = next(waits)
+                note(f"next attempt in {pause:.1f} s: {error}")
+                time.sleep(pause)
     except _Ended:
-        code = _quit(process) if process else 0
-    os._exit(code)  # a thread waits for nginx
+        nginx.quit()
 
 
 def _configuration(calls: Calls, known: str, module: str) -> Configuration:
@@ -81,36 +77,59 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     raise _Ended
 
 
-def _rendered(found: Configuration) -> Rendered:
-    return Rendered(main=found.main, files=found.files)
+class _RunningNginx:
+    """nginx with the files of a directory. This process ends when nginx does."""
 
+    def __init__(self, program: str, directory: Path) -> None:
+        self._program = Nginx(program)
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._quits = False
+        self._omissions: tuple[str, ...] = ()
+        directory.mkdir(parents=True, exist_ok=True)
 
-def _start(program: str, found: Configuration, directory: Path) -> "subprocess.Popen[bytes]":
-    """Start nginx with its first configuration; end this process when nginx ends by itself."""
-    for omission in found.omissions:
-        note(omission)
-    write_files(_rendered(found), directory)
-    command = [program, "-p", str(directory), "-e", "stderr", "-c", found.main, "-g", "daemon off;"]
-    process = subprocess.Popen(command)  # noqa: S603 - the program of the image
+    def use(self, found: Configuration) -> None:
+        """Run nginx with a configuration, from now on or for the first time. Raises ProxyError if nginx does not load it."""
+        for omission in found.omissions:
+            if omission not in self._omissions:
+                note(omission)
+        self._omissions = found.omissions
+        rendered = Rendered(main=found.main, files=found.files)
+        if self._process is None:
+            self._start(rendered)
+        elif failure := put_in_force(rendered, self._directory, self._program):
+            raise ProxyError(failure)
+        note(in_force(self._directory, len(found.omissions)))
 
-    def watch() -> None:
-        os._exit(process.wait() or 1)
+    def quit(self) -> NoReturn:
+        """Let nginx complete its requests; then this process ends with its exit code."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self._process is None:
+            os._exit(0)
+        self._quits = True
+        self._process.send_signal(signal.SIGQUIT)
+        while True:
+            signal.pause()
 
-    threading.Thread(target=watch, daemon=True).start()
-    server = http.server.ThreadingHTTPServer(("", PROBE_PORT), _Readiness)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return process
+    def _start(self, rendered: Rendered) -> None:
+        """Start nginx; answer health checks once it listens."""
+        (self._directory / PID_FILE).unlink(missing_ok=True)  # of an earlier container of the pod
+        write_files(rendered, self._directory)
+        command = self._program.command(self._directory, Path(rendered.main), "-g", "daemon off;")
+        self._process = subprocess.Popen(command)  # noqa: S603 - the program of the image
+        threading.Thread(target=self._watch, args=(self._process,), daemon=True).start()
+        while not has_started(self._directory):
+            time.sleep(START_POLL_S)
+        server = http.server.ThreadingHTTPServer(("", PROBE_PORT), _Readiness)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
 
-
-def _quit(process: "subprocess.Popen[bytes]") -> int:
-    """Let nginx complete its requests."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    process.send_signal(signal.SIGQUIT)
-    return process.wait()
+    def _watch(self, process: "subprocess.Popen[bytes]") -> None:
+        code = process.wait()
+        os._exit(code if self._quits else code or 1)
 
 
 class _Readiness(http.server.BaseHTTPRequestHandler):
-    """Answers the kubelet's health checks: nginx runs with a configuration."""
+    """Answers the kubelet's health checks: nginx listens."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == READY_PATH else 404)

@@ -43,11 +43,13 @@ async def keep_current(
             for omission in rendered.omissions:
                 note(str(omission))
         last = rendered
-        note(await asyncio.to_thread(put_in_force, rendered, directory, program) or in_force(rendered, directory))
+        note(
+            await asyncio.to_thread(put_in_force, rendered, directory, program)
+            or in_force(directory, len(rendered.omissions))
+        )
         await asyncio.sleep(PAUSE_S)
 
 
-def in_force(rendered: Rendered, directory: Path) -> str:
-    """Return a message about a configuration that a proxy loads."""
-    omissions = pluralize(len(rendered.omissions), "omission")
-    return f"{directory} has a new configuration with {omissions}; the proxy loads it"
+def in_force(directory: Path, omissions: int) -> str:
+    """Return a message about a configuration that a proxy loads; `omissions` is their number."""
+    return f"{directory} has a new configuration with {pluralize(omissions, 'omission')}; the proxy loads it"

@@ -55,6 +55,8 @@ class RenderedGateways:
     def __init__(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
         self._compiled = compiled
         self._snapshot = snapshot
+        self._source: Compiled | None = None
+        self._rendered: dict[tuple[str, str], asyncio.Future[Configuration]] = {}
         self.methods: Mapping[str, UnaryMethod] = {METHOD: self._configuration}
 
     async def _configuration(self, data: bytes, authenticate: Authenticate) -> bytes:
@@ -68,7 +70,7 @@ class RenderedGateways:
         end = asyncio.get_running_loop().time() + LONGEST_WAIT_S
         while True:
             changed, compiled = self._compiled.next_change(), self._compiled.get()
-            found = _configuration(render_service(compiled.mesh, service, query.stream_module)) if compiled else None
+            found = await self._of(compiled, service, query.stream_module) if compiled else None
             if found and (found.version != query.known or asyncio.get_running_loop().time() >= end):
                 return msgspec.json.encode(found)
             try:
@@ -78,6 +80,16 @@ class RenderedGateways:
                 if not found:
                     message = "no mesh is compiled yet: call again"
                     raise StatusError(grpc.StatusCode.UNAVAILABLE, message) from None
+
+    async def _of(self, compiled: Compiled, service: str, stream_module: str) -> Configuration:
+        """Return the configuration for a Service; all its pods share it, and it is rendered in a thread."""
+        if self._source is not compiled:
+            self._source, self._rendered = compiled, {}
+        key = service, stream_module
+        if key not in self._rendered:
+            work = asyncio.to_thread(_configuration, compiled.mesh, service, stream_module)
+            self._rendered[key] = asyncio.ensure_future(work)
+        return await asyncio.shield(self._rendered[key])
 
     def _service(self, node_id: str) -> str:
         """Return the Service (`namespace/name`) of a pod. Raises StatusError if it is not that of a gateway."""
@@ -96,7 +108,8 @@ def render_service(mesh: Mesh, service: str, stream_module: str = "") -> Rendere
     return nginx.render(structs.replace(selection, ports=ports), stream_module=stream_module)
 
 
-def _configuration(rendered: Rendered) -> Configuration:
+def _configuration(mesh: Mesh, service: str, stream_module: str) -> Configuration:
+    rendered = render_service(mesh, service, stream_module)
     files = {name: text.reveal() if isinstance(text, PrivateText) else text for name, text in rendered.files.items()}
     return Configuration(
         version=hashlib.sha256(msgspec.json.encode(files)).hexdigest(),

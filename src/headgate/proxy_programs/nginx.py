@@ -20,6 +20,14 @@ def find_nginx() -> str:
     return shutil.which("nginx") or shutil.which("nginx", path=_PATHS) or ""
 
 
+def has_started(directory: Path) -> bool:
+    """Say whether an nginx has started with a directory: it writes its process ID when it listens on all ports."""
+    try:
+        return bool((directory / PID_FILE).read_text())
+    except OSError:
+        return False
+
+
 def stream_module(program: str) -> str:
     """Return the file of the stream module if this nginx loads it at run time, else an empty text."""
     if not program:

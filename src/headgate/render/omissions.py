@@ -15,7 +15,6 @@ class Reason(enum.Enum):
     COPY_PROTOCOL = "CopyProtocol"
     EMPTY_HEADER = "EmptyHeader"
     EXTERNAL_NAME = "ExternalName"
-    FAILING_STATUS = "FailingStatus"
     FILTER = "Filter"
     HEADER = "Header"
     MATCH = "Match"

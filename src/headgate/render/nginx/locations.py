@@ -48,7 +48,6 @@ class HostLocations:
         self._host = host
         self._listener = listener
         self._variables, self._upstreams, self._found = output
-        self._output = output
         self._tag = tag
         self._statuses: set[int] = {UNAVAILABLE}
 
@@ -106,7 +105,7 @@ class HostLocations:
             self._found.add(self._place(route), what, Reason.STICKY, message)
         shares = grouped(route.split, self._selection.endpoints, self._selection.protocols)
         if not shares.groups:
-            return self._failing(name, shares)
+            return self._failing(name, route, shares)
         mirrors = [item for item in route.mirrors if item.numerator]
         if len(shares.groups) == 1 and not (mirrors and shares.failing):
             only = shares.groups[0]
@@ -115,7 +114,7 @@ class HostLocations:
             return f"@{name}", list(self._backends(name, route, only, upstream))
         return self._drawn(name, route, shares)
 
-    def _failing(self, name: str, shares: Shares) -> tuple[str, list[str]]:
+    def _failing(self, name: str, route: Route, shares: Shares) -> tuple[str, list[str]]:
         """Return the location of a route whose requests all fail."""
         values = [(weight, f"@{name}-{status}") for status, weight in sorted(shares.failing.items())]
         lines = [
@@ -123,7 +122,7 @@ class HostLocations:
             for status in sorted(shares.failing)
             for line in block(f"location @{name}-{status}", [_refuse_upgrades(), f"return {status};"])
         ]
-        return self._random(name, values, None), lines
+        return self._random(name, values, self._place(route)), lines
 
     def _drawn(self, name: str, route: Route, shares: Shares) -> tuple[str, list[str]]:
         """Return the locations of a route whose shares need several; each request gets one by a random number."""
@@ -135,18 +134,18 @@ class HostLocations:
             lines += self._backends(one, route, group, upstream)
             values.append((group.weight, f"@{one}"))
         if shares.failing:
-            _, failing = self._failing(name, shares)
+            _, failing = self._failing(name, route, shares)
             lines += failing
             values += [(weight, f"@{name}-{status}") for status, weight in sorted(shares.failing.items())]
         return self._random(name, values, self._place(route)), lines
 
-    def _random(self, name: str, values: Sequence[tuple[int, str]], place: Place | None) -> str:
+    def _random(self, name: str, values: Sequence[tuple[int, str]], place: Place) -> str:
         if len(values) == 1:
             return values[0][1]
         numbers, exact = parts([weight for weight, _ in values], WHOLE)
-        if not exact and place:
+        if not exact:
             shown = " : ".join(f"{number / 100:.2f} %" for number in numbers)
-            message = f"these shares have different filters, and nginx draws them with two decimals: {shown}"
+            message = f"nginx draws these shares with two decimals: {shown}"
             self._found.add(place, "weights", Reason.ROUNDED_SHARE, message)
         drawn = [(number, value) for number, (_, value) in zip(numbers, values, strict=True) if number]
         return self._variables.drawn(f"share_{self._tag}_{name.replace('-', '_')}", drawn[:-1], drawn[-1][1])
@@ -221,7 +220,7 @@ class HostLocations:
                 return
             drawn = self._variables.drawn(f"copied_{self._tag}_{name.replace('-', '_')}", [(part, '"1"')], EMPTY)
             lines.append(f"if ({drawn} = {EMPTY}) {{ return 204; }}")
-        upstream = self._upstreams.add(f"headgate_{self._tag}_{name}", targets, {})
+        upstream = self._upstreams.add(f"headgate_{self._tag}_{name}", targets, shares.failing)
         headers = HeaderFilters(self._variables, self._found, place)
         lines += headers.of_requests("proxy", (*filters, *_with_host(host)), edge=self._host.edge)
         lines.append(f"proxy_connect_timeout {COPY_CONNECT_SECONDS}s;")

@@ -22,7 +22,7 @@ from headgate.backoff import pauses
 from headgate.errors import HeadgateError, ProxyError
 from headgate.latest import Latest, wait_for_any
 from headgate.proxy_programs.files import put_in_force, write_files
-from headgate.proxy_programs.nginx import PID_FILE, Nginx
+from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started
 from headgate.render.output import Rendered
 from headgate.resources.meta import Value
 from headgate.resources.pods import ProcessIdentity
@@ -133,7 +133,7 @@ class NginxProcess:
         process = self._process = spawn(launch, self._directory / LOG)
         write_private(self._directory / RECORD, msgspec.json.encode(Record(identity=process.identity)))
         self._started = asyncio.get_running_loop().time()
-        while not _has_text(pid_file):  # nginx writes it when it listens on all ports
+        while not has_started(self._directory):  # nginx writes it when it listens on all ports
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await process.exited()
@@ -201,10 +201,3 @@ async def _until(condition: Callable[[], bool]) -> None:
     deadline = loop.time() + FREE_S
     while not condition() and loop.time() < deadline:  # noqa: ASYNC110 - no event shows that a socket is closed
         await asyncio.sleep(_POLL_S)
-
-
-def _has_text(path: Path) -> bool:
-    try:
-        return bool(path.read_text())
-    except OSError:
-        return False
