@@ -22,7 +22,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CACHE_SECONDS = 10.0  # Seconds for which an allowed review is cached, as in Kubernetes' own API servers.
 _PATH_CACHE_SECONDS = 300.0
 """The same for paths: discovery has no secrets, and Kubernetes' controllers read it every 30 s, 25 documents at once."""
-_CACHE_SIZE = 4096  # The maximum number of cached permissions.
+_CACHE_SIZE = 4096  # The maximum number of cached permissions, for resources and for paths.
 
 
 class KubernetesApi(Protocol):
@@ -144,7 +144,7 @@ class DelegatedAuthorizer:
     def __init__(self, api: KubernetesApi, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._clock = clock
-        self._allowed: dict[bytes, float] = {}
+        self._allowed: dict[float, dict[bytes, float]] = {_CACHE_SECONDS: {}, _PATH_CACHE_SECONDS: {}}
 
     async def authorize(self, user: User, attributes: ResourceAttributes) -> None:
         """Check that a user may access a resource. Raises ApiError 403, and 503 when the API server does not answer."""
@@ -161,7 +161,7 @@ class DelegatedAuthorizer:
         spec = {"user": user.name, "groups": user.groups, "extra": dict(user.extra), **attributes}
         key = msgspec.json.encode(spec)
         now = self._clock()
-        if self._allowed.get(key, now) > now:
+        if self._allowed[cache_seconds].get(key, now) > now:
             return True
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         try:
@@ -169,15 +169,17 @@ class DelegatedAuthorizer:
         except (HeadgateError, msgspec.ValidationError) as error:
             raise ApiError(503, f"the SubjectAccessReview of user {user.name!r} failed: {error}") from error
         if status.allowed and not status.denied:
-            self._cache(key, until=now + cache_seconds, now=now)
+            self._cache(key, now, cache_seconds)
             return True
         return False
 
-    def _cache(self, key: bytes, *, until: float, now: float) -> None:
-        if len(self._allowed) >= _CACHE_SIZE:
-            self._allowed = {known: end for known, end in self._allowed.items() if end > now}
-        if len(self._allowed) < _CACHE_SIZE:
-            self._allowed[key] = until
+    def _cache(self, key: bytes, now: float, seconds: float) -> None:
+        """Cache a permission; paths, of which a user can invent any number, take no room of resources."""
+        allowed = self._allowed[seconds]
+        if len(allowed) >= _CACHE_SIZE:
+            allowed = self._allowed[seconds] = {known: end for known, end in allowed.items() if end > now}
+        if len(allowed) < _CACHE_SIZE:
+            allowed[key] = now + seconds
 
 
 def _forbidden(user: User, attributes: ResourceAttributes) -> ApiError:

@@ -6,7 +6,6 @@ use the newest snapshot of the control plane: while the API server waits for the
 
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -19,6 +18,7 @@ from headgate.admission.foreign_keys import foreign_keys
 from headgate.api.responses import json_response
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import AdmissionStep, View
+from headgate.plan.quote import LONGEST
 from headgate.resources.decode import Check
 from headgate.resources.meta import Input, Object
 from headgate.resources.pod_templates import template_path
@@ -26,8 +26,7 @@ from headgate.resources.registry import split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
 # The API server drops warnings when they have more than 4,096 characters in total.
-LONGEST_WARNING = 256  # The limit of one warning in characters.
-MOST_WARNINGS = 20
+MOST_WARNINGS = 4096 // LONGEST
 _CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-system:")
 
 
@@ -62,7 +61,7 @@ class _ConversionReview(Input, frozen=True, kw_only=True):
 
 
 class WriteWarnings(Protocol):
-    """A function that returns warnings about a write before it is done.
+    """A function that returns warnings about a write, its effect last.
 
     `old` is None if the write creates an object, `new` is None if it deletes one.
     """
@@ -161,7 +160,9 @@ def _stored(asked: _Request) -> Object | None:
 
 
 def _warnings(texts: Iterable[str]) -> dict[str, Any]:
-    found = [text[:LONGEST_WARNING] for text in islice(texts, MOST_WARNINGS)]
+    found = [text[:LONGEST] for text in texts]
+    if len(found) > MOST_WARNINGS:
+        found = [*found[: MOST_WARNINGS - 1], found[-1]]  # the last one is the effect of the write
     return {"warnings": found} if found else {}
 
 

@@ -28,13 +28,14 @@ from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
+from headgate.api.webhooks import WriteWarnings
 from headgate.atomic_file import write_private
 from headgate.errors import Unavailable
 from headgate.plane.inspector import Inspector
 from headgate.resources.registry import GROUPS
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import openapi, request_parsing
-from headgate.standalone.apiserver.objects import Objects, WriteWarnings
+from headgate.standalone.apiserver.objects import Objects
 from headgate.standalone.apiserver.resource_api import LogSource, ResourceApi
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.flows import Source

@@ -1,10 +1,11 @@
 """Reads and writes objects for the API: validation, field managers and conversion between the client and the store."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.api.status import ApiError, apply_conflict, from_error, invalid
+from headgate.api.webhooks import WriteWarnings
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.managed_fields import Manager, Write, tracked_update, versions_of
 from headgate.merge.server_side_apply import ApplyConflicts, tracked_apply
@@ -18,16 +19,6 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.registry import ServedKind
 from headgate.resources.versions import from_hub, with_metadata_name
 from headgate.standalone.store.memory import MemoryStore
-
-
-class WriteWarnings(Protocol):
-    """A function that returns warnings about a write, or about a dry run.
-
-    `old` is the stored object before a write, None if the write creates it; `new` is None if the write deletes it.
-    """
-
-    def __call__(self, old: Object | None, new: Object | None, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
-
 
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
