@@ -79,8 +79,9 @@ def expected_failure(error: BaseException) -> OSError | StoreError | None:
 
     For an exception group, return the first of its failures; None if any exception in the group is a bug.
     """
-    found = [one for one in single_errors(error) if isinstance(one, OSError | StoreError)]
-    return found[0] if len(found) == len(single_errors(error)) else None
+    every = single_errors(error)
+    found = [one for one in every if isinstance(one, OSError | StoreError)]
+    return found[0] if len(found) == len(every) else None
 
 
 def single_errors(error: BaseException) -> tuple[BaseException, ...]:

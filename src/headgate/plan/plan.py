@@ -145,7 +145,7 @@ class World(NamedTuple):
 
     def cause(self, key: Key, field: str) -> Cause:
         """Return a part of a changed object as a cause, or the object's deletion."""
-        gone = key in self.changed and key not in self.after.report.seen
+        gone = key not in self.after.report.seen
         return Cause(object=str(key), field="" if gone else field, deleted=gone)
 
 

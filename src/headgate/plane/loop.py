@@ -91,7 +91,7 @@ class Loop:
         self._fleet = fleet
         self.settings = settings
         self.credentials = credentials
-        self._built_from: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
+        self._attempted: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})  # also if it failed to build
         self._credentials: Mapping[str, Credential] = {}
         self._builds: tuple[Build, ...] = ()  # the last two, which the effect of a write is often about
         self._failed: Snapshot | None = None  # the last snapshot that failed to build
@@ -138,7 +138,7 @@ class Loop:
 
     def compile_each(self, *snapshots: Snapshot) -> Sequence[Compiled]:
         """Compile snapshots with the same settings and TLS modes, except for those that the loop has built last."""
-        _, modes = self._built_from
+        _, modes = self._attempted
         compiler, builds = self._compiler.fork(), [build for build in self._builds if build.modes == modes]
         known = (next((build for build in builds if has_same_objects(build.snapshot, one)), None) for one in snapshots)
         return [
@@ -147,7 +147,7 @@ class Loop:
         ]
 
     def _is_due(self) -> bool:
-        snapshot, _ = self._built_from
+        snapshot, _ = self._attempted
         return (
             self._snapshot.get() is not snapshot
             or self.credentials.current.get() is not self._credentials
@@ -163,7 +163,7 @@ class Loop:
         modes = self.mtls_migration.next_modes()
         try:
             compiled = self.compiled.get()
-            if compiled is None or self._built_from != (snapshot, modes):
+            if compiled is None or self._attempted != (snapshot, modes):
                 compiled = await asyncio.to_thread(self._compiler.compile, snapshot, self.settings, modes)
                 self._builds = (*self._builds[-1:], Build(snapshot, modes, compiled))
             await self._publish(compiled)
@@ -173,7 +173,7 @@ class Loop:
             self.failures += 1
             self._failed = snapshot
             log.exception("revision %d can't be built; the proxies keep the last configuration", snapshot.revision)
-        self._built_from = snapshot, modes
+        self._attempted = snapshot, modes
 
     async def _publish(self, compiled: Compiled) -> None:
         """Set the changed configurations of proxies, then make `compiled` the current result."""

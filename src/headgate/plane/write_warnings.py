@@ -18,6 +18,7 @@ from headgate.resources.registry import SERVICE, key_of
 
 PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's findings
 WARNINGS_S = 0.2  # seconds that a done write may wait for the compiler's findings
+DELETION_S = 1.5  # seconds that a webhook may wait for the effect of a deletion, less than its timeout of 2 s
 EFFECT_S = 1.0  # seconds that a write may wait for its effect, if the machine is busy: the work is limited by its steps
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,15 @@ async def warnings_before_write(
 ) -> Sequence[str]:
     """Return warnings about a write that is not done yet, based on the feed's snapshot.
 
-    They are missing if the compilation takes longer than `PREVIEW_S` seconds.
+    They are missing if the compilation takes longer than `PREVIEW_S` seconds, for a deletion if all takes longer than
+    `DELETION_S`.
     """
+    if new is None:
+        try:
+            async with asyncio.timeout(DELETION_S):
+                return await _previewed(live_state, _Write(old, None, dry_run=dry_run), None)
+        except TimeoutError:
+            return ()
     return await _previewed(live_state, _Write(old, new, dry_run=dry_run), PREVIEW_S)
 
 
@@ -75,10 +83,11 @@ class _Write(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command that shows the whole effect. A plan of the running headgate includes no deletion."""
+        """The command that shows the whole effect."""
         if not self.dry_run:
             return "headgate history"
-        return "headgate plan -f FILE" if self.new else ""
+        deleted = f"--delete {self.key.kind.lower()}/{self.key.name} -n {self.key.namespace}"
+        return f"headgate plan {'-f FILE' if self.new else deleted}"
 
 
 async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:

@@ -139,7 +139,7 @@ class Session:
 
         It may hold resources that it has not reported. Envoy reports type by type, clusters first. The report is complete
         when it has the types of all wanted resources. Envoy sends no ACK before it has reported every type, so the first ACK
-        of clusters shows that the report is complete too.
+        of clusters shows that the report is complete too. After a timeout of its response, nothing waits for the report any more.
         """
         clusters = self.subscriptions[CLUSTER]
         return self._is_report_complete and not clusters.must_respond and not clusters.awaits_answer

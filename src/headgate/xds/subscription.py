@@ -66,7 +66,7 @@ class Subscription:
     starts_whole: bool = False  # the first resources are sent in one response, whatever their size
     wildcard: bool = False
     must_respond: bool = (
-        False  # the first wildcard request gets a response, even an empty one (`Proxy.has_reported_all`)
+        False  # the first wildcard request without reported versions gets a response, even an empty one
     )
     subscribed: frozenset[str] = frozenset()
     sent: Sent = field(default_factory=Sent)
