@@ -17,18 +17,19 @@ from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import LIFETIME, CertificateSpec
 from headgate.latest import Latest
 from headgate.model.identities import Credential, PrivateText
-from headgate.plane.feed import Feed
+from headgate.plane.feed import Feed, snapshot_of
 from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import ObjectName, ProxyProcess, ProxyStatus
-from headgate.resources.meta import Object, timestamp
+from headgate.resources.meta import Key, Object, timestamp
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
 SERVER = ObjectName(namespace="default", name="server")
+SERVER_POD = Key("", "Pod", "default", "server")
 SPLIT = obj("TrafficSplit", "web", spec={"service": "web", "backends": [{"service": "one", "weight": 1}]})
 SHARES = "outbound/default/web/8080"
 NOW = 1_800_000_000.0
@@ -127,6 +128,16 @@ def test_a_disconnected_proxy_keeps_its_last_configuration(world: World) -> None
     world.clients["gateway"].leave()
     assert world.statuses()["gateway"].state == "Disconnected"
     assert not world.inspector.status().status.healthy
+
+
+def test_a_disconnected_proxy_of_a_deleted_pod_is_no_problem(world: World) -> None:
+    deleted = pod("server", "10.1.0.1", sidecar="transparent")
+    deleted["metadata"]["deletionTimestamp"] = timestamp(NOW)
+    world.inspector.live_state.feed.snapshot.set(snapshot_of({SERVER_POD: deleted}))
+    world.clients["sidecar/default/server"].leave()
+    status = world.statuses()["sidecar/default/server"]
+    assert (status.state, status.serves, status.message) == ("Disconnected", False, "its pod is being deleted")
+    assert world.inspector.status().status.healthy
 
 
 @pytest.mark.parametrize("holds", [True, False])

@@ -124,15 +124,14 @@ class Inspector:
         """
         loop, now, processes = self.live_state.loop, self._clock(), self._host.processes()
         origin, faults = self._origin(), loop.credentials.faults.get()
-        snapshot = self.live_state.feed.snapshot.get()
-        pods = snapshot.pods if snapshot else {}
+        pods = (self.live_state.feed.snapshot.get() or Snapshot()).pods
         found = [
             inspect.Proxy(
                 metadata=object_name(proxy.id),
                 node=proxy.id,
                 **_owner(pods.get(pod_of(proxy.id))),
                 status=structs.replace(
-                    proxy_status(proxy, origin, now),
+                    proxy_status(proxy, pods.get(pod_of(proxy.id)), origin, now),
                     process=processes.get(proxy.id),
                     certificate=_certificate(loop.credential_of(proxy.id), faults.get(proxy.id, "")),
                 ),
@@ -164,9 +163,11 @@ class Inspector:
     async def pod_sidecar(self, name: ObjectName) -> inspect.PodSidecar:
         """Return why a pod has a sidecar or none. Raises NotFound, Unavailable."""
         pod = await self.live_state.store.get(Key("", "Pod", name.namespace, name.name))
-        around = pod_namespace(SnapshotView(self.live_state.feed.snapshot.get() or Snapshot()), pod)
+        snapshot = self.live_state.feed.snapshot.get() or Snapshot()
+        around = pod_namespace(SnapshotView(snapshot), pod)
         proxy = self.live_state.fleet.proxies.get(f"{SIDECAR}/{name.namespace}/{name.name}")
-        status = proxy_status(proxy, self._origin(), self._clock()) if proxy else None
+        known = snapshot.pods.get(f"{name.namespace}/{name.name}")
+        status = proxy_status(proxy, known, self._origin(), self._clock()) if proxy else None
         return explain_pod(PodFacts(pod, self._host.decide(pod, around), tuple(around.sidecars), status))
 
     async def explain(self, sent: RequestSpec) -> Explanation:
@@ -277,18 +278,24 @@ def object_name(node_id: str) -> ObjectName:
     return ObjectName(namespace=namespace, name=name)
 
 
-def proxy_status(proxy: fleet.Proxy, origin: Origin, now: float) -> ProxyStatus:
-    """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch."""
+def proxy_status(proxy: fleet.Proxy, pod: Pod | None, origin: Origin, now: float) -> ProxyStatus:
+    """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch.
+
+    `pod` is the pod of a sidecar. While it is being deleted, its proxy may end at any time.
+    """
     timestamps = proxy.timestamps
     current = tuple(proxy.rejections())
     refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
+    is_ending = proxy.session is None and pod is not None and bool(pod.metadata.deletion_timestamp)
     state, message = _state(proxy, refusals, now)
+    if is_ending:
+        message = "its pod is being deleted"
     last = timestamps.rejected[0] if timestamps.rejected else None
     waiting = min(timestamps.sent.values(), default=0.0) if proxy.session else 0.0
     return ProxyStatus(
         state=state,
         message=message,
-        serves=proxy.was_configured,
+        serves=proxy.was_configured and not is_ending,
         connected=timestamp(timestamps.connected) if proxy.session else "",
         last_acknowledged=_time(max(timestamps.acknowledged.values(), default=0.0)),
         waiting=_time(waiting),

@@ -88,7 +88,8 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
     """The state of a proxy: whether it acknowledged what headgate sent. `message` explains each state except InSync.
 
     `waiting` is the time at which the oldest response without an answer was sent. `serves`: the
-    proxy has a configuration from this headgate process or an earlier one, and uses it also while disconnected.
+    proxy has a configuration from this headgate process or an earlier one, and uses it also while disconnected. It is
+    false for a disconnected proxy whose pod is being deleted.
     """
 
     state: ProxyState
