@@ -16,18 +16,8 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.request_spec import RequestSpec, explain_request
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.envoy.config import (
-    CHAIN,
-    CLUSTER,
-    ENDPOINTS,
-    LISTENER,
     NO_RESOURCES,
-    ROUTES,
-    RUNTIME,
-    SCOPES,
-    SECRET,
     Encoded,
-    Resources,
-    TypeUrl,
 )
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import SIDECAR, namespaced_name, pod_of
@@ -39,6 +29,7 @@ from headgate.plane.call_records import call_records
 from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import Observed, mesh_state
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
+from headgate.plane.proxy_status import TYPES, key_text, proxy_status, wanted_names, with_version
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
@@ -49,9 +40,6 @@ from headgate.resources.inspect import (
     ObjectName,
     PodCounts,
     ProxyProcess,
-    ProxyStatus,
-    Refusal,
-    ResourceType,
     TapEvent,
     TapNotice,
 )
@@ -59,14 +47,9 @@ from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.xds import fleet
-from headgate.xds.subscription import Rejection, Subscription
+from headgate.xds.subscription import Subscription
 from headgate.xds.versions import AcknowledgedVersion
 
-_TYPES: Mapping[str, TypeUrl] = dict(
-    zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, CHAIN, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)
-)
-_NAMES = {type_url: name for name, type_url in _TYPES.items()}
-_VERSION_BYTES = 6
 _NAME_BYTES = 4
 BUILD_TIMEOUT_S = 5.0
 
@@ -231,10 +214,10 @@ def config_of(
     """
     wanted = proxy.config.get() or {}
     refused = {(item.type_url, item.name): item.message.strip() for item in proxy.rejections()}
-    for type_name, type_url in _TYPES.items():
+    for type_name, type_url in TYPES.items():
         config = wanted.get(type_url, NO_RESOURCES)
         subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription(wildcard=True)
-        for name in sorted(_wanted(subscription, config)) if query.type in {"", type_name} else ():
+        for name in sorted(wanted_names(subscription, config)) if query.type in {"", type_name} else ():
             if query.name in {"", name}:
                 held, encoded = subscription.acknowledged.get(name), config[name]
                 refusal = refused.get((type_url, name), "")
@@ -242,7 +225,7 @@ def config_of(
                     inspect.ConfigResource(
                         type=type_name,
                         name=name,
-                        object=_key_text(origin(proxy.id, type_url, name)),
+                        object=key_text(origin(proxy.id, type_url, name)),
                         state=_resource_state(encoded, held, refusal),
                         version=encoded.digest,
                         held_version=held.digest if held else "",
@@ -253,18 +236,13 @@ def config_of(
 
 
 def _with_content(found: Sequence[tuple[inspect.ConfigResource, Encoded]]) -> tuple[inspect.ConfigResource, ...]:
-    return tuple(structs.replace(item, content=content(_TYPES[item.type], encoded)) for item, encoded in found)
+    return tuple(structs.replace(item, content=content(TYPES[item.type], encoded)) for item, encoded in found)
 
 
 def _resource_state(encoded: Encoded, held: AcknowledgedVersion | None, refusal: str) -> inspect.ResourceState:
     if refusal:
         return "Refused"
     return "Held" if held and held.digest == encoded.digest else "Pending"
-
-
-def _key_text(key: Key) -> str:
-    """Return an object's key as text; empty for a key of kind Proxy, which belongs to no object."""
-    return "" if key.kind == PROXY else str(key)
 
 
 def _owner(pod: Pod | None) -> Mapping[str, str]:
@@ -276,96 +254,6 @@ def object_name(node_id: str) -> ObjectName:
     """Return the namespace and name of a proxy in the inspect API."""
     namespace, name = namespaced_name(node_id)
     return ObjectName(namespace=namespace, name=name)
-
-
-def proxy_status(proxy: fleet.Proxy, pod: Pod | None, origin: Origin, now: float) -> ProxyStatus:
-    """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch.
-
-    `pod` is the pod of a sidecar. While it is being deleted, its proxy may end at any time.
-    """
-    timestamps = proxy.timestamps
-    current = tuple(proxy.rejections())
-    refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
-    is_ending = proxy.session is None and pod is not None and bool(pod.metadata.deletion_timestamp)
-    state, message = _state(proxy, refusals, now)
-    if is_ending:
-        message = "its pod is being deleted"
-    last = timestamps.rejected[0] if timestamps.rejected else None
-    waiting = min(timestamps.sent.values(), default=0.0) if proxy.session else 0.0
-    return ProxyStatus(
-        state=state,
-        message=message,
-        serves=proxy.was_configured and not is_ending,
-        connected=timestamp(timestamps.connected) if proxy.session else "",
-        last_acknowledged=_time(max(timestamps.acknowledged.values(), default=0.0)),
-        waiting=_time(waiting),
-        types=tuple(_type(proxy, name, type_url) for name, type_url in _TYPES.items()) if proxy.session else (),
-        refusals=refusals,
-        last_refusal=structs.replace(_refusal(proxy, last, origin), current=last in current) if last else None,
-    )
-
-
-def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:
-    """Return the state of a proxy, and the reason if it is not in sync."""
-    if proxy.session is None:
-        return "Disconnected", (
-            "the proxy has no xDS stream, and keeps its last configuration"
-            if proxy.was_configured
-            else "the proxy has not connected yet"
-        )
-    if proxy.config.get() is None:
-        return "Lagging", "the proxy has no certificate yet; without a certificate, headgate sends no configuration"
-    if refusals:
-        return "Refused", f"{refusals[0].resource}: {refusals[0].message}"
-    if proxy.settled():
-        return "InSync", ""
-    waiting = min(proxy.timestamps.sent.values(), default=now)
-    return "Lagging", f"the proxy has not answered for {max(now - waiting, 0):.0f} s"
-
-
-def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
-    subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
-    config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
-    resources = len(subscription.target(config if isinstance(config, Resources) else Resources(config, {})))
-    return ResourceType(
-        type=name,
-        resources=resources,
-        held=resources - len(subscription.unacknowledged(config)),
-        acknowledged=_time(proxy.timestamps.acknowledged.get(type_url, 0.0)),
-    )
-
-
-def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
-    """Return a copy of `one` with the wanted version and the version that the proxy has acknowledged."""
-    type_url = _TYPES[one.type]
-    subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
-    config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
-    wanted = {key: config[key].digest for key in _wanted(subscription, config)}
-    held = {key: subscription.acknowledged[key].digest for key in wanted if key in subscription.acknowledged}
-    return structs.replace(one, version=version(wanted), held_version=version(held))
-
-
-def _wanted(subscription: Subscription, config: Mapping[str, Encoded]) -> Sequence[str]:
-    return list(config) if subscription.wildcard else sorted(subscription.subscribed & config.keys())
-
-
-def version(digests: Mapping[str, str]) -> str:
-    """Return one digest of the names and versions of all resources; empty if there are no resources."""
-    if not digests:
-        return ""
-    text = "\n".join(f"{name} {digest}" for name, digest in sorted(digests.items()))
-    return blake2b(text.encode(), digest_size=_VERSION_BYTES).hexdigest()
-
-
-def _refusal(proxy: fleet.Proxy, rejected: Rejection, origin: Origin) -> Refusal:
-    last = proxy.timestamps.rejected
-    return Refusal(
-        type=_NAMES[rejected.type_url],
-        resource=rejected.name,
-        message=rejected.message.strip(),
-        object=_key_text(origin(proxy.id, rejected.type_url, rejected.name)),
-        time=_time(last[1]) if last and last[0] == rejected else "",
-    )
 
 
 def _certificate(credential: Credential | None, fault: str) -> Certificate | None:
@@ -387,10 +275,6 @@ def _certificate_fields(chain: str) -> tuple[float, float, str]:
     leaf = read_certificates(chain, "a proxy's certificate")[0]
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return *validity(leaf), next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), "")
-
-
-def _time(seconds: float) -> str:
-    return timestamp(seconds) if seconds else ""
 
 
 def finding_of(item: Finding) -> inspect.Finding:

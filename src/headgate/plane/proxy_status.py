@@ -1,0 +1,134 @@
+"""The status of a proxy in the inspect API: what it acknowledged, rejected, or has not answered."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+from msgspec import structs
+
+from headgate.envoy.config import (
+    CHAIN,
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    NO_RESOURCES,
+    ROUTES,
+    RUNTIME,
+    SCOPES,
+    SECRET,
+    Encoded,
+    Resources,
+    TypeUrl,
+)
+from headgate.plane.status.findings import PROXY, Origin
+from headgate.resources import inspect
+from headgate.resources.inspect import ProxyStatus, Refusal, ResourceType
+from headgate.resources.meta import Key, timestamp
+from headgate.resources.pods import Pod
+from headgate.xds import fleet
+from headgate.xds.subscription import Rejection, Subscription
+
+TYPES: Mapping[str, TypeUrl] = dict(
+    zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, CHAIN, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)
+)
+_NAMES = {type_url: name for name, type_url in TYPES.items()}
+_VERSION_BYTES = 6
+
+
+def proxy_status(proxy: fleet.Proxy, pod: Pod | None, origin: Origin, now: float) -> ProxyStatus:
+    """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch.
+
+    `pod` is the pod of a sidecar. While it is being deleted, its proxy may end at any time.
+    """
+    timestamps = proxy.timestamps
+    current = tuple(proxy.rejections())
+    refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
+    is_ending = proxy.session is None and pod is not None and bool(pod.metadata.deletion_timestamp)
+    state, message = _state(proxy, refusals, now)
+    if is_ending:
+        message = "its pod is being deleted"
+    last = timestamps.rejected[0] if timestamps.rejected else None
+    waiting = min(timestamps.sent.values(), default=0.0) if proxy.session else 0.0
+    return ProxyStatus(
+        state=state,
+        message=message,
+        serves=proxy.was_configured and not is_ending,
+        connected=timestamp(timestamps.connected) if proxy.session else "",
+        last_acknowledged=_time(max(timestamps.acknowledged.values(), default=0.0)),
+        waiting=_time(waiting),
+        types=tuple(_type(proxy, name, type_url) for name, type_url in TYPES.items()) if proxy.session else (),
+        refusals=refusals,
+        last_refusal=structs.replace(_refusal(proxy, last, origin), current=last in current) if last else None,
+    )
+
+
+def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:
+    """Return the state of a proxy, and the reason if it is not in sync."""
+    if proxy.session is None:
+        return "Disconnected", (
+            "the proxy has no xDS stream, and keeps its last configuration"
+            if proxy.was_configured
+            else "the proxy has not connected yet"
+        )
+    if proxy.config.get() is None:
+        return "Lagging", "the proxy has no certificate yet; without a certificate, headgate sends no configuration"
+    if refusals:
+        return "Refused", f"{refusals[0].resource}: {refusals[0].message}"
+    if proxy.settled():
+        return "InSync", ""
+    waiting = min(proxy.timestamps.sent.values(), default=now)
+    return "Lagging", f"the proxy has not answered for {max(now - waiting, 0):.0f} s"
+
+
+def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
+    subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
+    config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
+    resources = len(subscription.target(config if isinstance(config, Resources) else Resources(config, {})))
+    return ResourceType(
+        type=name,
+        resources=resources,
+        held=resources - len(subscription.unacknowledged(config)),
+        acknowledged=_time(proxy.timestamps.acknowledged.get(type_url, 0.0)),
+    )
+
+
+def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
+    """Return a copy of `one` with the wanted version and the version that the proxy has acknowledged."""
+    type_url = TYPES[one.type]
+    subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
+    config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
+    wanted = {key: config[key].digest for key in wanted_names(subscription, config)}
+    held = {key: subscription.acknowledged[key].digest for key in wanted if key in subscription.acknowledged}
+    return structs.replace(one, version=_version(wanted), held_version=_version(held))
+
+
+def wanted_names(subscription: Subscription, config: Mapping[str, Encoded]) -> Sequence[str]:
+    """Return the names of the resources in a proxy's configuration to which the proxy subscribes."""
+    return list(config) if subscription.wildcard else sorted(subscription.subscribed & config.keys())
+
+
+def _version(digests: Mapping[str, str]) -> str:
+    """Return one digest of the names and versions of all resources; empty if there are no resources."""
+    if not digests:
+        return ""
+    text = "\n".join(f"{name} {digest}" for name, digest in sorted(digests.items()))
+    return blake2b(text.encode(), digest_size=_VERSION_BYTES).hexdigest()
+
+
+def _refusal(proxy: fleet.Proxy, rejected: Rejection, origin: Origin) -> Refusal:
+    last = proxy.timestamps.rejected
+    return Refusal(
+        type=_NAMES[rejected.type_url],
+        resource=rejected.name,
+        message=rejected.message.strip(),
+        object=key_text(origin(proxy.id, rejected.type_url, rejected.name)),
+        time=_time(last[1]) if last and last[0] == rejected else "",
+    )
+
+
+def key_text(key: Key) -> str:
+    """Return an object's key as text; empty for a key of kind Proxy, which belongs to no object."""
+    return "" if key.kind == PROXY else str(key)
+
+
+def _time(seconds: float) -> str:
+    return timestamp(seconds) if seconds else ""
