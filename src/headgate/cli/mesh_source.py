@@ -1,14 +1,18 @@
-"""The mesh of a running headgate, compiled from its stored objects, which a client may list and watch."""
+"""The objects of a running headgate that the compiler reads, for a client with the permissions to list and watch them."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.connection import find_api
-from headgate.compiler.compile import Compiler, compile_mesh
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.snapshot import Snapshot
+from headgate.errors import single_errors
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
+from headgate.latest import Latest
 from headgate.model.routing import Mesh
 from headgate.plane.feed import COMPILED, Feed, snapshot_of
 from headgate.resources.meta import Key, Object
@@ -28,21 +32,20 @@ async def current_mesh(kubeconfig: Path | None, state: Path | None, settings: Se
     return compile_mesh(snapshot_of(objects), settings).mesh
 
 
-async def followed_meshes(client: Client, settings: Settings) -> AsyncGenerator[Mesh]:
-    """Yield the mesh of the stored objects, and a new one after changes; a slow reader gets only the newest.
+@asynccontextmanager
+async def followed_objects(client: Client) -> AsyncIterator[Latest[Snapshot | None]]:
+    """Keep a snapshot of the stored objects current within the context; it is None until all kinds have been listed.
 
-    Raises Unavailable if the API can't be reached at first; later it waits until the API can be reached again.
+    While the API can't be reached, the snapshot does not change. A failure of a task ends the context, and is raised.
     """
-    async with client:
-        versions = ServedVersions(client)
-        await versions.refresh()
-        feed, compiler = Feed(ClusterStore(client, versions)), Compiler()
-        running = [asyncio.create_task(part.run()) for part in (feed, versions)]
-        try:
-            async for snapshot in feed.snapshot.changes():
-                if snapshot is not None:
-                    yield compiler.compile(snapshot, settings).mesh
-        finally:
+    try:
+        async with client, asyncio.TaskGroup() as tasks:
+            versions = ServedVersions(client)
+            await versions.refresh()
+            feed = Feed(ClusterStore(client, versions))
+            running = [tasks.create_task(part.run()) for part in (feed, versions)]
+            yield feed.snapshot
             for task in running:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+    except BaseExceptionGroup as group:
+        raise single_errors(group)[0] from None

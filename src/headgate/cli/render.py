@@ -14,11 +14,14 @@ import typer
 
 from headgate.cli.arguments import Kubeconfig, State
 from headgate.cli.connection import find_api
-from headgate.cli.mesh_source import current_mesh, followed_meshes
+from headgate.cli.mesh_source import current_mesh, followed_objects
 from headgate.cli.offline import compile_files, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
 from headgate.cli.rendered_files import ReloadCommand, keep_current
+from headgate.compiler.compile import Compiler
+from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
+from headgate.kubernetes.client import Client
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Mesh
 from headgate.proxy_programs.files import ProxyProgram, write_files
@@ -131,13 +134,9 @@ def render(
     if watch and output:
         output.mkdir(parents=True, exist_ok=True)
         program = PROGRAMS[target]()
+        running = ReloadCommand(program, shlex.split(reload)) if reload else program
         asyncio.run(
-            keep_current(
-                followed_meshes(find_api(kubeconfig, state), Settings()),
-                lambda mesh: RENDERERS[target](select(mesh, chosen)),
-                output,
-                ReloadCommand(program, shlex.split(reload)) if reload else program,
-            )
+            _follow(find_api(kubeconfig, state), lambda mesh: RENDERERS[target](select(mesh, chosen)), output, running)
         )
         return
     rendered = RENDERERS[target](select(mesh, chosen))
@@ -174,6 +173,16 @@ async def _read(filename: Sequence[Path] | None, kubeconfig: Path | None, state:
         reject_mistakes(found.manifests, "configuration")
         return found.compiled.mesh
     return await current_mesh(kubeconfig, state, Settings())
+
+
+async def _follow(client: Client, render: Callable[[Mesh], Rendered], directory: Path, program: ProxyProgram) -> None:
+    compiler = Compiler()
+
+    def rendered(snapshot: Snapshot) -> Rendered:
+        return render(compiler.compile(snapshot, Settings()).mesh)
+
+    async with followed_objects(client) as snapshots:
+        await keep_current(snapshots, rendered, directory, program)
 
 
 def _check_address(text: str) -> None:

@@ -1,13 +1,14 @@
 """The directory with the files of a rendered configuration, kept current for a running proxy."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from headgate.cli.output import note
+from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
-from headgate.model.routing import Mesh
+from headgate.latest import Latest
 from headgate.proxy_programs.files import ProxyProgram, output_of_failure, put_in_force
 from headgate.render.output import Rendered
 
@@ -31,13 +32,13 @@ class ReloadCommand(NamedTuple):
 
 
 async def keep_current(
-    meshes: AsyncGenerator[Mesh], render: Callable[[Mesh], Rendered], directory: Path, program: ProxyProgram
+    snapshots: Latest[Snapshot | None], render: Callable[[Snapshot], Rendered], directory: Path, program: ProxyProgram
 ) -> None:
-    """Write the files of each mesh and reload the proxy, until canceled. A rejected configuration changes nothing."""
+    """Write the files of each snapshot and reload the proxy, until canceled. A rejected configuration changes nothing."""
     last: Rendered | None = None
-    async for mesh in meshes:
-        rendered = render(mesh)
-        if last and rendered.files == last.files:
+    async for snapshot in snapshots.changes():
+        rendered = render(snapshot) if snapshot else None
+        if rendered is None or (last and rendered.files == last.files):
             continue
         if last is None or rendered.omissions != last.omissions:
             for omission in rendered.omissions:
