@@ -1,10 +1,13 @@
 """The directory with the files of a rendered configuration, kept current for a running proxy."""
 
 import asyncio
+import contextlib
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate.backoff import pauses
 from headgate.cli.output import note
 from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
@@ -34,21 +37,40 @@ class ReloadCommand(NamedTuple):
 async def keep_current(
     snapshots: Latest[Snapshot | None], render: Callable[[Snapshot], Rendered], directory: Path, program: ProxyProgram
 ) -> None:
-    """Write the files of each snapshot and reload the proxy, until canceled. A rejected configuration changes nothing."""
+    """Write the files of each snapshot and reload the proxy, until canceled. A rejected configuration changes nothing.
+
+    A failure is printed once, and retried until it has ended or a newer configuration replaces it.
+    """
     last: Rendered | None = None
-    async for snapshot in snapshots.changes():
+    failure, waits = "", pauses()
+    while True:
+        changed, snapshot, pause = snapshots.next_change(), snapshots.get(), None
         rendered = render(snapshot) if snapshot else None
-        if rendered is None or (last and rendered.files == last.files):
-            continue
-        if last is None or rendered.omissions != last.omissions:
-            for omission in rendered.omissions:
-                note(str(omission))
-        last = rendered
-        note(
-            await asyncio.to_thread(put_in_force, rendered, directory, program)
-            or in_force(directory, len(rendered.omissions))
-        )
-        await asyncio.sleep(PAUSE_S)
+        is_new = rendered is not None and (last is None or rendered.files != last.files)
+        if rendered and is_new:
+            _print_omissions(rendered, last)
+            last, waits = rendered, pauses()
+        if rendered and (is_new or failure):
+            before, failure = failure, await asyncio.to_thread(put_in_force, rendered, directory, program)
+            if not failure or _without_numbers(failure) != _without_numbers(before):
+                note(failure or in_force(directory, len(rendered.omissions)))
+            pause = next(waits) if failure else None
+            await asyncio.sleep(PAUSE_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await changed.wait()
+
+
+def _print_omissions(rendered: Rendered, last: Rendered | None) -> None:
+    """Print the omissions of a configuration if they differ from those of the last one."""
+    if last is None or rendered.omissions != last.omissions:
+        for omission in rendered.omissions:
+            note(str(omission))
+
+
+def _without_numbers(failure: str) -> str:
+    """Return a message without process IDs and times, which differ between attempts."""
+    return re.sub(r"\d+", "", failure)
 
 
 def in_force(directory: Path, omissions: int) -> str:
