@@ -1,14 +1,60 @@
-"""The objects that `headgate render --watch` follows: a failure ends the command (R32)."""
+"""The objects that `headgate render --watch` follows, while the API is away, and after a failure (R32)."""
 
 import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
 from aiohttp import web
+from tests.cli.conftest import TOKEN, service
+from tests.cli.printed import Printed
+from tests.decoding import admit
 from tests.kubernetes.http_server import serving
 
+from headgate.api.certificate import Certificate
 from headgate.cli.mesh_source import followed_objects
+from headgate.compiler.snapshot import Snapshot
 from headgate.kubernetes.client import Client
+from headgate.kubernetes.credentials import Kubeconfig
+from headgate.latest import until
+from headgate.standalone.apiserver.app import create_app, serve, write_kubeconfig
+from headgate.standalone.store.memory import MemoryStore
+
+
+@contextlib.asynccontextmanager
+async def served(store: MemoryStore, certificate: Certificate, port: int = 0) -> AsyncIterator[int]:
+    """Serve an API; yield its port."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        task = asyncio.create_task(serve(create_app(store, token=TOKEN), listener, certificate))
+        yield listener.getsockname()[1]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_command_prints_one_message_when_the_api_is_away_and_one_when_it_is_back(
+    tmp_path: Path, certificate: Certificate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", printed := Printed())
+    store, kubeconfig = MemoryStore(admit=admit), tmp_path / "kubeconfig"
+    async with asyncio.timeout(60), contextlib.AsyncExitStack() as stack:
+        async with served(store, certificate) as port:
+            write_kubeconfig(kubeconfig, f"https://127.0.0.1:{port}", TOKEN, certificate)
+            snapshots = await stack.enter_async_context(followed_objects(Client(Kubeconfig([kubeconfig]))))
+            await until(lambda: snapshots.get() is not None, snapshots)
+        assert (
+            f"objects can't be read, so the files stay as they are until they can: no API answers at https://127.0.0.1:{port}"
+            in await printed.messages.get()
+        )
+        await stack.enter_async_context(served(store, certificate, port))
+        assert await printed.messages.get() == "all objects can be read again, and the files follow them\n"
+        await store.create(service("website", 80))
+        await until(lambda: bool((snapshots.get() or Snapshot()).services), snapshots)
+        assert printed.messages.empty()
+    assert len({record.getMessage() for record in caplog.records}) > 1, "the API was away for one kind only"
 
 
 async def answer(request: web.Request) -> web.Response:

@@ -1,12 +1,12 @@
 """The files that `headgate render --watch` keeps current: a failure is retried, and printed once (R32)."""
 
 import asyncio
-import io
 import sys
 from itertools import repeat
 from pathlib import Path
 
 import pytest
+from tests.cli.printed import Printed
 from tests.render.nginx.nginx_process import NGINX, needs_nginx
 
 from headgate.cli import rendered_files
@@ -15,18 +15,6 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
 from headgate.proxy_programs.nginx import Nginx
 from headgate.render.output import Rendered
-
-
-class Printed(io.StringIO):
-    """What a command prints on stderr."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: asyncio.Queue[str] = asyncio.Queue()
-
-    def write(self, text: str) -> int:
-        self.messages.put_nowait(text)
-        return len(text)
 
 
 @needs_nginx

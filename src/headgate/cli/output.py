@@ -66,12 +66,15 @@ def note(message: str) -> None:
     stderr().print(Text(message), soft_wrap=True)
 
 
+def reason_in(record: logging.LogRecord) -> str:
+    """Return the reason of a log message: its last argument, or the message itself when it has no arguments."""
+    return str(record.args[-1]) if isinstance(record.args, tuple) and record.args else record.getMessage()
+
+
 class OncePerReason(logging.Filter):
     """A filter that passes one log message for each reason in QUIET_S seconds.
 
     Without the filter, a full disk would cause a message for each failed write.
-
-    The reason is the last argument of the message, or the message itself when it has no arguments.
     """
 
     def __init__(self) -> None:
@@ -80,7 +83,7 @@ class OncePerReason(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the message passes."""
-        reason = str(record.args[-1]) if isinstance(record.args, tuple) and record.args else record.getMessage()
+        reason = reason_in(record)
         self._shown = {seen: at for seen, at in self._shown.items() if record.created - at < QUIET_S}
         return self._shown.setdefault(reason, record.created) == record.created
 
