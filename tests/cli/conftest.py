@@ -24,7 +24,8 @@ from headgate.plane.feed import Feed
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
-from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.resources.inspect import ProxyProcess
+from headgate.resources.mesh_status import PodCounts
 from headgate.resources.meta import Object
 from headgate.resources.versions import kind_written
 from headgate.settings import Settings

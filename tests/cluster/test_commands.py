@@ -13,7 +13,8 @@ from headgate.cli.app import app
 from headgate.cli.inspect_client import InspectClient
 from headgate.kubernetes.install.manifests import Values
 from headgate.plane.mesh_state import Observed, mesh_state
-from headgate.resources.inspect import MESH, MeshStatus, ObjectName, Revisions
+from headgate.resources.inspect import ObjectName
+from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 
 PODS = "/api/v1/namespaces/headgate-system/pods"
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}

@@ -8,15 +8,8 @@ from msgspec import structs
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.plane.mesh_state import LATE_S, Observed, mesh_state
-from headgate.resources.inspect import (
-    Certificate,
-    ObjectName,
-    Proxy,
-    ProxyProcess,
-    ProxyStatus,
-    Refusal,
-    Revisions,
-)
+from headgate.resources.inspect import Certificate, ObjectName, Proxy, ProxyProcess, ProxyStatus, Refusal
+from headgate.resources.mesh_status import Revisions
 from headgate.resources.meta import Key, timestamp
 
 NOW = 1_800_000_000.0

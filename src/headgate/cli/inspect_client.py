@@ -16,7 +16,8 @@ from headgate.kubernetes.client import Client
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.plan.planning import PlanQuery, PlanResult
 from headgate.resources.call_records import CallRecordList
-from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, PodSidecar, Proxy, ProxyConfig
+from headgate.resources.inspect import API_VERSION, GROUP, FindingList, PodSidecar, Proxy, ProxyConfig
+from headgate.resources.mesh_status import MESH, MeshStatus
 from headgate.resources.meta import Input, Object
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
 

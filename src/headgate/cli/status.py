@@ -21,7 +21,7 @@ from headgate.kubernetes.install.installer import installed_roles
 from headgate.kubernetes.install.roles import ACCOUNT
 from headgate.kubernetes.install.unready import unready_reasons
 from headgate.kubernetes.permissions import Reviewer, describe, permissions_of
-from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshState, MeshStatus, ProxyCounts
+from headgate.resources.mesh_status import CertificateCounts, FindingCounts, MeshState, MeshStatus, ProxyCounts
 
 
 def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubeconfig = None) -> None:

@@ -25,7 +25,8 @@ from headgate.objects.ports import Lister
 from headgate.plane.control_plane import ControlPlane
 from headgate.plane.inspector import Inspector
 from headgate.plane.metrics import MeshMetrics
-from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.resources.inspect import ProxyProcess
+from headgate.resources.mesh_status import PodCounts
 from headgate.resources.meta import Object
 
 RETRY_S = 5.0

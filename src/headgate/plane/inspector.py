@@ -35,14 +35,8 @@ from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
-from headgate.resources.inspect import (
-    Certificate,
-    ObjectName,
-    PodCounts,
-    ProxyProcess,
-    TapEvent,
-    TapNotice,
-)
+from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, TapEvent, TapNotice
+from headgate.resources.mesh_status import MESH, MeshStatus, PodCounts, Revisions
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
@@ -174,11 +168,11 @@ class Inspector:
         """Return the recorded calls to workloads."""
         return call_records(self.live_state.access, self._clock())
 
-    def status(self) -> inspect.MeshStatus:
+    def status(self) -> MeshStatus:
         """Return the status of the mesh."""
         live_state, loop = self.live_state, self.live_state.loop
         compiled, snapshot = loop.compiled.get(), live_state.feed.snapshot.get()
-        revisions = inspect.Revisions(
+        revisions = Revisions(
             stored=snapshot.revision if snapshot else 0,
             compiled=compiled.revision if compiled else 0,
             current=live_state.is_current,
@@ -186,8 +180,8 @@ class Inspector:
         )
         host = (self._host.pods(), self._host.missing_kinds(), self._host.problems())
         world = Observed(revisions, tuple(self.proxies()), live_state.findings(), *host)
-        return inspect.MeshStatus(
-            metadata=ObjectName(name=inspect.MESH), status=mesh_state(world, started=self._started, now=self._clock())
+        return MeshStatus(
+            metadata=ObjectName(name=MESH), status=mesh_state(world, started=self._started, now=self._clock())
         )
 
     async def _compiled(self) -> Compiled:

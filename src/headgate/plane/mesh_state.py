@@ -8,12 +8,12 @@ import headgate
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.formatting import pluralize
-from headgate.resources.inspect import (
+from headgate.resources.inspect import Proxy
+from headgate.resources.mesh_status import (
     CertificateCounts,
     FindingCounts,
     MeshState,
     PodCounts,
-    Proxy,
     ProxyCounts,
     Revisions,
 )

@@ -32,7 +32,8 @@ from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import By, MeshMetrics
 from headgate.plane.trust import Trust
 from headgate.plane.write_warnings import warnings_after_write
-from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.resources.inspect import ProxyProcess
+from headgate.resources.mesh_status import PodCounts
 from headgate.resources.meta import Object
 from headgate.rollout.controller import RolloutController
 from headgate.settings import Settings

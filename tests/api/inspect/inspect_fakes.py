@@ -7,22 +7,24 @@ from headgate.errors import NotFound
 from headgate.plane.inspector import ConfigQuery
 from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.inspect import (
-    CertificateCounts,
     Finding,
-    FindingCounts,
     FindingList,
-    MeshState,
-    MeshStatus,
     ObjectName,
     ObjectRef,
     PodSidecar,
     Proxy,
     ProxyConfig,
-    ProxyCounts,
     ProxyStatus,
     ResourceType,
-    Revisions,
     SidecarDecision,
+)
+from headgate.resources.mesh_status import (
+    CertificateCounts,
+    FindingCounts,
+    MeshState,
+    MeshStatus,
+    ProxyCounts,
+    Revisions,
 )
 
 

@@ -25,15 +25,8 @@ from headgate.compiler.request_spec import RequestSpec as Sent
 from headgate.errors import HeadgateError, NotFound
 from headgate.plane.history import explain_at
 from headgate.plane.inspector import ConfigQuery, Inspector
-from headgate.resources.inspect import (
-    API_VERSION,
-    GROUP,
-    MESH,
-    TYPES,
-    ObjectName,
-    PodSidecar,
-    ProxyConfig,
-)
+from headgate.resources.inspect import API_VERSION, GROUP, TYPES, ObjectName, PodSidecar, ProxyConfig
+from headgate.resources.mesh_status import MESH
 from headgate.resources.revisions import RevisionList
 
 _SHAPES = ("Table",)

@@ -23,6 +23,7 @@ from headgate.resources.definitions.schema_builders import (
     text,
     whole,
 )
+from headgate.resources.mesh_status import MeshStatus
 
 _GVK = "x-kubernetes-group-version-kind"
 _SHAPES: Mapping[str, type[msgspec.Struct]] = {
@@ -30,7 +31,7 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     "ProxyConfig": inspect.ProxyConfig,
     "PodSidecar": inspect.PodSidecar,
     "Finding": inspect.Finding,
-    "MeshStatus": inspect.MeshStatus,
+    "MeshStatus": MeshStatus,
     "Explanation": Explanation,
     "Plan": PlanResult,
     "CallRecord": CallRecord,

@@ -1,0 +1,85 @@
+"""The type of the MeshStatus in the inspect API: the summary of a mesh."""
+
+from headgate.resources.inspect import API_VERSION, Answer, ObjectName
+
+
+class Revisions(Answer, frozen=True, kw_only=True):
+    """Revisions of the objects since headgate started: `stored` is the newest one, `compiled` the newest compiled one.
+
+    `current`: the newest revision is compiled. `failures` counts builds that failed because of a bug.
+    """
+
+    stored: int
+    compiled: int
+    current: bool = True
+    failures: int = 0
+
+
+class ProxyCounts(Answer, frozen=True, kw_only=True):
+    """Numbers of proxies by state. `restarted` and `adopted` count proxies whose process headgate runs."""
+
+    total: int
+    in_sync: int = 0
+    lagging: int = 0
+    refused: int = 0
+    disconnected: int = 0
+    restarted: int = 0
+    adopted: int = 0
+
+
+class CertificateCounts(Answer, frozen=True, kw_only=True):
+    """The certificates of all proxies: when the oldest was issued, and when the first expires.
+
+    `faults` counts certificates that are missing or can't be renewed.
+    """
+
+    total: int
+    oldest: str = ""
+    first_expiry: str = ""
+    faults: int = 0
+
+
+class FindingCounts(Answer, frozen=True, kw_only=True):
+    """Numbers of findings by severity."""
+
+    errors: int = 0
+    warnings: int = 0
+    notes: int = 0
+
+
+class PodCounts(Answer, frozen=True, kw_only=True):
+    """Numbers of pods that headgate runs as processes. `adopted`: an earlier headgate process started them."""
+
+    total: int = 0
+    adopted: int = 0
+
+
+class MeshState(Answer, frozen=True, kw_only=True):
+    """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there are no problems.
+
+    `missing_kinds` are kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`.
+    """
+
+    healthy: bool
+    problems: tuple[str, ...]
+    started: str
+    headgate: str
+    revisions: Revisions
+    proxies: ProxyCounts
+    certificates: CertificateCounts
+    findings: FindingCounts
+    pods: PodCounts | None = None
+    missing_kinds: tuple[str, ...] = ()
+
+
+class MeshStatus(Answer, frozen=True, kw_only=True):
+    """The summary of the mesh; there is one such object."""
+
+    metadata: ObjectName
+    status: MeshState
+    api_version: str = API_VERSION
+    kind: str = "MeshStatus"
+
+
+MESH = "mesh"
+"""The name of the only MeshStatus object."""
