@@ -153,15 +153,21 @@ class NoHost:
         return decide(pod, "labelled", around)
 
 
-def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
+def plane(store: MemoryStore, settings: Settings = Settings()) -> tuple[Feed, Loop, Fleet]:  # noqa: B008 - it is immutable
     """Return the parts that compile the objects of a store, without proxies."""
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(FakeIssuer(Time()), Time().schedule())
-    return feed, Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials), fleet
+    return feed, Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), settings, credentials), fleet
 
 
 @pytest.fixture
-async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World]:
+def settings() -> Settings:
+    """Return the settings of the world's control plane; a test gives it other ones by parametrization."""
+    return Settings()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, certificate: Certificate, settings: Settings) -> AsyncIterator[World]:
     store = MemoryStore(admit=admit)
     state = tmp_path / ".headgate"
     state.mkdir()
@@ -172,7 +178,7 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
         if options.follow:
             await asyncio.Event().wait()
 
-    live_state = LiveState(store, *plane(store))
+    live_state = LiveState(store, *plane(store, settings))
     working = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"

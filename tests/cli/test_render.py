@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import World, make_split
+from tests.cli.conftest import World, make_split, service
 from tests.cli.rendered_proxies import Watched, assert_watch_loses_no_request, canary, written
 from tests.e2e.inbound_rig import Authority
+from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, running
+
+from headgate.api.certificate import certificate_in
+from headgate.settings import Settings
+from headgate.standalone.apiserver.app import write_kubeconfig
 
 
 def test_render_prints_exact_weights_reduced_by_their_greatest_common_divisor(
@@ -71,11 +76,41 @@ def test_render_rejects_options_that_do_not_fit(run: Callable[..., Any], options
     assert message in shown.err
 
 
-async def test_render_reads_the_running_mesh(world: World) -> None:
+def test_render_compiles_manifests_with_the_given_settings(run: Callable[..., Any], tmp_path: Path) -> None:
+    container = {"name": "web", "command": ["true"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "website"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}},
+        },
+    }
+    file = written(tmp_path, service("website", 80, selector={"app": "web"}), deployment)
+    shown = run(
+        *("render", "nginx", "-f", file, "--domain", "corp.example", "--mtls", "strict", "--access", "deny"),
+    )
+    assert " website.default.svc.corp.example" in shown.out
+    assert "Pod default/website: MutualTLS it accepts mutual TLS only" in shown.err
+    assert "Pod default/website: Access it allows only callers with an identity" in shown.err
+
+
+@pytest.mark.parametrize("settings", [Settings(domain="corp.example")])
+async def test_render_reads_the_running_mesh_and_its_settings(world: World, settings: Settings) -> None:
     for obj in canary():
         await world.store.create(obj)
     shown = await world.run("render", "nginx", "--service", "website")
     assert "server 127.0.0.1:1 weight=9 max_fails=0;" in shown.out, shown.err
+    assert f" website.default.svc.{settings.domain}" in shown.out
+
+
+def test_render_ends_with_an_error_if_the_api_cannot_be_reached(run: Callable[..., Any], tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    write_kubeconfig(kubeconfig, f"https://127.0.0.1:{free_port()}", "token", certificate_in(tmp_path))
+    shown = run("render", "nginx", "--kubeconfig", str(kubeconfig))
+    assert (shown.code, shown.out) == (3, "")
+    assert shown.err.startswith("error: no API answers at https://127.0.0.1:")
 
 
 @needs_nginx

@@ -4,10 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import headgate
-from headgate.cli.connection import find_api
+from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, reason_in
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.snapshot import Snapshot
@@ -23,9 +22,15 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 
-async def current_mesh(kubeconfig: Path | None, state: Path | None, settings: Settings) -> Mesh:
-    """Return the mesh of the stored objects. Raises Unavailable, Denied, and what `find_api` raises."""
-    async with find_api(kubeconfig, state) as client:
+async def settings_in_force(client: Client) -> Settings:
+    """Return the settings with which the running headgate compiles. Raises HeadgateError."""
+    found = (await InspectClient(client).status()).status.settings
+    return Settings(domain=found.domain, trust_domain=found.trust_domain, mtls=found.mtls, access=found.access)
+
+
+async def current_mesh(client: Client, settings: Settings) -> Mesh:
+    """Return the mesh of the stored objects. Raises Unavailable and Denied."""
+    async with client:
         versions = ServedVersions(client)
         await versions.refresh()
         store = ClusterStore(client, versions)

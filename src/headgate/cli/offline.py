@@ -67,14 +67,15 @@ def reject_mistakes(found: Manifests, result: str) -> None:
 
 def compile_manifests(manifests: Manifests, settings: Settings = Settings()) -> CompiledFiles:
     """Compile the objects of files that were read."""
-    snapshot = snapshot_of(with_placeholders({manifest.key: manifest.object for manifest in manifests.objects}))
+    objects = {manifest.key: manifest.object for manifest in manifests.objects}
+    snapshot = snapshot_of(with_placeholders(objects, settings.domain))
     return CompiledFiles(manifests, snapshot, compile_mesh(snapshot, settings))
 
 
-def with_placeholders(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
+def with_placeholders(objects: Mapping[Key, Object], domain: str) -> Mapping[Key, Object]:
     """Return the objects with placeholders for missing pods, addresses and endpoints."""
     addresses = AddressPool(FIRST_RANGE)
-    objects = {**placeholders.splits(objects), **objects}
+    objects = {**placeholders.splits(objects, domain), **objects}
     found = {**objects, **placeholders.pods(objects, addresses)}
     with_slices = set(_services_with_slices(objects))
     for key in sorted(key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind)):

@@ -22,7 +22,6 @@ from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod
 from headgate.rollout.owned_split import root_service, wanted_objects
 from headgate.rollout.state import Plan, State
-from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts
@@ -50,10 +49,10 @@ def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, 
     }
 
 
-def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
+def splits(objects: Mapping[Key, Object], domain: str) -> Mapping[Key, Object]:
     """Return the objects that each Canary owns in its first step, and its root Service if the files have none.
 
-    Leaves out Canaries of which the files have no backend.
+    `domain` is the DNS domain of Services. Leaves out Canaries of which the files have no backend.
     """
     found: dict[Key, Object] = {}
     for key, obj in objects.items():
@@ -67,7 +66,7 @@ def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
             plan, state = Plan(canary), State()
             owned = wanted_objects(stored, canary, plan.weights(state), plan.kind(state))
             found |= {key_of(item): item for item in owned}
-            namespace, _, root = service_name(canary.spec.service, key.namespace, Settings().domain).partition("/")
+            namespace, _, root = service_name(canary.spec.service, key.namespace, domain).partition("/")
             if namespace == key.namespace:
                 found[SERVICE.key(namespace, root)] = root_service(stored, root, service)
     return found

@@ -6,7 +6,6 @@ import ipaddress
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,8 +13,8 @@ import typer
 
 from headgate.cli.arguments import Kubeconfig, State
 from headgate.cli.connection import find_api
-from headgate.cli.mesh_source import current_mesh, followed_objects
-from headgate.cli.offline import compile_files, reject_mistakes
+from headgate.cli.mesh_source import current_mesh, followed_objects, settings_in_force
+from headgate.cli.offline import Access, Mtls, compile_files, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
 from headgate.cli.rendered_files import ReloadCommand, keep_current
 from headgate.compiler.compile import Compiler
@@ -31,7 +30,7 @@ from headgate.render.haproxy import configuration as haproxy
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, Selection, select
-from headgate.settings import Settings
+from headgate.settings import DEFAULTS, Settings
 
 
 class Target(enum.StrEnum):
@@ -77,6 +76,9 @@ Addresses = Annotated[
     Literal["addresses", "dns"],
     typer.Option("--endpoints", help="Backends by the addresses of pods, or by the DNS names of Services."),
 ]
+Domain = Annotated[
+    str, typer.Option("--domain", help="DNS domain of Services for the manifests; the running headgate knows its own.")
+]
 Listen = Annotated[
     str, typer.Option("--listen", metavar="ADDRESS", help="The address to listen on; 0.0.0.0 or :: for all addresses.")
 ]
@@ -106,6 +108,9 @@ def render(
     service: Services = None,
     gateway: Gateways = None,
     endpoints: Addresses = "addresses",
+    domain: Domain = DEFAULTS.domain,
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
     listen: Listen = "127.0.0.1",
     output: Directory = None,
     strict: Strict = False,
@@ -123,8 +128,12 @@ def render(
     """
     _check_address(listen)
     _check_watch(filename, output, watch=watch, reload=reload, strict=strict)
-    read = partial(_read, filename, kubeconfig, state)
-    mesh = asyncio.run(read())
+    if filename:
+        settings = Settings(domain=domain, mtls=mtls, access=access)
+        mesh = _mesh_of_files(filename, settings)
+    else:
+        settings = asyncio.run(settings_in_force(find_api(kubeconfig, state)))
+        mesh = asyncio.run(current_mesh(find_api(kubeconfig, state), settings))
     chosen = Chosen(
         _found(service or (), [item.service for item in mesh.frontends], "--service"),
         _found(gateway or (), [item.gateway for item in mesh.gateways], "--gateway"),
@@ -133,13 +142,21 @@ def render(
     )
     if watch and output:
         output.mkdir(parents=True, exist_ok=True)
-        program = PROGRAMS[target]()
-        running = ReloadCommand(program, shlex.split(reload)) if reload else program
+        compiler, program = Compiler(), PROGRAMS[target]()
         asyncio.run(
-            _follow(find_api(kubeconfig, state), lambda mesh: RENDERERS[target](select(mesh, chosen)), output, running)
+            _follow(
+                find_api(kubeconfig, state),
+                lambda snapshot: RENDERERS[target](select(compiler.compile(snapshot, settings).mesh, chosen)),
+                output,
+                ReloadCommand(program, shlex.split(reload)) if reload else program,
+            )
         )
-        return
-    rendered = RENDERERS[target](select(mesh, chosen))
+    else:
+        _write(RENDERERS[target](select(mesh, chosen)), output, strict=strict)
+
+
+def _write(rendered: Rendered, output: Path | None, *, strict: bool) -> None:
+    """Print a configuration or write its files, and print its omissions. Raises Exit if `strict` forbids them."""
     if output is None:
         sys.stdout.write(str(rendered.files[rendered.main]))
     else:
@@ -167,22 +184,17 @@ def _check_watch(
         raise usage_error("needs --watch", option="--reload")
 
 
-async def _read(filename: Sequence[Path] | None, kubeconfig: Path | None, state: Path | None) -> Mesh:
-    if filename:
-        found = compile_files(filename)
-        reject_mistakes(found.manifests, "configuration")
-        return found.compiled.mesh
-    return await current_mesh(kubeconfig, state, Settings())
+def _mesh_of_files(paths: Sequence[Path], settings: Settings) -> Mesh:
+    found = compile_files(paths, settings)
+    reject_mistakes(found.manifests, "configuration")
+    return found.compiled.mesh
 
 
-async def _follow(client: Client, render: Callable[[Mesh], Rendered], directory: Path, program: ProxyProgram) -> None:
-    compiler = Compiler()
-
-    def rendered(snapshot: Snapshot) -> Rendered:
-        return render(compiler.compile(snapshot, Settings()).mesh)
-
+async def _follow(
+    client: Client, render: Callable[[Snapshot], Rendered], directory: Path, program: ProxyProgram
+) -> None:
     async with followed_objects(client) as snapshots:
-        await keep_current(snapshots, rendered, directory, program)
+        await keep_current(snapshots, render, directory, program)
 
 
 def _check_address(text: str) -> None:

@@ -179,7 +179,7 @@ class Inspector:
             failures=loop.failures,
         )
         host = (self._host.pods(), self._host.missing_kinds(), self._host.problems())
-        world = Observed(revisions, tuple(self.proxies()), live_state.findings(), *host)
+        world = Observed(revisions, tuple(self.proxies()), live_state.findings(), *host, settings=loop.settings)
         return MeshStatus(
             metadata=ObjectName(name=MESH), status=mesh_state(world, started=self._started, now=self._clock())
         )

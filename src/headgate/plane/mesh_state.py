@@ -16,8 +16,10 @@ from headgate.resources.mesh_status import (
     PodCounts,
     ProxyCounts,
     Revisions,
+    SettingsInForce,
 )
 from headgate.resources.meta import epoch_seconds, timestamp
+from headgate.settings import DEFAULTS, Settings
 
 LATE_S = 5.0  # seconds without an answer after which a lagging proxy is reported as a problem
 
@@ -34,6 +36,7 @@ class Observed(NamedTuple):
     pods: PodCounts | None
     missing_kinds: tuple[str, ...] = ()
     host_problems: tuple[str, ...] = ()
+    settings: Settings = DEFAULTS
 
 
 def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
@@ -50,6 +53,12 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
         findings=_findings(mesh.findings),
         pods=mesh.pods,
         missing_kinds=mesh.missing_kinds,
+        settings=SettingsInForce(
+            domain=mesh.settings.domain,
+            trust_domain=mesh.settings.trust_domain,
+            mtls=mesh.settings.mtls,
+            access=mesh.settings.access,
+        ),
     )
 
 

@@ -1,6 +1,9 @@
 """The type of the MeshStatus in the inspect API: the summary of a mesh."""
 
+from typing import Literal
+
 from headgate.resources.inspect import API_VERSION, Answer, ObjectName
+from headgate.settings import DEFAULTS
 
 
 class Revisions(Answer, frozen=True, kw_only=True):
@@ -54,6 +57,15 @@ class PodCounts(Answer, frozen=True, kw_only=True):
     adopted: int = 0
 
 
+class SettingsInForce(Answer, frozen=True, kw_only=True):
+    """The settings with which the mesh is compiled, as in `Settings`."""
+
+    domain: str = DEFAULTS.domain
+    trust_domain: str = DEFAULTS.trust_domain
+    mtls: Literal["off", "permissive", "strict"] = DEFAULTS.mtls
+    access: Literal["selected", "deny"] = DEFAULTS.access
+
+
 class MeshState(Answer, frozen=True, kw_only=True):
     """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there are no problems.
 
@@ -70,6 +82,7 @@ class MeshState(Answer, frozen=True, kw_only=True):
     findings: FindingCounts
     pods: PodCounts | None = None
     missing_kinds: tuple[str, ...] = ()
+    settings: SettingsInForce = SettingsInForce()
 
 
 class MeshStatus(Answer, frozen=True, kw_only=True):
