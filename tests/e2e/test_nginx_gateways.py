@@ -43,6 +43,8 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     request = until(lambda: world.request("web", 8080, namespace=NAMESPACE))
     address = world.address("web", 8080, NAMESPACE)
     until(lambda: listens(world.nginx()["shop_web"], *address))
+    ready = world.event("GatewayReady", "my-canary", NAMESPACE)
+    assert "without a sidecar reach the Service shop/web through the workers of nginx, which split" in ready[2]
     assert world.send(100, request) == {"next": 10, "current": 90}
     master = world.nginx()["shop_web"]
     before = workers(master)
@@ -58,6 +60,9 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     os.kill(master, signal.SIGKILL)
     until(lambda: world.nginx()["shop_web"] != master and listens(world.nginx()["shop_web"], *address))
     assert world.send(10, request) == {"next": 5, "current": 5}
+
+    events = world.get("events", NAMESPACE)["items"]
+    assert [item["count"] for item in events if item["reason"] == "GatewayReady"] == [1]
 
     world.submit(canary(), namespace=NAMESPACE)
     until(lambda: listens(world.processes()["envoy"], *address))

@@ -16,6 +16,8 @@ from headgate.resources.gateway import ENVOY, NGINX, PROXIES, SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value, service_name
 from headgate.settings import Settings
 
+READY = "GatewayReady"
+"""The reason of the Event when clients without a sidecar begin to reach a gateway."""
 _FIELD = f"metadata.annotations.{SERVICE_GATEWAY}"
 
 
@@ -70,6 +72,11 @@ def service_gateways(snapshot: Snapshot, domain: str) -> tuple[ServiceGateway, .
     return tuple(
         ServiceGateway(about=about, proxy=proxy, key=key, service=service) for _, about, proxy, key, service in found
     )
+
+
+def ready_message(service: str, proxies: str) -> str:
+    """Return the message of the Event READY: `proxies` serve clients of a Service (`namespace/name`)."""
+    return f"clients without a sidecar reach the Service {service} through {proxies}, which split its requests"
 
 
 def served_by_nginx(gateways: Sequence[ServiceGateway], settings: Settings) -> frozenset[str]:

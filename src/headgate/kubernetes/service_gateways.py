@@ -20,7 +20,7 @@ from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, n
 from headgate.backoff import pauses
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.compiler.service_gateways import ServiceGateway, service_gateways
+from headgate.compiler.service_gateways import READY, ServiceGateway, ready_message, service_gateways
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import GATEWAY_SLICES, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
 from headgate.errors import HeadgateError, NotFound, StoreError
@@ -38,8 +38,6 @@ from headgate.resources.meta import Key, Object, part
 from headgate.resources.registry import DISRUPTION_BUDGET, ENDPOINT_SLICE, POD, SERVICE
 
 PROGRAM = "headgate-service-gateway"
-READY = "GatewayReady"
-"""The reason of the Event when clients without a sidecar begin to reach a gateway."""
 START_DEADLINE_S = 60
 """Seconds after which a Deployment whose pods do not get ready is reported."""
 _DEPLOYMENT = ("apps", "Deployment", NAMESPACE)
@@ -213,7 +211,7 @@ class ServiceGateways:
         await self._write(wanted)
         if is_first:
             proxies = f"the proxies of the Deployment {NAMESPACE}/{_proxy_name(gateway.name)}"
-            message = f"clients without a sidecar reach the Service {gateway.name} through {proxies}, which split its requests"
+            message = ready_message(gateway.name, proxies)
             await self._events.record(gateway.about, type="Normal", reason=READY, message=message)
 
     def _deletion(self, what: str, *keys: Key) -> Step:

@@ -105,7 +105,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(_issuer(options, state, setup.settings), setup.settings)
         # The state directory's lock replaces leader election.
-        nginx = NginxGateways(state, setup.inherited)
+        nginx = NginxGateways(state, events, setup.inherited)
         files = None if options.ephemeral else StateFiles(state)
         ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)

@@ -14,10 +14,12 @@ from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
-from headgate.compiler.service_gateways import service_gateways
+from headgate.compiler.service_gateways import READY, ready_message, service_gateways
 from headgate.compiler.snapshot import Snapshot
+from headgate.errors import StoreError
 from headgate.latest import Latest
 from headgate.model.routing import Frontend, Mesh
+from headgate.objects.ports import Events
 from headgate.plane.live_state import LiveState
 from headgate.proxy_programs.nginx import find_nginx, stream_module
 from headgate.render.nginx import configuration as nginx
@@ -42,8 +44,9 @@ class Asked(NamedTuple):
 class NginxGateways:
     """The nginx of each Service that asks for one. `findings` are about the objects that ask."""
 
-    def __init__(self, state: Path, pass_fds: tuple[int, ...]) -> None:
+    def __init__(self, state: Path, events: Events, pass_fds: tuple[int, ...]) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
+        self._events = events
         self._directory = state / DIRECTORY
         self._program = NginxProgram(find_nginx(), pass_fds)
         self._processes: dict[str, NginxProcess] = {}
@@ -69,6 +72,7 @@ class NginxGateways:
             self._processes[name] = process
             tasks.create_task(process.run(lambda: _listen(live_state)), name=f"nginx of {name}")
             tasks.create_task(self._report(process), name=f"failures of the nginx of {name}")
+            tasks.create_task(self._announce(name, process), name=f"begin of the nginx of {name}")
         for name, process in self._processes.items():
             wanted, before = self._asked.wanted.get(name), process.wanted.get()
             for omission in wanted.rendered.omissions if wanted else ():
@@ -85,12 +89,28 @@ class NginxGateways:
         async for _ in process.failure.changes():
             self._publish()
 
+    async def _announce(self, name: str, process: NginxProcess) -> None:
+        """Record an Event each time that nginx begins to serve. An earlier headgate has recorded that of an adopted nginx."""
+        before = process.serves.get()
+        async for now in process.serves.changes():
+            if now and not before:
+                message = ready_message(name, "the workers of nginx")
+                try:
+                    await self._events.record(self._about(name), type="Normal", reason=READY, message=message)
+                except StoreError as error:
+                    log.warning("the Event %s of the Service %s can't be recorded: %s", READY, name, error)
+            before = now
+
+    def _about(self, name: str) -> Key:
+        """Return the object that asks for the nginx of a Service."""
+        return self._asked.about.get(name) or SERVICE.key(*name.split("/"))
+
     def _publish(self) -> None:
         failures = ((name, process.failure.get()) for name, process in self._processes.items())
         self.findings.set(
             tuple(
                 Finding(
-                    self._asked.about.get(name) or SERVICE.key(*name.split("/")),
+                    self._about(name),
                     Reason.GATEWAY_NOT_READY,
                     "",
                     f"the nginx of the Service {name} does not serve its current configuration: {failure}",

@@ -67,7 +67,8 @@ class NginxProgram(NamedTuple):
 class NginxProcess:
     """Keeps the nginx of one Service as `wanted` says: None means that no nginx runs. `failure` is empty while it does so.
 
-    `directory` has the configuration, the log and the record of the process.
+    `serves` is True from its first start until none is wanted, also while it is restarted. `directory` has the configuration,
+    the log and the record of the process.
     """
 
     def __init__(self, directory: Path, program: NginxProgram) -> None:
@@ -76,6 +77,7 @@ class NginxProcess:
         self._directory = directory
         self._program = program
         self._process = surviving_nginx(directory)
+        self.serves: Latest[bool] = Latest(self._process is not None)
         self._current: Listening | None = None
         self._started = asyncio.get_running_loop().time()
 
@@ -139,9 +141,11 @@ class NginxProcess:
                     await process.exited()
                     self._process = None
                     raise ProxyError(f"nginx did not start{self._last_line()}")
+        self.serves.set(value=True)
 
     async def _quit(self, ended: Callable[[], Awaitable[None]]) -> None:
         """Let nginx close its addresses, let the gateway listen there, and then end nginx."""
+        self.serves.set(value=False)
         if self._process and self._current:
             self._process.signal(signal.SIGQUIT)
             await _until(self._current.is_free)
