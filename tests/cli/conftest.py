@@ -18,11 +18,13 @@ from typer.testing import CliRunner
 from headgate.admission.injection import Decision, PodNamespace, decide
 from headgate.api.certificate import Certificate, certificate_in
 from headgate.cli.app import app
+from headgate.compiler.report import Finding
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
+from headgate.latest import Latest
 from headgate.plane.feed import Feed
 from headgate.plane.inspector import Inspector
-from headgate.plane.live_state import LiveState
+from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import PodCounts
@@ -99,10 +101,11 @@ def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None
 
 
 class World:
-    """A served API, its store, and the state directory in which commands find the API."""
+    """A served API, its store, the host's findings, and the state directory in which commands find the API."""
 
     def __init__(self, store: MemoryStore, state: Path) -> None:
         self.store = store
+        self.of_host: Latest[tuple[Finding, ...]] = Latest(())
         self.state = state
         self.probe = runtime_directory(state, os.environ) / "probe.sock"
 
@@ -171,6 +174,7 @@ async def world(tmp_path: Path, certificate: Certificate, settings: Settings) ->
     store = MemoryStore(admit=admit)
     state = tmp_path / ".headgate"
     state.mkdir()
+    world = World(store, state)
 
     async def logs(key: Any, options: Any) -> AsyncIterator[bytes]:
         for line in range(3)[-(options.tail_lines or 3) :]:
@@ -178,7 +182,7 @@ async def world(tmp_path: Path, certificate: Certificate, settings: Settings) ->
         if options.follow:
             await asyncio.Event().wait()
 
-    live_state = LiveState(store, *plane(store, settings))
+    live_state = LiveState(store, *plane(store, settings), Recorded(findings=[world.of_host]))
     working = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
@@ -192,7 +196,6 @@ async def world(tmp_path: Path, certificate: Certificate, settings: Settings) ->
                 certificate,
             )
         )
-        world = World(store, state)
         instance = RuntimeInfo(
             api=url,
             kubeconfig=str(state / "kubeconfig"),

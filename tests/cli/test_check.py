@@ -7,6 +7,10 @@ import pytest
 import yaml
 from tests.cli.conftest import World, make_split, service
 
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.resources.registry import SERVICE
+
 Run = Callable[..., Any]
 VERSIONS = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
 
@@ -223,6 +227,15 @@ async def test_check_without_files_checks_the_running_mesh(world: World) -> None
     assert (await world.run("check", "--strict")).code == 1
     found = json.loads((await world.run("check", "-o", "json")).out)
     assert (found["errors"], found["warnings"], len(found["findings"])) == (0, len(lines), len(lines))
+
+
+async def test_check_of_the_running_mesh_has_the_findings_of_the_host(world: World) -> None:
+    await world.store.create(service("website", 8080))
+    about = SERVICE.key("default", "website")
+    world.of_host.set((Finding(about, Reason.GATEWAY_NOT_READY, "", "nginx ended"),))
+    ended = await world.run("check")
+    assert ended.code == 1
+    assert "error GatewayNotReady Service default/website: nginx ended" in ended.out.splitlines()
 
 
 def test_findings_are_colored_only_on_a_terminal_and_never_with_no_color(

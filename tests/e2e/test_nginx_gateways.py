@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.manifests import annotated, split
 from tests.e2e.protocols import connect_often, greeting_server, protocol_service
@@ -28,6 +30,10 @@ def canary(next_weight: str = "100m", current_weight: str = "900m", **annotation
     return annotated(json.dumps(obj), **annotations)
 
 
+def reasons(findings: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [item["reason"] for item in findings]
+
+
 def workers(pid: int) -> frozenset[str]:
     return frozenset(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
@@ -47,8 +53,19 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     assert "without a sidecar reach the Service shop/web through the workers of nginx, which split" in ready[2]
     assert world.send(100, request) == {"next": 10, "current": 90}
     master = world.nginx()["shop_web"]
-    before = workers(master)
+    before, mark = workers(master), len(world.lines)
+    main = world.state / "nginx" / "shop_web" / "nginx.conf"
+    main.unlink()
+    main.mkdir()  # no file can replace a directory
     world.submit(canary("500m", "500m", gateway="nginx"), namespace=NAMESPACE)
+    world.line(lambda line: "GatewayNotReady" in reasons(line.get("findings", ())), mark)
+    assert "Is a directory" in world.event("GatewayNotReady", "my-canary", NAMESPACE)[2]
+    checked = world.headgate("check")
+    assert checked.returncode == 1
+    assert "error GatewayNotReady Canary shop/my-canary: the nginx of the Service shop/web does not" in checked.stdout
+    assert world.send(100, request) == {"next": 10, "current": 90}
+    main.rmdir()
+    world.line(lambda line: "GatewayNotReady" in reasons(line.get("resolved", ())), mark)
     until(lambda: workers(master) and not workers(master) & before)
     assert world.send(100, request) == {"next": 50, "current": 50}
 

@@ -108,15 +108,18 @@ class UpTasks:
             self._reporter.envoy_error(message)
 
     async def report_changes(self) -> None:
-        """Report new and resolved findings on objects and on certificates of proxies, when each change is in force."""
+        """Report new and resolved findings on objects and on certificates and programs of proxies, when each change is in force."""
         live_state = self._live_state
         builds, faults = live_state.loop.compiled, live_state.loop.credentials.faults
         known = live_state.findings_of()
         known_faults: Mapping[str, str] = faults.get()
+        known_of_host = [cell.get() for cell in live_state.of_host]
         compiled: Compiled | None = None
         while True:
-            await _wait_for_change((builds, compiled), (faults, known_faults))
+            of_host = zip(live_state.of_host, known_of_host, strict=True)
+            await _wait_for_change((builds, compiled), (faults, known_faults), *of_host)
             before, compiled, known_faults = compiled, builds.get(), faults.get()
+            known_of_host = [cell.get() for cell in live_state.of_host]
             if compiled is None:
                 continue
             revision = self._current.store.revision

@@ -16,7 +16,7 @@ from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
 from headgate.plane.history_recorder import HistoryRecorder
 from headgate.plane.job_sidecars import JobSidecars
-from headgate.plane.live_state import LiveState
+from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mirror_comparison import MirrorComparer
 from headgate.plane.rendered_gateways import RenderedGateways
@@ -67,7 +67,9 @@ class ControlPlane:
             Finders(CallerFinder(loop.compiled), CallFinder(loop.compiled)),
             shares_clock=proxies.shares_clock,
         )
-        self.live_state = LiveState(ports.objects, feed, loop, self._fleet, access=self.traffic.access)
+        self.live_state = LiveState(
+            ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, ports.findings)
+        )
         services = {
             otlp.METHOD: self.traffic.export,
             tap_records.METHOD: self.live_state.taps.export,

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TypeVar
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
@@ -22,20 +23,33 @@ from headgate.xds.fleet import Fleet, Proxy
 T = TypeVar("T")
 
 
+class Recorded(NamedTuple):
+    """What is recorded beside the loop: the calls to workloads, and the host's findings, as in `Ports.findings`."""
+
+    access: AccessRecords | None = None
+    findings: Sequence[Latest[tuple[Finding, ...]]] = ()
+
+
 class LiveState:
     """Combines the states of the feed, the loop and the fleet, and waits until changes are compiled or acknowledged.
 
-    `history` has the recorded revisions; None before they are loaded, and in a standby.
+    `history` has the recorded revisions; None before they are loaded, and in a standby. `of_host` are the host's findings.
     """
 
     def __init__(
-        self, store: Store, feed: Feed, loop: Loop, fleet: Fleet, *, access: AccessRecords | None = None
+        self,
+        store: Store,
+        feed: Feed,
+        loop: Loop,
+        fleet: Fleet,
+        recorded: Recorded = Recorded(),  # noqa: B008 - it is immutable
     ) -> None:
         self.store = store
         self.feed = feed
         self.loop = loop
         self.fleet = fleet
-        self.access = access or AccessRecords(no_call, now=time.time())
+        self.access = recorded.access or AccessRecords(no_call, now=time.time())
+        self.of_host = recorded.findings
         self.history: Latest[Log | None] = Latest(None)
         self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults
@@ -51,12 +65,17 @@ class LiveState:
         return tuple(finding for key in sorted(found) for finding in found[key])
 
     def findings_of(self) -> Mapping[Key, tuple[Finding, ...]]:
-        """Return the current findings by object: of the compiler, about rejected resources and missing certificates."""
+        """Return the current findings by object: of the compiler, of the host, about rejected resources and certificates."""
         compiled = self.loop.compiled.get()
         if compiled is None:
             return {}
         found = compiled.report.findings_of
-        if more := (*refusals(compiled, self.fleet.connected()), *faults(self._faults.get())):
+        more = (
+            *refusals(compiled, self.fleet.connected()),
+            *faults(self._faults.get()),
+            *chain.from_iterable(cell.get() for cell in self.of_host),
+        )
+        if more:
             about: dict[Key, tuple[Finding, ...]] = {}
             for finding in more:
                 about[finding.about] = (*about.get(finding.about, found.get(finding.about, ())), finding)
