@@ -20,7 +20,7 @@ def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) 
     if namespace == home:
         spellings.insert(0, name)
     if frontend.address:
-        spellings.append(f"[{frontend.address}]" if ":" in frontend.address else frontend.address)
+        spellings.append(url_host(frontend.address))
     first = DEFAULT_PORT if DEFAULT_PORT in frontend.ports else frontend.ports[0]
     with_port = [(f"{spelling}:{port}", port) for spelling in spellings for port in frontend.ports]
     return [(spelling, first) for spelling in spellings] + with_port
@@ -43,8 +43,17 @@ def pods(mesh: Mesh) -> Mapping[PortRef, tuple[Endpoint, ...]]:
 
 def pod_authorities(pod: Endpoint) -> list[str]:
     """Return the authorities of a pod's port; port 80 can be omitted."""
-    host = f"[{pod.address}]" if ":" in pod.address else pod.address
-    return [f"{host}:{pod.port}", *([host] if pod.port == DEFAULT_PORT else [])]
+    return [endpoint_authority(pod), *([url_host(pod.address)] if pod.port == DEFAULT_PORT else [])]
+
+
+def url_host(address: str) -> str:
+    """Return an address as the host of a URL or an authority: an IPv6 address in brackets (RFC 3986)."""
+    return f"[{address}]" if ":" in address else address
+
+
+def endpoint_authority(endpoint: Endpoint) -> str:
+    """Return the address and the port of an endpoint: `10.0.0.1:8080`, `[fd00::1]:8080`."""
+    return f"{url_host(endpoint.address)}:{endpoint.port}"
 
 
 def canonical(authority: str) -> str:

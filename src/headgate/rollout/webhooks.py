@@ -13,6 +13,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from headgate.compiler.snapshot import Snapshot
 from headgate.http_failures import describe
 from headgate.latest import Latest
+from headgate.model.authorities import url_host
 from headgate.resources.canaries import Webhook
 from headgate.resources.meta import Key
 from headgate.rollout.state import Answer, Pause, State
@@ -86,9 +87,8 @@ class Webhooks:
         _, service = snapshot.services.get(f"{namespace}/{hook.service}", (None, None)) if snapshot else (None, None)
         if service is None or service.spec.cluster_ip in {"", "None"}:
             return Answer(None, f"Service {namespace}/{hook.service} does not exist, or has no address")
-        address = service.spec.cluster_ip
-        host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{hook.port}/{hook.path.removeprefix('/')}"  # a path without a slash would change the host
+        path = hook.path.removeprefix("/")  # a path without a slash would change the host
+        url = f"http://{url_host(service.spec.cluster_ip)}:{hook.port}/{path}"
         headers = {"Host": f"{hook.service}.{namespace}:{hook.port}"}
         try:
             async with (

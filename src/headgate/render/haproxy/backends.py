@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from headgate.model.authorities import endpoint_authority
 from headgate.model.routing import Protocol, Route
 from headgate.render.haproxy.filters import redirect_rules, rules
 from headgate.render.haproxy.shares import Division, Server, Share
@@ -61,6 +62,5 @@ def tcp_backends(division: Division) -> Iterator[str]:
 
 def _server(server: Server) -> str:
     endpoint = server.endpoint
-    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
     resolved = f" resolvers {RESOLVERS} init-addr libc,none" if endpoint.resolved else ""
-    return f"server {server.name} {host}:{endpoint.port} weight {server.weight}{resolved}"
+    return f"server {server.name} {endpoint_authority(endpoint)} weight {server.weight}{resolved}"

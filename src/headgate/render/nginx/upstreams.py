@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from headgate.model.authorities import endpoint_authority
 from headgate.model.routing import Endpoint, PortRef, Target
 from headgate.render.nginx.syntax import block
 from headgate.render.weights import server_weights
@@ -30,7 +31,7 @@ class Upstreams:
         self._names[name] = self._names.get(name, 0) + 1
         name = name if self._names[name] == 1 else f"{name}_{self._names[name]}"
         shares = {
-            index: (target.weight, [address(item) for item in self._endpoints.get(target.ref, ())])
+            index: (target.weight, list(map(endpoint_authority, self._endpoints.get(target.ref, ()))))
             for index, target in enumerate(targets)
         }
         statuses = {-status: (weight, [FAILING.format(status)]) for status, weight in failing.items() if weight}
@@ -48,9 +49,3 @@ class Upstreams:
     def lines(self) -> Iterator[str]:
         """Yield the definitions."""
         yield from self._lines
-
-
-def address(endpoint: Endpoint) -> str:
-    """Return the address of an endpoint in nginx's notation."""
-    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
-    return f"{host}:{endpoint.port}"
