@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.model.authorities import authorities
+from headgate.model.authorities import authorities, url_host
 from headgate.model.routing import (
     Certificate,
     Endpoint,
@@ -64,6 +64,11 @@ class ProxyPort(Value, frozen=True, kw_only=True):
     def where(self) -> str:
         """Return the name of the port in messages."""
         return f"port {self.port}"
+
+    @property
+    def bind(self) -> str:
+        """Return the address and the port to bind: `[fd00::1]:8080`, or `:8080` for all addresses."""
+        return f"{url_host(self.address)}:{self.bound or self.port}"
 
 
 class Selection(Value, frozen=True, kw_only=True):

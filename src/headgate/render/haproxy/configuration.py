@@ -94,14 +94,9 @@ def _resolvers(selection: Selection) -> Iterator[str]:
         yield from ("", f"resolvers {backends.RESOLVERS}", "    parse-resolv-conf")
 
 
-def _bind(port: ProxyPort) -> str:
-    host = f"[{port.address}]" if ":" in port.address else port.address
-    return f"{host}:{port.port}{certificates.bind_options(port)}"
-
-
 def _http(plan: PlannedPort) -> Iterator[str]:
     port = plan.port
-    yield from http_frontend(port, plan.routes, _bind(port))
+    yield from http_frontend(port, plan.routes)
     for planned in plan.routes:
         if planned.route.redirect:
             yield from backends.redirect(
@@ -112,5 +107,5 @@ def _http(plan: PlannedPort) -> Iterator[str]:
 
 
 def _tcp(plan: PlannedPort, connections: Division) -> Iterator[str]:
-    yield from tcp_frontend(plan.port, connections, _bind(plan.port), owner_name(plan.port, plan.port.owner))
+    yield from tcp_frontend(plan.port, connections, owner_name(plan.port, plan.port.owner))
     yield from backends.tcp_backends(connections)

@@ -6,6 +6,7 @@ from headgate.model.routing import Protocol, Route
 from headgate.model.sanitizing import CERTIFICATE
 from headgate.render.haproxy import conditions
 from headgate.render.haproxy.backends import http2_name
+from headgate.render.haproxy.certificates import bind_options
 from headgate.render.haproxy.shares import Division
 from headgate.render.haproxy.words import name_of, owner_name, port_name, word
 from headgate.render.proxy_ports import ANY_HOST, Host, ProxyPort
@@ -29,11 +30,11 @@ def host_name(port: ProxyPort, host: Host) -> str:
     return name_of(owner_name(port, host.owner), *([host.names[0].replace("*", "_")] if host.edge else []))
 
 
-def http_frontend(port: ProxyPort, routes: Sequence[PlannedRoute], bind: str) -> Iterator[str]:
+def http_frontend(port: ProxyPort, routes: Sequence[PlannedRoute]) -> Iterator[str]:
     """Yield the section of an HTTP port."""
     headers = conditions.variables(planned.route.match for planned in routes)
     has_one_host = len(port.hosts) == 1 and ANY_HOST in port.hosts[0].names
-    yield from ("", f"frontend {port_name(port)}", f"    bind {bind}")
+    yield from ("", f"frontend {port_name(port)}", f"    bind {port.bind}{bind_options(port)}")
     yield "    option idle-close-on-response"  # after a reload, a connection closes with the response to a request
     rules = [*_authority(), *_tls(port), *([] if has_one_host else _hosts(port)), *_sanitizing(port)]
     rules += _misdirected(port, has_one_host=has_one_host)
@@ -42,9 +43,9 @@ def http_frontend(port: ProxyPort, routes: Sequence[PlannedRoute], bind: str) ->
     yield from (f"    {rule}" for rule in rules)
 
 
-def tcp_frontend(port: ProxyPort, division: Division, bind: str, name: str) -> Iterator[str]:
+def tcp_frontend(port: ProxyPort, division: Division, name: str) -> Iterator[str]:
     """Yield the section of a port that is not HTTP."""
-    yield from ("", f"frontend {port_name(port)}", "    mode tcp", f"    bind {bind}")
+    yield from ("", f"frontend {port_name(port)}", "    mode tcp", f"    bind {port.bind}{bind_options(port)}")
     *first, last = division.shares
     if first:
         yield f"    tcp-request content track-sc0 str({name}) table {TABLE}"

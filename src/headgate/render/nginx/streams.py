@@ -29,7 +29,5 @@ def servers(selection: Selection, upstreams: Upstreams, found: Collector) -> Ite
 
 
 def listen(port: ProxyPort) -> str:
-    """Return the address that a port listens on."""
-    host = f"[{port.address}]" if ":" in port.address else port.address
-    number = port.bound or port.port
-    return f"{host}:{number}" if host else f"{number}"
+    """Return the parameter of `listen`: without an address, only the number of the port."""
+    return port.bind.removeprefix(":")
