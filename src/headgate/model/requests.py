@@ -118,3 +118,8 @@ class Timeouts(Value, frozen=True, kw_only=True):
 
     request: int = 0
     backend: int = 0
+
+    @property
+    def shortest(self) -> int:
+        """The shorter limit; 0 if there is none."""
+        return min(filter(None, (self.request, self.backend)), default=0)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from headgate.model.routing import Mesh, PortRef, Route, Workload
 from headgate.render.omissions import Omission, Place, Reason
-from headgate.resources.meta import Key
+from headgate.resources.registry import POD
 
 _REFUSED = "it accepts mutual TLS only, and refuses connections of a proxy without an identity"
 _CLOSED = "it allows only callers with an identity, and a proxy without one gets 403 or no connection"
@@ -27,7 +27,7 @@ def refs_of(route: Route) -> Iterator[PortRef]:
 
 
 def _of_workload(workload: Workload) -> Iterator[Omission]:
-    pod = Place(Key("", "Pod", *workload.name.split("/")), "")
+    pod = Place(POD.key(*workload.name.split("/")), "")
     if not workload.target_tls_mode.accepts_plaintext:
         yield _omission(pod, Reason.MUTUAL_TLS, _REFUSED)
     if workload.access.closed:

@@ -23,10 +23,11 @@ from headgate.model.routing import (
 )
 from headgate.render.identities import identity_omissions, refs_of
 from headgate.render.omissions import Omission, Reason
+from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key, Value
+from headgate.resources.registry import SERVICE
 
 ANY_HOST = "*"
-GATEWAY_GROUP = "gateway.networking.k8s.io"
 
 
 class Host(Value, frozen=True, kw_only=True):
@@ -156,7 +157,7 @@ def _wanted(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
 
 
 def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
-    owner = Key(GATEWAY_GROUP, "Gateway", *port.gateway.split("/"))
+    owner = Key(GROUP, "Gateway", *port.gateway.split("/"))
     hosts = tuple(
         Host(
             owner=owner,
@@ -180,7 +181,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
 
 
 def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -> ProxyPort:
-    owner = Key("", "Service", *table.ref.service.split("/"))
+    owner = SERVICE.key(*table.ref.service.split("/"))
     port = ProxyPort(owner=owner, port=table.ref.port, address=address, protocol=table.protocol)
     if not table.protocol.is_http:
         return structs.replace(port, connections=table.routes[0])

@@ -37,9 +37,8 @@ def _http_backend(name: str, route: Route, share: Share, *, http2: bool) -> Iter
         yield f"    http-request return status {share.status}"
         return
     yield "    balance roundrobin"
-    limits = [limit for limit in (route.timeouts.request, route.timeouts.backend) if limit]
-    if limits:
-        yield f"    timeout server {min(limits)}ms"
+    if limit := route.timeouts.shortest:
+        yield f"    timeout server {limit}ms"
     for filters in (route.filters, share.filters):
         yield from (f"    {rule}" for rule in rules(filters, route.match.path))
     yield from (f"    {_server(server)}{' proto h2' if http2 else ''}" for server in share.servers)

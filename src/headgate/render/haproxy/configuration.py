@@ -7,11 +7,12 @@ from headgate.model.routing import Route, Split
 from headgate.render.haproxy import backends, certificates
 from headgate.render.haproxy.frontends import TABLE, PlannedRoute, host_name, http_frontend, tcp_frontend
 from headgate.render.haproxy.shares import Division, divide
-from headgate.render.haproxy.unsupported import add_of_names, add_of_split, add_omissions, is_left_out, place_of
+from headgate.render.haproxy.unsupported import ONE_ADDRESS, add_of_split, add_omissions, is_left_out
 from headgate.render.haproxy.words import name_of, owner_name
 from headgate.render.omissions import Collector
 from headgate.render.output import Rendered, heading
 from headgate.render.proxy_ports import ProxyPort, Selection
+from headgate.render.route_omissions import add_external_names, place_of
 from headgate.resources.meta import Value
 
 MAIN = "haproxy.cfg"
@@ -51,7 +52,7 @@ def render(selection: Selection) -> Rendered:
     """Render the configuration; `haproxy -W -f DIR/haproxy.cfg` starts with it."""
     found = Collector(selection.omissions)
     plans = [_plan(port, selection, found) for port in selection.ports]
-    add_of_names(found, selection)
+    add_external_names(found, selection, ONE_ADDRESS)
     omissions = found.omissions()
     lines = [*heading("haproxy", omissions), *_DEFAULTS, *_table(plans), *_resolvers(selection)]
     for plan in plans:
@@ -66,13 +67,13 @@ def _plan(port: ProxyPort, selection: Selection, found: Collector) -> PlannedPor
     if not port.protocol.is_http:
         route = port.connections or _NOTHING
         division = divide(owner_name(port, port.owner), route.split, selection)
-        add_of_split(found, place_of(port.owner, port.where, route), route.split, division, call="connection")
+        add_of_split(found, place_of(port, route), route.split, division, call="connection")
         return PlannedPort(port=port, connections=division)
     routes = []
     for host in port.hosts:
         entry = host_name(port, host)
         for number, route in enumerate(host.routes):
-            place, name = place_of(host.owner, host.where, route), name_of(entry, number)
+            place, name = place_of(host, route), name_of(entry, number)
             if is_left_out(found, place, route):
                 continue
             division = divide(name, route.split, selection)

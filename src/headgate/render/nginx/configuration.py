@@ -8,13 +8,14 @@ from headgate.render.nginx.locations import Output
 from headgate.render.nginx.servers import Servers, definitions, settings
 from headgate.render.nginx.syntax import Variables, block
 from headgate.render.nginx.upstreams import Upstreams
-from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.omissions import Collector
 from headgate.render.output import Rendered, heading
 from headgate.render.proxy_ports import Selection
-from headgate.resources.meta import Key
+from headgate.render.route_omissions import add_external_names
 
 MAIN = "nginx.conf"
 IDLE_CONNECTIONS = 64
+RESOLVED_ONCE = "nginx resolves the name only when it starts or reloads, and does not start if that fails"
 
 
 def render(selection: Selection, *, stream_module: str = "") -> Rendered:
@@ -29,11 +30,7 @@ def render(selection: Selection, *, stream_module: str = "") -> Rendered:
     loaded = [f"load_module {stream_module};"] if connections and stream_module else []
     lines = [*loaded, "worker_processes auto;", "pid nginx.pid;", *block("events", ["worker_connections 1024;"])]
     lines += [*block("http", http), *(block("stream", connections) if connections else ())]
-    for ref in {ref for ref in selection.refs() if not selection.dns}:
-        if any(item.resolved for item in selection.endpoints.get(ref, ())):
-            place = Place(Key("", "Service", *ref.service.split("/")), f"port {ref.port}")
-            message = "nginx resolves the name only when it starts or reloads, and does not start if that fails"
-            found.add(place, "external name", Reason.EXTERNAL_NAME, message)
+    add_external_names(found, selection, RESOLVED_ONCE)
     omissions = found.omissions()
     files[MAIN] = "\n".join([*heading("nginx", omissions), *lines, ""])
     return Rendered(main=MAIN, files=files, omissions=omissions)

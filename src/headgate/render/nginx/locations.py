@@ -16,8 +16,8 @@ from headgate.render.nginx.targets import UNCHANGED, edited_target
 from headgate.render.nginx.upstreams import UNAVAILABLE, Upstreams
 from headgate.render.omissions import Collector, Place, Reason
 from headgate.render.proxy_ports import Host, Selection
+from headgate.render.route_omissions import add_sticky, place_of, service_place
 from headgate.render.shares import Group, Shares, grouped, parts
-from headgate.resources.meta import Key
 
 WHOLE = 10_000  # split_clients has percentages with two decimals
 REFUSED_UPGRADE = "$headgate_refused_upgrade"
@@ -70,8 +70,7 @@ class HostLocations:
             yield f"location @status-{status} {{ return {status}; }}"
 
     def _place(self, route: Route) -> Place:
-        where = f"{self._host.where}, route {route.name}" if route.name else self._host.where
-        return Place(route.origin or self._host.owner, where)
+        return place_of(self._host, route)
 
     def _conditions(self, route: Route) -> tuple[str, ...] | None:
         try:
@@ -98,11 +97,7 @@ class HostLocations:
         if route.redirect is not None:
             code = f"return {route.redirect.status} {template(self._location(route))};"
             return f"@{name}", list(block(f"location @{name}", [_refuse_upgrades(), code]))
-        if route.split.sticky:
-            sticky = route.split.sticky
-            what = f"sticky by {' '.join(filter(None, (sticky.kind, sticky.name)))}"
-            message = "nginx has another hash than headgate; each request goes to a backend by weight"
-            self._found.add(self._place(route), what, Reason.STICKY, message)
+        add_sticky(self._found, self._place(route), route.split, proxy="nginx", call="request")
         shares = grouped(route.split, self._selection.endpoints, self._selection.protocols)
         if not shares.groups:
             return self._failing(name, route, shares)
@@ -178,9 +173,8 @@ class HostLocations:
 
     def _name_downgrades(self, group: Group) -> None:
         for target in group.targets:
-            place = Place(Key("", "Service", *target.ref.service.split("/")), f"port {target.ref.port}")
             message = "nginx calls the backend with HTTP/1.1, also for clients with HTTP/2"
-            self._found.add(place, "", Reason.PROTOCOL, message)
+            self._found.add(service_place(target.ref), "", Reason.PROTOCOL, message)
 
     def _target(self, route: Route, filters: Sequence[Filters]) -> str:
         edits = path_edits(filters)
@@ -190,16 +184,15 @@ class HostLocations:
         return edited_target(self._variables, edits[-1] if edits else None, route.match.path)
 
     def _timeouts(self, module: str, route: Route) -> Iterator[str]:
-        limits = [item for item in (route.timeouts.request, route.timeouts.backend) if item]
-        if limits:
+        if limit := route.timeouts.shortest:
             message = "nginx limits each pause of a backend, not the time of the complete response"
-            self._found.add(self._place(route), f"timeout {min(limits)} ms", Reason.TIMEOUT, message)
-            yield f"{module}_read_timeout {min(limits)}ms;"
+            self._found.add(self._place(route), f"timeout {limit} ms", Reason.TIMEOUT, message)
+            yield f"{module}_read_timeout {limit}ms;"
 
     def _copy(self, name: str, mirror: Mirror, route: Route, filters: Sequence[Filters]) -> Iterator[str]:
         """Yield the location that sends copies to a mirror; nothing if nginx can't send any."""
         place = self._place(route)
-        what = f"mirror {mirror.ref}"
+        what = f"mirror to {mirror.ref}"
         shares = grouped(Split(targets=mirror.targets), self._selection.endpoints, self._selection.protocols)
         if any(group.protocol is Protocol.HTTP2 for group in shares.groups):
             message = "nginx sends copies with HTTP/1.1 only; this mirror gets none"

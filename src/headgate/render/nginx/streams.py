@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from headgate.model.routing import Route, Split
 from headgate.render.nginx.syntax import block
 from headgate.render.nginx.upstreams import Upstreams
-from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.omissions import Collector
 from headgate.render.proxy_ports import ProxyPort, Selection
+from headgate.render.route_omissions import add_sticky, place_of
 from headgate.render.shares import grouped
 
 NO_ROUTE = Route(split=Split(targets=()))
@@ -18,10 +19,7 @@ def servers(selection: Selection, upstreams: Upstreams, found: Collector) -> Ite
         if port.protocol.is_http:
             continue
         route = port.connections or NO_ROUTE
-        if route.split.sticky:
-            message = "nginx has another hash than headgate; each connection goes to a backend by weight"
-            place = Place(route.origin or port.owner, port.where)
-            found.add(place, f"sticky by {route.split.sticky.kind}", Reason.STICKY, message)
+        add_sticky(found, place_of(port, route), route.split, proxy="nginx", call="connection")
         shares = grouped(route.split, selection.endpoints, {})
         targets = [target for group in shares.groups for target in group.targets]
         upstream = upstreams.add(f"headgate_{port.port}", targets, shares.failing)

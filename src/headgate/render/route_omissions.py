@@ -1,0 +1,31 @@
+"""Omissions of routes that several proxies have, and the places that all omissions of routes name."""
+
+from headgate.model.routing import PortRef, Route, Split
+from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.proxy_ports import Host, ProxyPort, Selection
+from headgate.resources.registry import SERVICE
+
+
+def place_of(port: Host | ProxyPort, route: Route) -> Place:
+    """Return the place of a route. The owner of the port defines the route if no object does."""
+    return Place(route.origin or port.owner, f"{port.where}, route {route.name}" if route.name else port.where)
+
+
+def service_place(ref: PortRef) -> Place:
+    """Return the place of a Service port."""
+    return Place(SERVICE.key(*ref.service.split("/")), f"port {ref.port}")
+
+
+def add_sticky(found: Collector, place: Place, split: Split, *, proxy: str, call: str) -> None:
+    """Add the omission of a sticky split; `call` is `request` or `connection`."""
+    if sticky := split.sticky:
+        what = f"sticky by {sticky.kind} {sticky.name}".rstrip()
+        message = f"{proxy} has another hash than headgate; each {call} goes to a backend by weight"
+        found.add(place, what, Reason.STICKY, message)
+
+
+def add_external_names(found: Collector, selection: Selection, message: str) -> None:
+    """Add an omission for each port of a Service with an external name."""
+    for ref in selection.refs() if not selection.dns else ():
+        if any(endpoint.resolved for endpoint in selection.endpoints.get(ref, ())):
+            found.add(service_place(ref), "external name", Reason.EXTERNAL_NAME, message)
