@@ -61,6 +61,14 @@ class Place(NamedTuple):
     where: str
 
 
+class NotExpressible(Exception):
+    """A part of an object that a proxy can't express; with the fields of its Omission."""
+
+    def __init__(self, what: str, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.what, self.reason, self.message = what, reason, message
+
+
 class Collector:
     """Collects omissions while a configuration is rendered."""
 
@@ -70,6 +78,10 @@ class Collector:
     def add(self, place: Place, what: str, reason: Reason, message: str) -> None:
         """Add an omission."""
         self._found.append(Omission(origin=place.origin, where=place.where, what=what, reason=reason, message=message))
+
+    def add_error(self, place: Place, error: NotExpressible) -> None:
+        """Add the omission of a part that can't be expressed."""
+        self.add(place, error.what, error.reason, error.message)
 
     def omissions(self) -> tuple[Omission, ...]:
         """Return all omissions without duplicates, in order."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from headgate.model.requests import Header, Match, Path, Query, Text
 from headgate.render.haproxy.expressions import first_parameter, translated, whole
 from headgate.render.haproxy.words import is_writable, word
+from headgate.render.omissions import NotExpressible, Reason
 
 MOST_VALUES = 4
 _AUTHORITY = ":authority"
@@ -18,22 +19,25 @@ _METHODS_OF_A_LINE = 16  # HAProxy reads at most 64 words of a line
 _MOST_CONDITIONS = 48
 
 
-def fault(match: Match) -> str:
-    """Return the condition that HAProxy can't check, as text; empty if there is none."""
+def check(match: Match) -> None:
+    """Raise NotExpressible for a condition that HAProxy can't check."""
     if len(_paths(match)) + len(match.headers) + len(match.query) > _MOST_CONDITIONS:
-        return f"the match has more than {_MOST_CONDITIONS} conditions, which do not fit on a line of HAProxy"
+        raise _fault(f"the match has more than {_MOST_CONDITIONS} conditions, which do not fit on a line of HAProxy")
     for header in match.headers:
         if not _TOKEN.fullmatch(_field(header.name)):
-            return f"the name of the header {header.name!r} has a character that HAProxy's samples cannot contain"
+            raise _fault(
+                f"the name of the header {header.name!r} has a character that HAProxy's samples cannot contain"
+            )
     texts = [Text(value=item.value, regex=item.kind == "regex") for item in _paths(match)]
     texts += [*(header.text for header in match.headers), *(query.text for query in match.query)]
     for text in texts:
-        if text.regex and translated(text.value) is None:
-            return f"the regular expression {text.value!r} has a different meaning in HAProxy"
+        if text.regex:
+            _translated(text.value)
         if not is_writable(text.value):
-            return f"the text {text.value!r} has a control character"
+            raise _fault(f"the text {text.value!r} has a control character")
     names = (*match.methods, *(item.name for item in match.query))
-    return "" if is_writable(*names) else f"a name in {names!r} has a control character"
+    if not is_writable(*names):
+        raise _fault(f"a name in {names!r} has a control character")
 
 
 def variables(matches: Iterator[Match]) -> Mapping[str, str]:
@@ -108,6 +112,12 @@ def _fits(sample: str, pattern: str) -> str:
 
 def _translated(pattern: str) -> str:
     found = translated(pattern)
-    if found is None:  # unreachable: `fault` names such a pattern
-        raise ValueError(f"{pattern!r} has no translation")
+    if found is None:
+        raise _fault(
+            f"the regular expression {pattern!r} has a different meaning in HAProxy", Reason.REGULAR_EXPRESSION
+        )
     return found
+
+
+def _fault(text: str, reason: Reason = Reason.MATCH) -> NotExpressible:
+    return NotExpressible("match", reason, f"{text}; the route is left out")

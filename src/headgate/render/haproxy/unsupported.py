@@ -1,9 +1,9 @@
 """What HAProxy cannot carry over of a route, as omissions that name the object and the reason."""
 
 from headgate.model.routing import Route, Split
-from headgate.render.haproxy.conditions import fault
+from headgate.render.haproxy.conditions import check
 from headgate.render.haproxy.shares import Division
-from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.omissions import Collector, NotExpressible, Place, Reason
 from headgate.render.route_omissions import add_sticky
 
 NO_AGENT = (
@@ -16,12 +16,12 @@ ROUNDED = "the total weight is above 2^32, the number of turns that HAProxy can 
 
 def is_left_out(found: Collector, place: Place, route: Route) -> bool:
     """Say whether HAProxy can't check a condition of a route, and add the omission; requests reach later routes."""
-    reason = fault(route.match)
-    if reason:
-        expression = reason.startswith("the regular expression")
-        kind = Reason.REGULAR_EXPRESSION if expression else Reason.MATCH
-        found.add(place, "match", kind, f"{reason}; the route is left out")
-    return bool(reason)
+    try:
+        check(route.match)
+    except NotExpressible as error:
+        found.add_error(place, error)
+        return True
+    return False
 
 
 def add_omissions(found: Collector, place: Place, route: Route, division: Division) -> None:

@@ -7,7 +7,7 @@ from headgate.model.requests import Header, Match, Path, Query, Text
 from headgate.model.sanitizing import CERTIFICATE, REMOVED, REMOVED_AT_EDGE
 from headgate.render.nginx.regexes import Untranslatable, to_pcre
 from headgate.render.nginx.syntax import Variables, exactly, pattern
-from headgate.render.omissions import Reason
+from headgate.render.omissions import NotExpressible, Reason
 
 PATH = "$headgate_path"
 AUTHORITY = "$headgate_authority"
@@ -27,14 +27,6 @@ _SPECIAL = {
 }
 """Headers that a proxy changes before it matches them (model/sanitizing.py)."""
 _NAME = re.compile(r"[a-z0-9_-]+")
-
-
-class NotExpressible(Exception):
-    """A condition that nginx can't check."""
-
-    def __init__(self, what: str, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.what, self.reason, self.message = what, reason, message
 
 
 class Conditions:

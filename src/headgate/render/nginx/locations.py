@@ -9,12 +9,12 @@ from headgate.model.requests import Filters, Rewrite
 from headgate.model.routing import Mirror, Protocol, Route, Split
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND
 from headgate.render.header_edits import path_edits
-from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, Conditions, NotExpressible
+from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, Conditions
 from headgate.render.nginx.headers import HeaderFilters
 from headgate.render.nginx.syntax import Variables, block, escaped, pattern, template
 from headgate.render.nginx.targets import UNCHANGED, edited_target
 from headgate.render.nginx.upstreams import UNAVAILABLE, Upstreams
-from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.omissions import Collector, NotExpressible, Place, Reason
 from headgate.render.proxy_ports import Host, Selection
 from headgate.render.route_omissions import add_sticky, place_of, service_place
 from headgate.render.shares import Group, Shares, grouped, parts
@@ -76,7 +76,7 @@ class HostLocations:
         try:
             return Conditions(self._variables, edge=self._host.edge).of(route.match)
         except NotExpressible as error:
-            self._found.add(self._place(route), error.what, error.reason, error.message)
+            self._found.add_error(self._place(route), error)
             return None
 
     def _selected(self, entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
