@@ -26,7 +26,8 @@ from headgate.envoy.view import PROBE_PORT
 from headgate.errors import HeadgateError, ProxyError
 from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, Query
 from headgate.proxy_programs.files import put_in_force, write_files
-from headgate.proxy_programs.nginx import PID_FILE, Nginx, find_nginx, has_started, stream_module
+from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started, stream_module
+from headgate.proxy_programs.programs import find_program
 from headgate.render.output import Rendered
 
 START_POLL_S = 0.01
@@ -41,7 +42,7 @@ def run_nginx(calls: Calls) -> NoReturn:
 
     Raises HeadgateError if the image has no nginx.
     """
-    if not (program := find_nginx()):
+    if not (program := find_program("nginx")):
         raise HeadgateError(
             "this image has no nginx: build one from headgate's image with nginx, and set --nginx-image"
         )

@@ -24,8 +24,9 @@ from headgate.kubernetes.client import Client
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Mesh
 from headgate.proxy_programs.files import ProxyProgram, write_files
-from headgate.proxy_programs.haproxy import Haproxy, find_haproxy
-from headgate.proxy_programs.nginx import Nginx, find_nginx, stream_module
+from headgate.proxy_programs.haproxy import Haproxy
+from headgate.proxy_programs.nginx import Nginx, stream_module
+from headgate.proxy_programs.programs import find_program
 from headgate.render.haproxy import configuration as haproxy
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered
@@ -41,7 +42,7 @@ class Target(enum.StrEnum):
 
 
 def _nginx(selection: Selection) -> Rendered:
-    return nginx.render(selection, stream_module=stream_module(find_nginx()))
+    return nginx.render(selection, stream_module=stream_module(find_program("nginx")))
 
 
 RENDERERS: Mapping[Target, Callable[[Selection], Rendered]] = {
@@ -49,8 +50,8 @@ RENDERERS: Mapping[Target, Callable[[Selection], Rendered]] = {
     Target.HAPROXY: haproxy.render,
 }
 PROGRAMS: Mapping[Target, Callable[[], ProxyProgram]] = {
-    Target.NGINX: lambda: Nginx(find_nginx()),
-    Target.HAPROXY: lambda: Haproxy(find_haproxy()),
+    Target.NGINX: lambda: Nginx(find_program("nginx")),
+    Target.HAPROXY: lambda: Haproxy(find_program("haproxy")),
 }
 
 TargetArgument = Annotated[Target, typer.Argument(metavar="PROXY", help="nginx or haproxy.", show_default=False)]

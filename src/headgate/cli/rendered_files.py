@@ -12,7 +12,8 @@ from headgate.cli.output import note
 from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
 from headgate.latest import Latest
-from headgate.proxy_programs.files import ProxyProgram, output_of_failure, put_in_force
+from headgate.proxy_programs.files import ProxyProgram, put_in_force
+from headgate.proxy_programs.programs import output_of_failure
 from headgate.render.output import Rendered
 
 PAUSE_S = 0.2

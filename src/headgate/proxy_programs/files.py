@@ -1,8 +1,6 @@
 """The directory with the files of a rendered configuration, which a proxy on this machine runs with."""
 
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,15 +20,6 @@ class ProxyProgram(Protocol):
 
     def reload(self, directory: Path) -> str:
         """Put the files of a directory in force in the running proxy; return why that failed, or an empty text."""
-
-
-def output_of_failure(command: Sequence[str]) -> str:
-    """Run a command. Return what it printed if it failed, else an empty text."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's command
-    except OSError as error:
-        return f"{command[0]}: {error.strerror}"
-    return (done.stderr + done.stdout).strip() or f"exit code {done.returncode}" if done.returncode else ""
 
 
 def write_files(rendered: Rendered, directory: Path) -> None:

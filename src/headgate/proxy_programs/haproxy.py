@@ -1,23 +1,16 @@
 """HAProxy as a program on this machine: the check of a configuration, and a graceful reload."""
 
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.proxy_programs.files import output_of_failure
+from headgate.proxy_programs.programs import output_of_failure
 
 MAIN = "haproxy.cfg"
 PID_FILE = "haproxy.pid"
-_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _RELOAD_S, _AGAIN_S, _PAUSE_S = 10.0, 0.5, 0.01
-
-
-def find_haproxy() -> str:
-    """Return the path of HAProxy; empty if this machine has none. `sbin` is not on the PATH of every user."""
-    return shutil.which("haproxy") or shutil.which("haproxy", path=_PATHS) or ""
 
 
 class Haproxy(NamedTuple):

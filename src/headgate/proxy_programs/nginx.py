@@ -2,22 +2,15 @@
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.proxy_programs.files import output_of_failure
+from headgate.proxy_programs.programs import output_of_failure
 
 PID_FILE = "nginx.pid"
-_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BUILT = re.compile(r"--with-stream=dynamic\b")
 _MODULES = re.compile(r"--modules-path=(\S+)")
-
-
-def find_nginx() -> str:
-    """Return the path of nginx; empty if this machine has none. `sbin` is not on the PATH of every user."""
-    return shutil.which("nginx") or shutil.which("nginx", path=_PATHS) or ""
 
 
 def has_started(directory: Path) -> bool:

@@ -21,7 +21,8 @@ from headgate.latest import Latest
 from headgate.model.routing import Frontend, Mesh
 from headgate.objects.ports import Events
 from headgate.plane.live_state import LiveState
-from headgate.proxy_programs.nginx import find_nginx, stream_module
+from headgate.proxy_programs.nginx import stream_module
+from headgate.proxy_programs.programs import find_program
 from headgate.render.nginx import configuration as nginx
 from headgate.render.proxy_ports import Chosen, select
 from headgate.resources.meta import Key
@@ -48,7 +49,7 @@ class NginxGateways:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
         self._events = events
         self._directory = state / DIRECTORY
-        self._program = NginxProgram(find_nginx(), pass_fds)
+        self._program = NginxProgram(find_program("nginx"), pass_fds)
         self._processes: dict[str, NginxProcess] = {}
         self._asked = Asked({}, {})
 

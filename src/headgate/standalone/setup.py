@@ -14,7 +14,7 @@ from msgspec import structs
 from headgate.admission.chain import admission_chain, object_check
 from headgate.api.exposition import PATH
 from headgate.objects.gateways import ensure_class
-from headgate.proxy_programs.nginx import find_nginx
+from headgate.proxy_programs.programs import find_program
 from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool, claim_range
 from headgate.standalone.controllers.gateways import CLASS_DESCRIPTION
@@ -71,7 +71,7 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
     # The stack enters the runtime directory first, and so removes it last.
     sockets, owner = stack.enter_context(claimed(state, os.environ))
     remove_unused(os.environ)
-    settings = structs.replace(options.settings, lowest_port=lowest_port(), nginx=bool(find_nginx()))
+    settings = structs.replace(options.settings, lowest_port=lowest_port(), nginx=bool(find_program("nginx")))
     store, addresses, guard = _objects(options, settings, stack)
     await reserve_cluster_ips(store, addresses)
     await ensure_class(store, CLASS_DESCRIPTION)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from headgate.proxy_programs.files import write_files
-from headgate.proxy_programs.haproxy import MAIN, PID_FILE, find_haproxy
+from headgate.proxy_programs.haproxy import MAIN, PID_FILE
+from headgate.proxy_programs.programs import find_program
 from headgate.render.output import Rendered
 
-HAPROXY = find_haproxy()
+HAPROXY = find_program("haproxy")
 needs_haproxy = pytest.mark.skipif(not HAPROXY, reason="needs haproxy 2.6 or newer (Debian: haproxy)")
 DEADLINE_S = 30.0
 UNRESOLVED = "could not resolve address"  # a warning about names that only exist in golden cases

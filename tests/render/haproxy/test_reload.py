@@ -8,7 +8,8 @@ from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 from tests.render.haproxy.worlds import HOST, shop
 
 from headgate.proxy_programs.files import write_files
-from headgate.proxy_programs.haproxy import Haproxy, find_haproxy
+from headgate.proxy_programs.haproxy import Haproxy
+from headgate.proxy_programs.programs import find_program
 from headgate.render.haproxy.configuration import render
 from headgate.render.proxy_ports import select
 
@@ -23,7 +24,7 @@ async def test_an_open_connection_gets_its_next_response_from_the_old_worker_and
         for reloaded in (False, True):
             if reloaded:
                 write_files(render(select(web.divided(web.target(1)))), tmp_path)
-                assert not Haproxy(find_haproxy()).reload(tmp_path)
+                assert not Haproxy(find_program("haproxy")).reload(tmp_path)
                 async with asyncio.timeout(DEADLINE_S):
                     while await web.counted(1) != {"member 1": 1}:
                         pass  # the old worker accepts connections until the new one listens

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from headgate.proxy_programs.files import write_files
-from headgate.proxy_programs.nginx import find_nginx, stream_module
+from headgate.proxy_programs.nginx import stream_module
+from headgate.proxy_programs.programs import find_program
 from headgate.render.output import Rendered
 
-NGINX = find_nginx()
+NGINX = find_program("nginx")
 STREAM_MODULE = stream_module(NGINX)
 needs_nginx = pytest.mark.skipif(
     not NGINX or (STREAM_MODULE != "" and not Path(STREAM_MODULE).exists()),
