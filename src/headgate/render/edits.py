@@ -1,9 +1,15 @@
-"""Several edits of headers as one: first those of a route, then those of a share (model/applied_filters.py)."""
+"""Edits of headers, hosts, paths and redirected URLs, as every proxy needs them (model/applied_filters.py).
 
+Those of a route are first, then those of a share.
+"""
+
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headgate.model.requests import Filters, HeaderEdit, PathEdit
+from headgate.model.applied_filters import DEFAULT_PORTS
+from headgate.model.requests import Filters, HeaderEdit, Path, PathEdit, Redirect
+from headgate.render.proxy_ports import ProxyPort
 
 HOST = "host"
 
@@ -40,3 +46,27 @@ def host_of(filters: Iterable[Filters]) -> str:
 def path_edits(filters: Iterable[Filters]) -> tuple[PathEdit, ...]:
     """Return the edits of the path, in order."""
     return tuple(item.rewrite.path for item in filters if item.rewrite and item.rewrite.path)
+
+
+def new_path(edit: PathEdit) -> str:
+    """Return the value of an edit with a slash at its start."""
+    return edit.value if edit.value.startswith("/") else f"/{edit.value}"
+
+
+def replaced_start(edit: PathEdit, matched: Path | None) -> tuple[str, str]:
+    """Return an expression for the start of a path, and what an edit of the prefix puts in its place.
+
+    `matched` is the condition of the route on the path: its prefix is replaced, else `new_path` is put before the path.
+    """
+    new = new_path(edit).rstrip("/")
+    old = matched.value.rstrip("/") if matched and matched.kind == "prefix" else ""
+    slash, slashes = ("", "") if old and new else ("/", "/*")
+    return f"(?:{re.escape(old)})?{slashes}", f"{new}{slash}"
+
+
+def redirect_origin(redirect: Redirect, host: str, port: ProxyPort) -> str:
+    """Return the start of a redirect's URL, before the path; `port` is that of the request."""
+    wanted = redirect.scheme or port.scheme
+    usual = DEFAULT_PORTS.get(wanted, 0)
+    number = redirect.port or (usual if redirect.scheme else port.port)
+    return f"{wanted}://{host}" if number == usual else f"{wanted}://{host}:{number}"

@@ -20,6 +20,7 @@ from headgate.model.routing import (
     Protocol,
     Route,
     RouteTable,
+    Split,
 )
 from headgate.render.identities import identity_omissions, refs_of
 from headgate.render.omissions import Omission, Reason
@@ -28,6 +29,8 @@ from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
 
 ANY_HOST = "*"
+NOWHERE = Route(split=Split(targets=()))
+"""The route of a port that accepts connections for no backend."""
 
 
 class Host(Value, frozen=True, kw_only=True):
@@ -59,12 +62,17 @@ class ProxyPort(Value, frozen=True, kw_only=True):
     protocol: Protocol = Protocol.HTTP
     hosts: tuple[Host, ...] = ()
     tls: tuple[tuple[str, Certificate], ...] = ()
-    connections: Route | None = None
+    connections: Route = NOWHERE
 
     @property
     def where(self) -> str:
         """Return the name of the port in messages."""
         return f"port {self.port}"
+
+    @property
+    def scheme(self) -> str:
+        """Return the scheme of the URLs that clients use."""
+        return "https" if self.tls else "http"
 
     @property
     def bind(self) -> str:
@@ -138,7 +146,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
 def _routes(ports: Iterable[ProxyPort]) -> Iterator[Route]:
     for port in ports:
         yield from (route for host in port.hosts for route in host.routes)
-        yield from filter(None, (port.connections,))
+        yield port.connections
 
 
 def _by_name(ref: PortRef, domain: str) -> tuple[Endpoint, ...]:
@@ -176,7 +184,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
         protocol=port.protocol,
         hosts=hosts,
         tls=port.tls,
-        connections=port.connections,
+        connections=port.connections or NOWHERE,
     )
 
 

@@ -37,14 +37,18 @@ def grouped(
     failing: dict[int, int] = {}
     for target in split.targets:
         if endpoints.get(target.ref):
-            spoken = target.protocol or protocols.get(target.ref, Protocol.HTTP)
-            groups.setdefault((target.filters, spoken), []).append(target)
+            groups.setdefault((target.filters, protocol_of(target, protocols)), []).append(target)
         else:
             failing[UNAVAILABLE] = failing.get(UNAVAILABLE, 0) + target.weight
     for share in split.broken:
         failing[share.status] = failing.get(share.status, 0) + share.weight
     found = tuple(Group(filters=key[0], protocol=key[1], targets=tuple(items)) for key, items in groups.items())
     return Shares(groups=found, failing=failing if found or failing else {UNAVAILABLE: 1})
+
+
+def protocol_of(target: Target, protocols: Mapping[PortRef, Protocol]) -> Protocol:
+    """Return the protocol with which a proxy calls a backend."""
+    return target.protocol or protocols.get(target.ref, Protocol.HTTP)
 
 
 def parts(weights: Sequence[int], whole: int) -> tuple[Sequence[int], bool]:

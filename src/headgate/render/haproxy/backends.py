@@ -8,6 +8,7 @@ from headgate.render.haproxy.filters import redirect_rules, rules
 from headgate.render.haproxy.shares import Division, Server, Share
 from headgate.render.haproxy.words import name_of
 from headgate.render.output import one_line
+from headgate.render.proxy_ports import ProxyPort
 
 RESOLVERS = "system"
 
@@ -44,12 +45,11 @@ def _http_backend(name: str, route: Route, share: Share, *, http2: bool) -> Iter
     yield from (f"    {_server(server)}{' proto h2' if http2 else ''}" for server in share.servers)
 
 
-def redirect(name: str, route: Route, *, scheme: str, port: int) -> Iterator[str]:
+def redirect(name: str, route: Route, port: ProxyPort) -> Iterator[str]:
     """Yield the section of a route that answers with a redirect; nothing for any other route."""
     if route.redirect:
         yield from ("", *origin(route), f"backend {name}")
-        found = redirect_rules(route.redirect, route.match.path, scheme=scheme, port=port)
-        yield from (f"    {rule}" for rule in found)
+        yield from (f"    {rule}" for rule in redirect_rules(route.redirect, route.match.path, port))
 
 
 def tcp_backends(division: Division) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Route, Split
 from headgate.render.haproxy import backends, certificates
 from headgate.render.haproxy.frontends import TABLE, PlannedRoute, host_name, http_frontend, tcp_frontend
 from headgate.render.haproxy.shares import Division, divide
@@ -16,7 +15,6 @@ from headgate.render.route_omissions import add_external_names, place_of
 from headgate.resources.meta import Value
 
 MAIN = "haproxy.cfg"
-_NOTHING = Route(split=Split(targets=()))
 _DEFAULTS = (
     "global",
     "    default-path config",
@@ -65,7 +63,7 @@ def render(selection: Selection) -> Rendered:
 
 def _plan(port: ProxyPort, selection: Selection, found: Collector) -> PlannedPort:
     if not port.protocol.is_http:
-        route = port.connections or _NOTHING
+        route = port.connections
         division = divide(owner_name(port, port.owner), route.split, selection)
         add_of_split(found, place_of(port, route), route.split, division, call="connection")
         return PlannedPort(port=port, connections=division)
@@ -100,9 +98,7 @@ def _http(plan: PlannedPort) -> Iterator[str]:
     yield from http_frontend(port, plan.routes)
     for planned in plan.routes:
         if planned.route.redirect:
-            yield from backends.redirect(
-                planned.name, planned.route, scheme="https" if port.tls else "http", port=port.port
-            )
+            yield from backends.redirect(planned.name, planned.route, port)
         else:
             yield from backends.http_backends(planned.route, planned.division)
 

@@ -4,13 +4,12 @@ The rules run in order: those of the route, then those of the share (HTTPRouteFi
 backend's response pass all of them.
 """
 
-import re
 from collections.abc import Iterator
 
-from headgate.model.applied_filters import DEFAULT_PORTS
 from headgate.model.requests import Filters, HeaderEdit, Path, PathEdit, Redirect
+from headgate.render.edits import HOST, host_of, new_path, path_edits, redirect_origin, replaced_start
 from headgate.render.haproxy.words import literal, word
-from headgate.render.header_edits import HOST, host_of, path_edits
+from headgate.render.proxy_ports import ProxyPort
 
 _REST = r"\1"
 
@@ -36,24 +35,17 @@ def _edits(kind: str, edit: HeaderEdit) -> Iterator[str]:
 
 
 def _path_rule(edit: PathEdit, matched: Path | None) -> str:
-    new = edit.value if edit.value.startswith("/") else f"/{edit.value}"
     if edit.kind == "full":
-        return f"http-request set-path {literal(new)}"
-    old = matched.value.rstrip("/") if matched and matched.kind == "prefix" else ""
-    new = new.rstrip("/").replace("\\", r"\\")
-    before = f"^(?:{re.escape(old)})?"
-    if old and new:
-        return f"http-request replace-path {word(f'{before}(.*)$')} {literal(new + _REST)}"
-    return f"http-request replace-path {word(f'{before}/*(.*)$')} {literal(f'{new}/{_REST}')}"
+        return f"http-request set-path {literal(new_path(edit))}"
+    old, new = replaced_start(edit, matched)
+    escaped = new.replace("\\", r"\\")
+    return f"http-request replace-path {word(f'^{old}(.*)$')} {literal(escaped + _REST)}"
 
 
-def redirect_rules(redirect: Redirect, matched: Path | None, *, scheme: str, port: int) -> Iterator[str]:
-    """Yield the rules that answer with a redirect; `scheme` and `port` are those of the listener."""
+def redirect_rules(redirect: Redirect, matched: Path | None, port: ProxyPort) -> Iterator[str]:
+    """Yield the rules that answer requests to a port with a redirect."""
     if redirect.path:
         yield _path_rule(redirect.path, matched)
-    wanted = redirect.scheme or scheme
-    usual = DEFAULT_PORTS.get(wanted, 0)
-    number = redirect.port or (usual if redirect.scheme else port)
     host = redirect.hostname.replace("%", "%%") or "%[var(txn.host)]"
-    authority = host if number == usual else f"{host}:{number}"
-    yield f"http-request redirect location {word(f'{wanted}://{authority}%[pathq]')} code {redirect.status}"
+    url = f"{redirect_origin(redirect, host, port)}%[pathq]"
+    yield f"http-request redirect location {word(url)} code {redirect.status}"

@@ -130,8 +130,7 @@ def _sanitizing(port: ProxyPort) -> Iterator[str]:
         yield rf"http-request replace-header host '^(.*)\.(:[0-9]+)?$' '\1\2'{outside}"
         yield f"http-request del-header x-forwarded-proto{outside}"
         yield f"http-request add-header x-forwarded-for %[src]{outside}"
-    scheme = "https" if port.tls else "http"
-    yield f"http-request set-header x-forwarded-proto {scheme} if !{{ req.fhdr(x-forwarded-proto) -m found }}"
+    yield f"http-request set-header x-forwarded-proto {port.scheme} if !{{ req.fhdr(x-forwarded-proto) -m found }}"
     yield "http-request del-header upgrade if { req.fhdr(upgrade) -i -m str h2c }"
 
 

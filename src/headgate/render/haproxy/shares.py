@@ -10,10 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
+from headgate.model.evaluate import UNAVAILABLE
 from headgate.model.requests import NO_FILTERS, Filters
-from headgate.model.routing import Endpoint, PortRef, Protocol, Split, Target
+from headgate.model.routing import Endpoint, PortRef, Protocol, Split
 from headgate.render.haproxy.words import name_of, service_name
 from headgate.render.proxy_ports import Selection
+from headgate.render.shares import protocol_of
 from headgate.render.weights import server_weights
 from headgate.resources.meta import Value
 
@@ -40,7 +42,7 @@ class Share(Value, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     protocol: Protocol = Protocol.HTTP
     filters: Filters = NO_FILTERS
-    status: int = 503
+    status: int = UNAVAILABLE
 
 
 class Division(Value, frozen=True, kw_only=True):
@@ -62,11 +64,13 @@ def divide(name: str, split: Split, selection: Selection) -> Division:
     servers = _weighted_servers(split, selection)
     if servers is not None:
         first = split.targets[0]
-        share = Share(name=name, end=1, servers=servers, protocol=_protocol(first, selection), filters=first.filters)
+        share = Share(
+            name=name, end=1, servers=servers, protocol=protocol_of(first, selection.protocols), filters=first.filters
+        )
         return Division(shares=(share,))
     weights = [*(target.weight for target in split.targets), *(broken.weight for broken in split.broken)]
     if len(weights) <= 1:
-        status = split.broken[0].status if split.broken else 503
+        status = split.broken[0].status if split.broken else UNAVAILABLE
         return Division(shares=(Share(name=name, end=1, status=status),))
     turns = _turns(weights)
     ends = [sum(turns[: index + 1]) for index in range(len(turns))]
@@ -89,7 +93,7 @@ def _shares(name: str, split: Split, ends: Sequence[int], selection: Selection) 
             name=name_of(name, index),
             end=ends[index],
             servers=tuple(_servers({target.ref: (1, selection.endpoints.get(target.ref, ()))})),
-            protocol=_protocol(target, selection),
+            protocol=protocol_of(target, selection.protocols),
             filters=target.filters,
         )
     for index, broken in enumerate(split.broken, len(split.targets)):
@@ -99,10 +103,10 @@ def _shares(name: str, split: Split, ends: Sequence[int], selection: Selection) 
 def _weighted_servers(split: Split, selection: Selection) -> tuple[Server, ...] | None:
     """Return the servers of one section for the whole split; None if it needs several sections."""
     targets, ready = split.targets, selection.endpoints
-    alike = {(target.filters, _protocol(target, selection)) for target in targets}
+    alike = {(target.filters, protocol_of(target, selection.protocols)) for target in targets}
     if split.broken or len(alike) != 1 or not all(ready.get(target.ref) for target in targets):
         return None
-    if len(targets) > 1 and _protocol(targets[0], selection) is Protocol.HTTP_ANY:
+    if len(targets) > 1 and protocol_of(targets[0], selection.protocols) is Protocol.HTTP_ANY:
         return None
     if len({target.ref for target in targets}) < len(targets):
         return None
@@ -115,7 +119,3 @@ def _servers(shares: Mapping[PortRef, tuple[int, Sequence[Endpoint]]]) -> Iterat
     for ref, weighted in server_weights(numbers).items():
         for number, weight in weighted:
             yield Server(name=name_of(service_name(ref), number), endpoint=shares[ref][1][int(number)], weight=weight)
-
-
-def _protocol(target: Target, selection: Selection) -> Protocol:
-    return target.protocol or selection.protocols.get(target.ref, Protocol.HTTP)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from headgate.model.requests import Filters
 from headgate.model.sanitizing import CERTIFICATE, REMOVED, REMOVED_AT_EDGE
-from headgate.render.header_edits import combined, host_of
+from headgate.render.edits import combined, host_of
 from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, SCHEME, TE
 from headgate.render.nginx.syntax import Variables, escaped, literal, template
 from headgate.render.omissions import Collector, Place, Reason

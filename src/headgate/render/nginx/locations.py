@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from headgate.model.applied_filters import DEFAULT_PORTS
+from headgate.model.evaluate import UNAVAILABLE
 from headgate.model.requests import Filters, Rewrite
 from headgate.model.routing import Mirror, Protocol, Route, Split
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND
-from headgate.render.header_edits import path_edits
+from headgate.render.edits import path_edits, redirect_origin
 from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, Conditions
 from headgate.render.nginx.headers import HeaderFilters
 from headgate.render.nginx.syntax import Variables, block, escaped, pattern, template
-from headgate.render.nginx.targets import UNCHANGED, edited_target
-from headgate.render.nginx.upstreams import UNAVAILABLE, Upstreams
+from headgate.render.nginx.targets import edited_target
+from headgate.render.nginx.upstreams import Upstreams
 from headgate.render.omissions import Collector, NotExpressible, Place, Reason
-from headgate.render.proxy_ports import Host, Selection
+from headgate.render.proxy_ports import Host, ProxyPort, Selection
 from headgate.render.route_omissions import add_sticky, place_of, service_place
 from headgate.render.shares import Group, Shares, grouped, parts
 
@@ -33,20 +33,13 @@ class Output(NamedTuple):
     found: Collector
 
 
-class Listener(NamedTuple):
-    """The port of a host, as redirects need it."""
-
-    scheme: str
-    port: int
-
-
 class HostLocations:
     """Renders the routes of one host. `tag` distinguishes its upstreams from those of all other hosts."""
 
-    def __init__(self, selection: Selection, host: Host, listener: Listener, output: Output, tag: str) -> None:
+    def __init__(self, selection: Selection, port: ProxyPort, host: Host, output: Output, tag: str) -> None:
         self._selection = selection
         self._host = host
-        self._listener = listener
+        self._port = port
         self._variables, self._upstreams, self._found = output
         self._tag = tag
         self._statuses: set[int] = {UNAVAILABLE}
@@ -225,12 +218,9 @@ class HostLocations:
         """Return the template of a redirect's URL (`model.applied_filters.redirect_location`)."""
         redirect = route.redirect
         assert redirect is not None  # noqa: S101
-        scheme = redirect.scheme or self._listener.scheme
-        port = redirect.port or (DEFAULT_PORTS.get(scheme, 0) if redirect.scheme else self._listener.port)
         host = escaped(redirect.hostname) or self._requested_host()
-        authority = host if port == DEFAULT_PORTS.get(scheme) else f"{host}:{port}"
-        target = edited_target(self._variables, redirect.path, route.match.path) if redirect.path else UNCHANGED
-        return f"{scheme}://{authority}{target}"
+        target = edited_target(self._variables, redirect.path, route.match.path)
+        return f"{redirect_origin(redirect, host, self._port)}{target}"
 
     def _requested_host(self) -> str:
         """Return the variable with the host of the request, without its port."""

@@ -8,7 +8,7 @@ from headgate.model.routing import Certificate, Protocol
 from headgate.model.sanitizing import NOT_FOUND
 from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, PATH, SCHEME, TE, UPGRADE
 from headgate.render.nginx.headers import CONNECTION, IGNORED, PASSED, WEBSOCKET, base, request_directives
-from headgate.render.nginx.locations import REFUSED_UPGRADE, HostLocations, Listener, Output
+from headgate.render.nginx.locations import REFUSED_UPGRADE, HostLocations, Output
 from headgate.render.nginx.streams import listen
 from headgate.render.nginx.syntax import Variables, block, pattern, template
 from headgate.render.omissions import Place, Reason
@@ -118,7 +118,6 @@ class Servers:
         self._output = output
         self._files = certificates
         self._tls: Mapping[str, Certificate] = dict(port.tls)
-        self._listener = Listener("https" if port.tls else "http", port.port)
 
     def lines(self) -> Iterator[str]:
         """Yield the servers; the first receives the requests for unknown hosts."""
@@ -156,7 +155,7 @@ class Servers:
                 yield from self._certificate(self._tls[listener])
             yield f"if ({self._listener_name()} != {template(host.listener)}) {{ return {MISDIRECTED}; }}"
         yield f"error_page 502 = {FAILED};"
-        locations = list(HostLocations(self._selection, host, self._listener, self._output, tag).lines())
+        locations = list(HostLocations(self._selection, self._port, host, self._output, tag).lines())
         for module in modules(locations) if host.edge else ():
             yield from request_directives(module, base(edge=True))
         yield from locations

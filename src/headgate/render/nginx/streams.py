@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from headgate.model.routing import Route, Split
 from headgate.render.nginx.syntax import block
 from headgate.render.nginx.upstreams import Upstreams
 from headgate.render.omissions import Collector
@@ -10,15 +9,13 @@ from headgate.render.proxy_ports import ProxyPort, Selection
 from headgate.render.route_omissions import add_sticky, place_of
 from headgate.render.shares import grouped
 
-NO_ROUTE = Route(split=Split(targets=()))
-
 
 def servers(selection: Selection, upstreams: Upstreams, found: Collector) -> Iterator[str]:
     """Yield the servers of all ports without hosts; a failing share closes its connections."""
     for port in selection.ports:
         if port.protocol.is_http:
             continue
-        route = port.connections or NO_ROUTE
+        route = port.connections
         add_sticky(found, place_of(port, route), route.split, proxy="nginx", call="connection")
         shares = grouped(route.split, selection.endpoints, {})
         targets = [target for group in shares.groups for target in group.targets]

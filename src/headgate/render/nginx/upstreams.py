@@ -10,7 +10,6 @@ from headgate.render.weights import server_weights
 FAILING = "unix:/dev/null/{}"
 """The address of a failing share, with its status: nginx can never connect to a socket below a file, and the status
 of such a request is that in the address."""
-UNAVAILABLE = 503
 _ZONE_KB, _SERVER_KB = 64, 1
 
 
