@@ -27,6 +27,8 @@ from headgate.shared_map import SharedMap, replaced
 
 COMPILE_S = 10.0
 """The longest wait for the compilation of a change. After it, the revision has no effect in words."""
+SETTLE_S = 0.1
+"""The longest wait for the proxies' answers to a change, in seconds, before its effect is described: they come first."""
 MOST_LINES = 40
 """The highest number of lines of an effect that are kept."""
 
@@ -143,6 +145,9 @@ class HistoryRecorder:
     async def _effect(self, before: Compiled | None, after: Compiled | None) -> Sequence[str]:
         if before is None or after is None or before is after:
             return ()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await self._live_state.wait_distributed()
         try:
             lines = await asyncio.to_thread(summary, before, after)
         except Exception:  # a bug there must not end the recording
