@@ -30,6 +30,7 @@ class World:
         self.fleet = Fleet()
         self.credentials = Credentials(FakeIssuer(Time()), Time().schedule())
         self.snapshot: Latest[Snapshot | None] = Latest(None)
+        self.active = Latest(True)
         self.loop = Loop(self.snapshot, self.fleet, HostProxies(), Settings(), self.credentials)
 
     def place(self, uid: str, *, account: str, address: str = "10.1.0.1") -> None:
@@ -37,6 +38,11 @@ class World:
         found = pod("web", address, account=account, sidecar="explicit")
         found["metadata"]["uid"] = uid
         self.snapshot.set(snapshot_of({Key("", "Pod", "default", "web"): found}))
+
+    def addresses(self) -> set[str]:
+        """Return the addresses of the pods in the last build."""
+        compiled = self.loop.compiled.get()
+        return {workload.address for workload in compiled.mesh.workloads} if compiled else set()
 
     async def proxy(self, *, besides: Proxy | None = None) -> Proxy:
         """Wait until the pod has a proxy that is configured and is not `besides`; return that proxy."""
@@ -54,7 +60,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     found = World()
-    tasks = [asyncio.create_task(found.credentials.run()), asyncio.create_task(found.loop.run())]
+    tasks = [asyncio.create_task(found.credentials.run()), asyncio.create_task(found.loop.run(found.active))]
     yield found
     for task in tasks:
         task.cancel()
@@ -150,3 +156,14 @@ def _client(fleet: Fleet, name: str, *, is_served: bool = True) -> Client:
     if is_served:
         client.take()
     return client
+
+
+async def test_a_standby_builds_at_once_when_it_becomes_active(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then it combines changes: it serves no proxy."""
+    monkeypatch.setattr(loop, "STANDBY_PAUSE_S", 300)
+    world.active.set(False)
+    for address in ("10.1.0.1", "10.1.0.2"):
+        world.place("1", account="web", address=address)
+        await until(lambda: world.loop.compiled.get() is not None, world.loop.compiled)
+    world.active.set(True)
+    await until(lambda: world.addresses() == {"10.1.0.2"}, world.loop.compiled)

@@ -86,7 +86,7 @@ class ControlPlane:
         counted = CountedStates(dropped.now, comparer.verdicts, auditor.outcomes)
         yield "feed", feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet)
-        yield "loop", loop.run()
+        yield "loop", loop.run(self._ports.active)
         yield "dropped copies", dropped.run()
         yield "comparisons of mirrors", comparer.run()
         yield "audits of access", self._audit(auditor)

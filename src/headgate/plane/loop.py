@@ -38,6 +38,9 @@ PAUSE_FACTOR = 3
 """The pause after a build, as a multiple of the time until most proxies have acknowledged the build."""
 INTERVAL_PER_PROXY_S, MAX_INTERVAL_S = 0.002, 1.2
 """Limits of the time between two builds, in seconds: per changed proxy, and in total. The smaller limit applies."""
+STANDBY_PAUSE_S = 0.5
+"""The pause of a standby after a build, in seconds. It has no proxies, so it combines more changes in one build."""
+ALWAYS_ACTIVE = Latest(value=True)
 SAMPLE_SIZE = 16
 """The number of proxies in the sample with which the loop measures how many proxies have acknowledged a change."""
 _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of histogram buckets, seconds
@@ -110,14 +113,22 @@ class Loop:
         assigned = self._assigned.get(node_id)
         return assigned.credential if assigned else None
 
-    async def run(self) -> None:
-        """Build on every change until canceled. Pause after each build, to combine changes in the next build."""
+    async def run(self, active: Latest[bool] = ALWAYS_ACTIVE) -> None:
+        """Build on every change until canceled. Pause after each build, to combine changes in the next build.
+
+        The pause of a standby is longer; it ends when the standby becomes `active`.
+        """
         while True:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.change_count, self.taps)
             began = time.monotonic()
             await self._attempt()
             self.builds.add(time.monotonic() - began)
-            await self._pause(began)
+            if active.get():
+                await self._pause(began)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STANDBY_PAUSE_S):
+                        await until(active.get, active)
 
     async def _pause(self, began: float) -> None:
         """Pause at least as long as the build took, and longer while proxies have not acknowledged it, up to a limit.
