@@ -77,11 +77,12 @@ def wait_replicas(cluster: Cluster, name: str, count: int) -> None:
             raise AssertionError(cluster.kubectl("-n", PLACE, "describe", f"hpa/{name}")) from error
 
 
-@pytest.mark.parametrize("name", ["busy", "slow"])
-def test_a_deployment_is_scaled_up_under_load_and_down_without_load(autoscaled: Cluster, name: str) -> None:
+def test_deployments_are_scaled_up_under_load_and_down_without_load(autoscaled: Cluster) -> None:
     """`busy` is scaled by the requests of each pod, `slow` by the latency of the Deployment."""
-    load = deployment(PLACE, f"load-{name}", command=["python3", "-c", LOAD, name])
-    autoscaled.apply(load)
-    wait_replicas(autoscaled, name, MOST)
-    autoscaled.kubectl("-n", PLACE, "delete", f"deployment/load-{name}")
-    wait_replicas(autoscaled, name, 1)
+    names = ("busy", "slow")
+    autoscaled.apply(*(deployment(PLACE, f"load-{name}", command=["python3", "-c", LOAD, name]) for name in names))
+    for name in names:
+        wait_replicas(autoscaled, name, MOST)
+    autoscaled.kubectl("-n", PLACE, "delete", *(f"deployment/load-{name}" for name in names))
+    for name in names:
+        wait_replicas(autoscaled, name, 1)
