@@ -21,7 +21,7 @@ pytest_plugins = ["tests.embedded_api"]  # fixtures of the embedded API
 RUN = "HEADGATE_TESTS"
 os.environ.setdefault(RUN, str(os.getpid()))  # marks all processes that this run starts, workers included
 PATIENCE_S = 20.0
-LOWER_PRIORITY = 10
+LOWER_PRIORITY = 4
 PODS = "tests/pods"
 SLOW = (  # files and directories that run first, in this order; all other files are faster
     PODS,
@@ -74,8 +74,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow files first: a slow file at the end would keep one worker busy while the remaining ones are idle."""
-    items.sort(key=lambda item: _rank(item.nodeid.partition("::")[0]))
+    """Run slow files first: a slow file at the end would keep one worker busy while the remaining ones are idle.
+
+    Modules that share a cluster run one after the other.
+    """
+    items.sort(
+        key=lambda item: (_rank(item.nodeid.partition("::")[0]), "shared_cluster" in getattr(item, "fixturenames", ()))
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -67,6 +67,10 @@ class Cluster:
         """Return objects as JSON."""
         return json.loads(self.kubectl("get", "-o", "json", *arguments))
 
+    def namespaces(self) -> set[str]:
+        """Return the namespaces as `namespace/NAME`."""
+        return set(self.kubectl("get", "namespaces", "-o", "name").split())
+
     @property
     def api_server(self) -> str:
         """Return the URL of the API server."""
@@ -129,9 +133,50 @@ class CannotStart(Exception):
     """No cluster can be started here; the message says why."""
 
 
+class Sharing:
+    """A cluster with headgate for several modules, one after the other. It ends when a module needs a cluster of its own."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._cluster: Cluster | None = None
+
+    def cluster(self) -> Cluster:
+        """Return the cluster, which starts if it does not run. Raises CannotStart."""
+        if self._cluster is None:
+            self._cluster = self._stack.enter_context(started())
+            self._cluster.headgate("install", "--image", IMAGE)
+        return self._cluster
+
+    def end(self) -> None:
+        """End the cluster if it runs."""
+        self._cluster = None
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def sharing() -> Iterator[Sharing]:
+    """Start and end the cluster that modules share."""
+    found = Sharing()
+    yield found
+    found.end()
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def shared_cluster(sharing: Sharing) -> Iterator[Cluster]:
+    """A cluster with headgate for modules that leave it as it is, except for namespaces, which are deleted."""
+    try:
+        found = sharing.cluster()
+    except CannotStart as error:
+        pytest.skip(str(error))
+    before = found.namespaces()
+    yield found
+    found.kubectl("delete", "--wait=false", *(found.namespaces() - before))
+
+
+@pytest.fixture(scope="module")
+def cluster(sharing: Sharing) -> Iterator[Cluster]:
     """A cluster without headgate, which ends with the module."""
+    sharing.end()  # one cluster runs at a time
     with contextlib.ExitStack() as stack:
         try:
             found = stack.enter_context(started())

@@ -12,11 +12,11 @@ PLACE = "rollouts"
 
 
 @pytest.fixture(scope="module")
-def shop(installed: Cluster) -> Cluster:
+def shop(shared_cluster: Cluster) -> Cluster:
     """A client, and a Service in three versions, of which `broken` fails half of its requests."""
     broken = deployment(PLACE, "broken", part="website", version="broken")
     broken["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "FAIL_RATE", "value": "0.5"}]
-    installed.apply(
+    shared_cluster.apply(
         namespace(PLACE),
         service(PLACE, "website", part="website"),
         *(service(PLACE, f"website-{version}", version=version) for version in ("v1", "v2", "broken")),
@@ -25,8 +25,8 @@ def shop(installed: Cluster) -> Cluster:
         broken,
         deployment(PLACE, "client", command=["sleep", "infinity"]),
     )
-    installed.wait_rolled_out(PLACE, "v1", "v2", "broken", "client")
-    return installed
+    shared_cluster.wait_rolled_out(PLACE, "v1", "v2", "broken", "client")
+    return shared_cluster
 
 
 def canary(version: str) -> dict[str, Any]:

@@ -39,13 +39,13 @@ def job(name: str, policy: str, container: dict[str, Any], **pod: Any) -> dict[s
 
 
 @pytest.fixture(scope="module")
-def batch(installed: Cluster) -> Cluster:
+def batch(shared_cluster: Cluster) -> Cluster:
     servers = ("server", "prepares")
-    installed.apply(namespace(BATCH))
+    shared_cluster.apply(namespace(BATCH))
     for name in servers:
-        installed.apply(service(BATCH, name, app=name), deployment(BATCH, name))
-    installed.wait_rolled_out(BATCH, *servers)
-    return installed
+        shared_cluster.apply(service(BATCH, name, app=name), deployment(BATCH, name))
+    shared_cluster.wait_rolled_out(BATCH, *servers)
+    return shared_cluster
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])

@@ -60,18 +60,18 @@ print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
-def bank(installed: Cluster) -> Cluster:
+def bank(shared_cluster: Cluster) -> Cluster:
     """A namespace in which mutual TLS is strict, and one without sidecars. Both have a server and a client."""
-    installed.apply(namespace(BANK), namespace(OUTSIDE, injected=False))
+    shared_cluster.apply(namespace(BANK), namespace(OUTSIDE, injected=False))
     server = graceful(deployment(BANK, "accounts"), seconds=SERVES_S)
     del server["spec"]["template"]["spec"]["containers"][0]["ports"]  # only the Service names the port
     for place in (BANK, OUTSIDE):
-        installed.apply(
+        shared_cluster.apply(
             service(place, "accounts", app="accounts"),
             server if place == BANK else deployment(place, "accounts"),
             deployment(place, "client", command=["sleep", "infinity"]),
         )
-    installed.apply(
+    shared_cluster.apply(
         {
             "apiVersion": "headgate.dev/v1beta1",
             "kind": "TLSConfig",
@@ -80,9 +80,9 @@ def bank(installed: Cluster) -> Cluster:
         }
     )
     for place in (BANK, OUTSIDE):
-        installed.wait_rolled_out(place, "accounts", "client")
-    installed.wait_programmed("tlsconfig/strict", BANK)
-    return installed
+        shared_cluster.wait_rolled_out(place, "accounts", "client")
+    shared_cluster.wait_programmed("tlsconfig/strict", BANK)
+    return shared_cluster
 
 
 @contextmanager

@@ -17,7 +17,7 @@ with socket.create_server(("", 7000)) as server:
 """A server that begins to listen when a file exists."""
 
 
-def test_a_pod_with_a_tcp_probe_is_not_ready_before_its_application_listens(installed: Cluster) -> None:
+def test_a_pod_with_a_tcp_probe_is_not_ready_before_its_application_listens(shared_cluster: Cluster) -> None:
     """The sidecar accepts connections to the port from the beginning."""
     server = deployment(VAULT, "late", command=["python3", "-c", LATE])
     (container,) = server["spec"]["template"]["spec"]["containers"]
@@ -28,13 +28,13 @@ def test_a_pod_with_a_tcp_probe_is_not_ready_before_its_application_listens(inst
         "metadata": {"name": "strict", "namespace": VAULT},
         "spec": {"selector": {"matchLabels": {}}},
     }
-    installed.apply(namespace(VAULT), strict, server)
-    failed = until(lambda: _failed_probe(installed))
+    shared_cluster.apply(namespace(VAULT), strict, server)
+    failed = until(lambda: _failed_probe(shared_cluster))
     assert "503" in failed["message"]
-    assert _ready(installed) == {"app": False, "headgate-sidecar": True}
-    installed.kubectl("-n", VAULT, "exec", "deployment/late", "-c", "app", "--", "touch", "/tmp/listen")
-    installed.wait_rolled_out(VAULT, "late")
-    assert _ready(installed) == {"app": True, "headgate-sidecar": True}
+    assert _ready(shared_cluster) == {"app": False, "headgate-sidecar": True}
+    shared_cluster.kubectl("-n", VAULT, "exec", "deployment/late", "-c", "app", "--", "touch", "/tmp/listen")
+    shared_cluster.wait_rolled_out(VAULT, "late")
+    assert _ready(shared_cluster) == {"app": True, "headgate-sidecar": True}
 
 
 def _failed_probe(cluster: Cluster) -> dict[str, Any] | None:

@@ -94,15 +94,15 @@ class Rollouts:
 
 
 @pytest.fixture(scope="module")
-def rollouts(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollouts]:
+def rollouts(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollouts]:
     """A cluster whose pods are behind the Services that Flagger and the user of Argo Rollouts create."""
-    install_gateway_api(installed)
+    install_gateway_api(shared_cluster)
     build_traffic_image()
     accounts = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": PLACE}}
         for name in ("sa-1", "sa-2")
     ]
-    installed.apply(
+    shared_cluster.apply(
         namespace(PLACE),
         *accounts,
         *(pods(name, port=PORT) for name in ("podinfo-primary", "podinfo")),
@@ -112,16 +112,16 @@ def rollouts(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
         *(service_of(name, protocol) for name, protocol in (("service-1", "http"), ("service-2", "tcp"))),
         gateway("edge", 80, place=PLACE),
     )
-    kubeconfig = token_kubeconfig(installed, tmp_path_factory.mktemp("delivery") / "kubeconfig", PLACE)
+    kubeconfig = token_kubeconfig(shared_cluster, tmp_path_factory.mktemp("delivery") / "kubeconfig", PLACE)
     with ExitStack() as stack:
         api = stack.enter_context(closing(Api(kubeconfig)))
         FlaggerSplit(api.call, PLACE, "v1alpha1").create_services()
         services = ArgoSplit(api.call, PLACE, "v1alpha1")
         services.create_services("demo", "demo-stable", "demo-canary", "demo-experiment")
         services.select("demo-experiment", VERSIONS["v3"])
-        installed.wait_rolled_out(PLACE, *COUNTED, *CLIENTS)
-        installed.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
-        yield stack.enter_context(closing(Rollouts(installed, api)))
+        shared_cluster.wait_rolled_out(PLACE, *COUNTED, *CLIENTS)
+        shared_cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+        yield stack.enter_context(closing(Rollouts(shared_cluster, api)))
 
 
 def pods(name: str, *, account: str = "default", **options: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Splits of ports with different protocols between pods with sidecars: exact shares of connections, calls and upgrades."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -88,18 +87,17 @@ print(json.dumps(collections.Counter(ask() for _ in range(count))))
 
 
 @pytest.fixture(scope="module")
-def shop(installed: Cluster) -> Iterator[Cluster]:
+def shop(shared_cluster: Cluster) -> Cluster:
     """A client, and two versions of a server whose Services have a port for each protocol."""
-    installed.apply(
+    shared_cluster.apply(
         namespace(PLACE),
         service("website", part="website"),
         *(service(f"website-{version}", version=version) for version in ("v1", "v2")),
         *(server(version) for version in ("v1", "v2")),
         workload("client", "sleep", "infinity"),
     )
-    installed.wait_rolled_out(PLACE, "v1", "v2", "client")
-    yield installed
-    installed.kubectl("delete", "namespace", PLACE, "--wait=false")
+    shared_cluster.wait_rolled_out(PLACE, "v1", "v2", "client")
+    return shared_cluster
 
 
 def workload(name: str, *command: str, **labels: str) -> dict[str, Any]:
