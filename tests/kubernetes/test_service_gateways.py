@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.report import Compiled
 from headgate.errors import Cause, Invalid
 from headgate.kubernetes.service_gateways import READY, ProxyImages, ServiceGateways, asked_in
-from headgate.latest import until
+from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.plane.feed import COMPILED, Feed, snapshot_of
 from headgate.resources.gateway import proxy_name
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
+from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 
-SYSTEM, DOMAIN = "headgate-system", "cluster.local"
+SYSTEM = "headgate-system"
 ASKING = {"headgate.dev/gateway": "envoy"}
 PROXY = proxy_name("shop", "web", of="service")
 WEB, DEPLOYMENT = Key("", "Service", "shop", "web"), Key("apps", "Deployment", SYSTEM, PROXY)
@@ -46,13 +49,13 @@ class World:
     def controller(self, *, nginx: str = "") -> ServiceGateways:
         """Return a controller; `nginx` is the image that the operator has named."""
         images = ProxyImages(SidecarOptions(image="headgate:1", xds="headgate:15010"), nginx)
-        return ServiceGateways(self.store, EventRecorder(self.store, "headgate"), images, DOMAIN)
+        return ServiceGateways(self.store, EventRecorder(self.store, "headgate"), images)
 
     async def settle(self) -> None:
         for _ in range(3):
             stored = [item for kind in COMPILED for item in (await self.store.list(kind.group, kind.kind)).items]
             snapshot = snapshot_of({key_of(item): item for item in stored})
-            await self.gateways.reconcile(asked_in(snapshot, DOMAIN))
+            await self.gateways.reconcile(asked_in(compile_mesh(snapshot, Settings()), snapshot))
 
     async def serve(
         self, *, selector: Mapping[str, str] | None = None, annotations: Mapping[str, str] = ASKING
@@ -223,9 +226,16 @@ async def test_an_object_that_the_api_server_rejects_is_reported(world: World, m
 
 
 async def test_changes_of_services_and_pods_are_followed(world: World) -> None:
-    feed = Feed(world.store)
+    feed, compiled = Feed(world.store), Latest[Compiled | None](None)
+
+    async def compile_each() -> None:
+        async for snapshot in feed.snapshot.changes():
+            if snapshot:
+                compiled.set(compile_mesh(snapshot, Settings()))
+
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(feed.run()), tasks.create_task(world.gateways.run(feed.snapshot))]
+        works = (feed.run(), compile_each(), world.gateways.run(compiled, feed.snapshot))
+        running = [tasks.create_task(work) for work in works]
 
         async def wait(key: Key) -> None:
             while await world.find(key) is None:

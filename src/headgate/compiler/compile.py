@@ -29,8 +29,16 @@ from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, Report, SplitRoute, finding_order
-from headgate.compiler.service_gateways import ServiceGateway
+from headgate.compiler.report import (
+    Compiled,
+    Finding,
+    GatewayOutcome,
+    ParentStatus,
+    Report,
+    ServiceGateway,
+    SplitRoute,
+    finding_order,
+)
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
@@ -139,8 +147,7 @@ class Compiler:
     ) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
         snapshot = self._last = snapshot.following(self._last)
-        written = self._part(snapshot, Service)
-        served = self._served(snapshot, written, settings)
+        written, served = self._part(snapshot, Service), self._served(snapshot, settings)
         service_endpoints = self._stages.once(
             self._service_endpoints, snapshot.services, snapshot.slices, settings.domain
         )
@@ -192,6 +199,7 @@ class Compiler:
             gateways=api.outcomes,
             selected=policies.selected,
             sidecars=sidecar_pods,
+            service_gateways=self._asking(snapshot, settings),
         )
         return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 
@@ -232,14 +240,13 @@ class Compiler:
             findings=(*parents.findings, *(item for port in ports.values() for item in port.findings)),
         )
 
-    def _served(self, snapshot: Snapshot, written: Snapshot, settings: Settings) -> PlainServices:
+    def _served(self, snapshot: Snapshot, settings: Settings) -> PlainServices:
         other_proxies = service_gateways.served_by_nginx(self._asking(snapshot, settings), settings)
-        return self._stages.once(_served, written, settings, other_proxies)
+        return self._stages.once(_served, self._part(snapshot, Service), settings, other_proxies)
 
     def _asking(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
         """Return the Services that ask for a gateway."""
-        part = self._part(snapshot, Service, Canary)
-        return self._stages.once(service_gateways.service_gateways, part, settings.domain)
+        return self._stages.once(service_gateways.asking, self._part(snapshot, Service, Canary), settings.domain)
 
     def _of_service_gateways(self, snapshot: Snapshot, settings: Settings) -> tuple[Finding, ...]:
         asking = self._asking(snapshot, settings)

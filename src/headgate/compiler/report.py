@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
+from headgate.resources.core import Service
 from headgate.resources.meta import Key, Value
 from headgate.shared_map import SharedMap, replaced
 
@@ -140,12 +141,31 @@ class SidecarPods(Value, frozen=True, kw_only=True):
         return len(self.current) + len(self.outdated) + len(self.without_proxy)
 
 
+class ServiceGateway(Value, frozen=True, kw_only=True):
+    """A request for a gateway: the Service `key`, the object that asks for it, and the value of the annotation.
+
+    `fault` says why the Service can't have a gateway; it is empty if it can.
+    """
+
+    about: Key
+    proxy: str
+    key: Key
+    service: Service
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        """The `namespace/name` of the Service."""
+        return f"{self.key.namespace}/{self.key.name}"
+
+
 class Report(Value, frozen=True, kw_only=True):
     """The findings and outcomes of a compilation.
 
     `seen` has the generation of each compiled object, `findings_of` the findings about an object in order, and
     `parents_of` the statuses of a route in order, and `split_routes` the routes that lead to splits. `outcomes`, `gateways`, `selected` and `sidecars` are sorted by object:
-    the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars.
+    the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` are the
+    requests for gateways of existing Services, sorted by Service.
     """
 
     seen: SharedMap[Key, int]
@@ -156,6 +176,7 @@ class Report(Value, frozen=True, kw_only=True):
     gateways: tuple[GatewayOutcome, ...] = ()
     selected: tuple[SelectedPods, ...] = ()
     sidecars: tuple[SidecarPods, ...] = ()
+    service_gateways: tuple[ServiceGateway, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

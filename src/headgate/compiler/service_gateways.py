@@ -7,13 +7,13 @@ on the addresses of all Services, unless one asks for nginx: then nginx listens 
 from collections.abc import Iterator, Mapping, Sequence
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
+from headgate.compiler.report import Finding, ServiceGateway
 from headgate.compiler.services import HEADLESS, is_external, routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.canaries import Canary
 from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.gateway import ENVOY, NGINX, PROXIES, SERVICE_GATEWAY
-from headgate.resources.meta import Key, Value, service_name
+from headgate.resources.meta import Key, service_name
 from headgate.settings import Settings
 
 READY = "GatewayReady"
@@ -21,62 +21,44 @@ READY = "GatewayReady"
 _FIELD = f"metadata.annotations.{SERVICE_GATEWAY}"
 
 
-class ServiceGateway(Value, frozen=True, kw_only=True):
-    """A request for a gateway: the Service `key`, the object that asks for it, and the value of the annotation."""
-
-    about: Key
-    proxy: str
-    key: Key
-    service: Service
-
-    @property
-    def name(self) -> str:
-        """The `namespace/name` of the Service."""
-        return f"{self.key.namespace}/{self.key.name}"
-
-    @property
-    def fault(self) -> str:
-        """Why the Service can't have a gateway; empty if it can."""
-        if self.proxy not in PROXIES:
-            allowed = " or ".join(PROXIES)
-            return f"must be {allowed}, not {self.proxy!r}; until then the Service {self.name} has no gateway"
-        if is_external(self.service):
-            return (
-                f"has no effect: the ExternalName Service {self.name} is a DNS name; name a Service of type ClusterIP"
-            )
-        if self.service.spec.cluster_ip == HEADLESS:
-            return (
-                f"has no effect: the Service {self.name} is headless, so clients call pods; create it with a clusterIP"
-            )
-        if not routed_ports(self.service):
-            return f"has no effect: the Service {self.name} has no TCP port; add one to spec.ports"
-        return ""
-
-
-def service_gateways(snapshot: Snapshot, domain: str) -> tuple[ServiceGateway, ...]:
+def asking(snapshot: Snapshot, domain: str) -> tuple[ServiceGateway, ...]:
     """Return the gateways that existing Services have or should have, sorted by Service.
 
     A Canary asks only for a root Service in its own namespace. The annotation of the Service itself has precedence.
     """
-    asking: dict[str, tuple[Key, str]] = {}
+    wanted: dict[str, tuple[Key, str]] = {}
     for key, canary in snapshot.of(Canary):
         root = service_name(canary.spec.service, key.namespace, domain)
         if (proxy := canary.metadata.annotations.get(SERVICE_GATEWAY)) and root.startswith(f"{key.namespace}/"):
-            asking.setdefault(root, (key, proxy))
+            wanted.setdefault(root, (key, proxy))
     for name, (key, service) in snapshot.services.items():
         if (own := service.metadata.annotations.get(SERVICE_GATEWAY)) is not None:
-            asking[name] = key, own
+            wanted[name] = key, own
     found = (
-        (name, *ask, *snapshot.services[name]) for name, ask in sorted(asking.items()) if name in snapshot.services
+        (name, *ask, *snapshot.services[name]) for name, ask in sorted(wanted.items()) if name in snapshot.services
     )
     return tuple(
-        ServiceGateway(about=about, proxy=proxy, key=key, service=service) for _, about, proxy, key, service in found
+        ServiceGateway(about=about, proxy=proxy, key=key, service=service, fault=_fault(name, proxy, service))
+        for name, about, proxy, key, service in found
     )
 
 
 def ready_message(service: str, proxies: str) -> str:
     """Return the message of the Event READY: `proxies` serve clients of a Service (`namespace/name`)."""
     return f"clients without a sidecar reach the Service {service} through {proxies}, which split its requests"
+
+
+def _fault(name: str, proxy: str, service: Service) -> str:
+    """Return why a Service can't have a gateway; empty if it can."""
+    if proxy not in PROXIES:
+        return f"must be {' or '.join(PROXIES)}, not {proxy!r}; until then the Service {name} has no gateway"
+    if is_external(service):
+        return f"has no effect: the ExternalName Service {name} is a DNS name; name a Service of type ClusterIP"
+    if service.spec.cluster_ip == HEADLESS:
+        return f"has no effect: the Service {name} is headless, so clients call pods; create it with a clusterIP"
+    if not routed_ports(service):
+        return f"has no effect: the Service {name} has no TCP port; add one to spec.ports"
+    return ""
 
 
 def served_by_nginx(gateways: Sequence[ServiceGateway], settings: Settings) -> frozenset[str]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from headgate.admission.sidecar_containers import TRY_SOCKET, SidecarOptions
 from headgate.compiler.report import Finding
-from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
@@ -45,6 +44,7 @@ from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
 from headgate.objects.ports import Events, Ports, Store
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
+from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
 from headgate.plane.trust import Trust
@@ -112,7 +112,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         metrics = MeshMetrics(plane, by_pod=options.metrics_by == "pod")
         sources = Sources(plane, metrics, Informers(store, tasks), versions, missing)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
-        tasks.create_task(gateways.run(plane.live_state.feed.snapshot), name="gateways")
+        tasks.create_task(gateways.run(plane.live_state), name="gateways")
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)
@@ -128,7 +128,7 @@ class _Gateways(NamedTuple):
     def of(cls, store: Store, events: Events, options: Options, sidecars: SidecarOptions) -> "_Gateways":
         """Return the proxies of a cluster."""
         images = ProxyImages(sidecars, options.nginx_image)
-        of_services = ServiceGateways(store, events, images, options.settings.domain)
+        of_services = ServiceGateways(store, events, images)
         return cls(GatewayProxies(store, sidecars), of_services)
 
     @property
@@ -136,11 +136,12 @@ class _Gateways(NamedTuple):
         """The findings about objects that ask for proxies."""
         return self.proxies.findings, self.of_services.findings
 
-    async def run(self, snapshot: Latest[Snapshot | None]) -> None:
+    async def run(self, live_state: LiveState) -> None:
         """Run the proxies until canceled."""
+        of_services = self.of_services.run(live_state.loop.compiled, live_state.feed.snapshot)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.proxies.run(), name="proxies of Gateways")
-            tasks.create_task(self.of_services.run(snapshot), name="gateways of Services")
+            tasks.create_task(of_services, name="gateways of Services")
 
 
 class _Ending(NamedTuple):

@@ -19,8 +19,8 @@ import msgspec
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, nginx_pod
 from headgate.backoff import pauses
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
-from headgate.compiler.service_gateways import READY, ServiceGateway, ready_message, service_gateways
+from headgate.compiler.report import Compiled, Finding, ServiceGateway
+from headgate.compiler.service_gateways import READY, ready_message
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import GATEWAY_SLICES, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
 from headgate.errors import HeadgateError, NotFound, StoreError
@@ -76,7 +76,6 @@ class ServiceGateways:
     """Creates, updates and deletes the objects of gateways of Services.
 
     `findings` are about the objects that ask for gateways: the API server rejects an object, or no pod gets ready.
-    `domain` is the DNS domain of Services.
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class ServiceGateways:
         store: Store,
         events: Events,
         options: ProxyImages,
-        domain: str,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -92,21 +90,20 @@ class ServiceGateways:
         self._store = store
         self._events = events
         self._images = options
-        self._domain = domain
         self._steps = Steps(clock)
         self._asked = Asked()
         self._changed = asyncio.Event()
 
-    async def run(self, snapshot: Latest[Snapshot | None]) -> None:
+    async def run(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
         """Reconcile after each change of what users ask for, and of the Deployments and pods, until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="Deployments and pods of gateways of Services")
-            tasks.create_task(self._observe(snapshot), name="Services with gateways")
+            tasks.create_task(self._observe(compiled, snapshot), name="Services with gateways")
             waits = pauses()
             while True:
                 self._changed.clear()
                 try:
-                    if snapshot.get() is not None:
+                    if compiled.get() is not None:
                         await self.reconcile(self._asked)
                     waits, pause = pauses(), self._steps.pause()
                 except HeadgateError as error:
@@ -120,9 +117,10 @@ class ServiceGateways:
         async for _ in follow_all(self._store, _OWN_KINDS):
             self._changed.set()
 
-    async def _observe(self, snapshot: Latest[Snapshot | None]) -> None:
-        async for found in snapshot.changes():
-            if found and (asked := asked_in(found, self._domain)) != self._asked:
+    async def _observe(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
+        async for found in compiled.changes():
+            objects = snapshot.get()
+            if found and objects and (asked := asked_in(found, objects)) != self._asked:
                 self._asked = asked
                 self._changed.set()
 
@@ -230,9 +228,9 @@ class ServiceGateways:
             raise NotApplied(obj, error) from error
 
 
-def asked_in(snapshot: Snapshot, domain: str) -> Asked:
-    """Return what the objects of users ask for."""
-    gateways = service_gateways(snapshot, domain)
+def asked_in(compiled: Compiled, snapshot: Snapshot) -> Asked:
+    """Return what the objects of users ask for; the snapshot is the compiled one, or a newer one."""
+    gateways = compiled.report.service_gateways
     return Asked(
         gateways, {item.name: snapshot.slices.get(item.name, ()) for item in gateways}, snapshot.gateway_slices
     )

@@ -14,8 +14,7 @@ from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
-from headgate.compiler.service_gateways import READY, ready_message, service_gateways
-from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.service_gateways import READY, ready_message
 from headgate.errors import StoreError
 from headgate.latest import Latest
 from headgate.model.routing import Frontend, Mesh
@@ -56,12 +55,11 @@ class NginxGateways:
     async def run(self, live_state: LiveState) -> None:
         """Follow the compiled mesh until canceled; then end each nginx."""
         module = await asyncio.to_thread(stream_module, self._program.path)
-        compiled, snapshot = live_state.loop.compiled, live_state.feed.snapshot
         try:
             async with asyncio.TaskGroup() as tasks:
-                async for found in compiled.changes():
+                async for found in live_state.loop.compiled.changes():
                     if found:
-                        self._asked = await asyncio.to_thread(asked_in, found, snapshot.get(), module)
+                        self._asked = await asyncio.to_thread(asked_in, found, module)
                         self._follow(live_state, tasks)
         finally:
             await asyncio.gather(*(process.end() for process in self._processes.values()))
@@ -122,10 +120,9 @@ class NginxGateways:
         )
 
 
-def asked_in(compiled: Compiled, snapshot: Snapshot | None, module: str) -> Asked:
+def asked_in(compiled: Compiled, module: str) -> Asked:
     """Return what is asked for. `module` is the file of nginx's stream module."""
-    mesh = compiled.mesh
-    asking = service_gateways(snapshot, mesh.domain) if snapshot else ()
+    mesh, asking = compiled.mesh, compiled.report.service_gateways
     wanted = {front.service: _rendered(mesh, front, module) for front in mesh.frontends if front.other_proxy}
     return Asked(
         {name: item for name, item in wanted.items() if item.ports}, {item.name: item.about for item in asking}
