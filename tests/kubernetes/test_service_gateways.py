@@ -1,7 +1,8 @@
 """The objects of gateways behind Services on a cluster, and the EndpointSlices that lead clients to them (R32, D23)."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
+from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, Invalid
 from headgate.kubernetes.service_gateways import READY, ProxyImages, ServiceGateways, asked_in
 from headgate.latest import Latest, until
@@ -226,25 +228,46 @@ async def test_an_object_that_the_api_server_rejects_is_reported(world: World, m
 
 
 async def test_changes_of_services_and_pods_are_followed(world: World) -> None:
-    feed, compiled = Feed(world.store), Latest[Compiled | None](None)
+    """Another control plane takes over then, and deletes nothing."""
+
+    async def wait(key: Key) -> None:
+        while await world.find(key) is None:
+            await asyncio.sleep(0.01)
+
+    async with following(world.store) as (compiled, snapshot):
+        async with running(world.gateways.run(compiled, snapshot)):
+            await world.serve()
+            await wait(DEPLOYMENT)
+            await world.run_pod(ready=True)
+            await wait(SLICE)
+        await until(lambda: bool(snapshot.get() and snapshot.get().gateway_slices), snapshot)
+        world.store.deleted.clear()
+        async with running(world.controller().run(compiled, snapshot)):
+            await world.store.delete(SLICE)
+            await wait(SLICE)
+    assert world.store.deleted == [SLICE]
+
+
+@asynccontextmanager
+async def running(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run coroutines that never end."""
+    async with asyncio.TaskGroup() as tasks:
+        started = [tasks.create_task(work) for work in works]
+        yield
+        for task in started:
+            task.cancel()
+
+
+@asynccontextmanager
+async def following(store: MemoryStore) -> AsyncIterator[tuple[Latest[Compiled | None], Latest[Snapshot | None]]]:
+    """Yield the compiled mesh, and the snapshot, of the current objects."""
+    feed, compiled = Feed(store), Latest[Compiled | None](None)
 
     async def compile_each() -> None:
         async for snapshot in feed.snapshot.changes():
             if snapshot:
                 compiled.set(compile_mesh(snapshot, Settings()))
 
-    async with asyncio.TaskGroup() as tasks:
-        works = (feed.run(), compile_each(), world.gateways.run(compiled, feed.snapshot))
-        running = [tasks.create_task(work) for work in works]
-
-        async def wait(key: Key) -> None:
-            while await world.find(key) is None:
-                await asyncio.sleep(0.01)
-
-        await until(lambda: feed.snapshot.get() is not None, feed.snapshot)
-        await world.serve()
-        await wait(DEPLOYMENT)
-        await world.run_pod(ready=True)
-        await wait(SLICE)
-        for task in running:
-            task.cancel()
+    async with running(feed.run(), compile_each()):
+        await until(lambda: compiled.get() is not None, compiled)
+        yield compiled, feed.snapshot

@@ -91,7 +91,7 @@ class ServiceGateways:
         self._events = events
         self._images = options
         self._steps = Steps(clock)
-        self._asked = Asked()
+        self._asked: Asked | None = None
         self._changed = asyncio.Event()
 
     async def run(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
@@ -103,7 +103,7 @@ class ServiceGateways:
             while True:
                 self._changed.clear()
                 try:
-                    if compiled.get() is not None:
+                    if self._asked:
                         await self.reconcile(self._asked)
                     waits, pause = pauses(), self._steps.pause()
                 except HeadgateError as error:
