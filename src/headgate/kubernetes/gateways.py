@@ -6,14 +6,11 @@ identity of a gateway or the certificates of its listeners.
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-
-import msgspec
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
 from headgate.backoff import pauses
@@ -23,12 +20,14 @@ from headgate.errors import HeadgateError, Invalid, NotFound, StoreError
 from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.proxy_objects import (
-    DIGEST,
+    applied_digest,
+    digest_of,
     has_labels,
     object_metadata,
     own_labels,
     pod_selector,
     proxy_objects,
+    with_digest,
 )
 from headgate.kubernetes.retries import Step, Steps
 from headgate.latest import Latest
@@ -142,13 +141,11 @@ class GatewayProxies:
         After a failure, the objects are applied regardless of the digest, because some of them may have changed.
         """
         objects = gateway_objects(gateway, parameters, self._options)
-        wanted = [objects, parameters.replicas, gateway.spec.addresses]
-        digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest()
+        digest = digest_of([objects, parameters.replicas, gateway.spec.addresses])
         name = f"the proxies of the Gateway {_namespaced(gateway)} can't be updated"
 
         async def apply() -> None:
-            applied = (service["metadata"].get("annotations") or {}).get(DIGEST) if service else None
-            if applied != digest or name in self._steps.failures:
+            if digest != applied_digest(service) or name in self._steps.failures:
                 complete = (*objects[:-1], _with_address_of(service, objects[-1]))
                 await self._apply(complete, gateway, parameters, digest)
 
@@ -163,8 +160,7 @@ class GatewayProxies:
             scale = {"metadata": own, "spec": {"replicas": parameters.replicas}}
             await self._write({**deployment, **scale}, manager=SCALER)
         await self._write(budget)
-        annotations = {**service["metadata"]["annotations"], DIGEST: digest}
-        await self._apply_service({**service, "metadata": {**service["metadata"], "annotations": annotations}}, gateway)
+        await self._apply_service(with_digest(service, digest), gateway)
 
     async def _apply_service(self, service: Object, gateway: Gateway) -> None:
         """Apply a Service with the first requested address that the API server accepts, else without a requested address."""

@@ -1,7 +1,10 @@
 """The objects that run the proxies of a Gateway or of a Service on a cluster."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.resources.gateway import OWN_KEYS
@@ -32,6 +35,22 @@ def object_metadata(name: str, program: str, added: Mapping[str, Any], annotatio
     """Return the metadata of the objects of one Gateway or Service; `added` are further labels."""
     labels = {**added, **own_labels(program), **pod_selector(program, name)}
     return {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": dict(annotations)}
+
+
+def digest_of(content: object) -> str:
+    """Return the digest of what is applied."""
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+
+
+def applied_digest(obj: Object | None) -> str:
+    """Return the digest in the annotation of a stored object; empty if there is none."""
+    return str((obj["metadata"].get("annotations") or {}).get(DIGEST, "")) if obj else ""
+
+
+def with_digest(obj: Object, digest: str) -> Object:
+    """Return an object with a digest in its annotation."""
+    metadata = obj["metadata"]
+    return {**obj, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), DIGEST: digest}}}
 
 
 def proxy_objects(metadata: Object, annotations: Mapping[str, str], spec: Object) -> tuple[Object, Object]:

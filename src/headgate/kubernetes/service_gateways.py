@@ -7,14 +7,11 @@ Service's own namespace could have the identity of a gateway only if users there
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-
-import msgspec
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, nginx_pod
 from headgate.backoff import pauses
@@ -26,7 +23,16 @@ from headgate.compiler.snapshot import GATEWAY_SLICES, SERVICE_NAME_LABEL, SLICE
 from headgate.errors import HeadgateError, NotFound, StoreError
 from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.kubernetes.proxy_objects import DIGEST, has_labels, object_metadata, own_labels, proxy_objects
+from headgate.kubernetes.proxy_objects import (
+    DIGEST,
+    applied_digest,
+    digest_of,
+    has_labels,
+    object_metadata,
+    own_labels,
+    proxy_objects,
+    with_digest,
+)
 from headgate.kubernetes.retries import Step, Steps
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
@@ -174,13 +180,13 @@ class ServiceGateways:
         spec = self._images.pod(gateway.proxy)
         deployment, budget = proxy_objects(metadata, {PROXY_OF_SERVICE: gateway.name}, spec)
         deployment = {**deployment, "spec": {**deployment["spec"], "progressDeadlineSeconds": START_DEADLINE_S}}
-        digest = _digest([deployment, budget])
+        digest = digest_of([deployment, budget])
         failure = f"the proxies of the gateway of the Service {gateway.name} can't be updated"
 
         async def apply() -> None:
-            if digest != _applied_digest(existing) or failure in self._steps.failures:
+            if digest != applied_digest(existing) or failure in self._steps.failures:
                 await self._write(budget)
-                await self._write(_with_digest(deployment, digest))
+                await self._write(with_digest(deployment, digest))
 
         return Step(failure, apply, digest)
 
@@ -199,10 +205,10 @@ class ServiceGateways:
         wanted = endpoint_slice(gateway, pods)
         if not key and not any(item["conditions"]["ready"] for item in wanted["endpoints"]):
             return
-        digest = _digest(wanted)
+        digest = digest_of(wanted)
         if before is None or before.metadata.annotations.get(DIGEST) != digest:
             failure = f"the EndpointSlice of the gateway of the Service {gateway.name} can't be updated"
-            work = partial(self._lead, gateway, _with_digest(wanted, digest), is_first=before is None)
+            work = partial(self._lead, gateway, with_digest(wanted, digest), is_first=before is None)
             yield Step(failure, work, digest)
 
     async def _lead(self, gateway: ServiceGateway, wanted: Object, *, is_first: bool) -> None:
@@ -314,16 +320,3 @@ def _service_of(obj: Object) -> str:
 
 def _runs(pod: Object, service: str) -> bool:
     return _service_of(pod) == service
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
-
-
-def _applied_digest(obj: Object | None) -> str:
-    return str((obj["metadata"].get("annotations") or {}).get(DIGEST, "")) if obj else ""
-
-
-def _with_digest(obj: Object, digest: str) -> Object:
-    metadata = obj["metadata"]
-    return {**obj, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), DIGEST: digest}}}
