@@ -1,6 +1,6 @@
-"""Findings about gateways on a cluster: the API server rejects an object of their proxies, or their pods.
+"""Apply the objects of gateways on a cluster; findings about those that the API server rejects, and about their pods.
 
-They are about a Gateway, or about the object that asks for the gateway of a Service.
+Findings are about a Gateway, or about the object that asks for the gateway of a Service.
 """
 
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ from headgate.backoff import LONGEST_S
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.errors import Denied, HeadgateError, Invalid, StoreError
-from headgate.kubernetes.names import NAMESPACE
+from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import REMEDY, is_denied
 from headgate.kubernetes.retries import Failure
+from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object
 
 _ATTEMPTS = 3
@@ -26,6 +27,14 @@ class NotApplied(HeadgateError):
         metadata = obj["metadata"]
         super().__init__(f"the {obj['kind']} {metadata['namespace']}/{metadata['name']} can't be applied: {error}")
         self.error = error
+
+
+async def apply(store: Store, obj: Object, *, manager: str = NAME) -> None:
+    """Apply an object of a gateway's proxies. Raises NotApplied."""
+    try:
+        await store.apply(obj, manager=manager)
+    except StoreError as error:
+        raise NotApplied(obj, error) from error
 
 
 def rejections(about: Key, failure: Failure) -> Iterator[Finding]:

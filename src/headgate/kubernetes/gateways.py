@@ -5,7 +5,6 @@ identity of a gateway or the certificates of its listeners.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,12 +12,11 @@ from functools import partial
 from itertools import chain
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
-from headgate.backoff import pauses
 from headgate.compiler.gateway_api.parameters import Parameters
 from headgate.compiler.report import Finding
-from headgate.errors import HeadgateError, Invalid, NotFound, StoreError
-from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
-from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.errors import Invalid, NotFound
+from headgate.kubernetes.gateway_findings import NotApplied, apply, missing_pods, rejections
+from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.proxy_objects import (
     applied_digest,
     digest_of,
@@ -69,18 +67,7 @@ class GatewayProxies:
         """Reconcile after each change of a Gateway, its class or parameters, its Service or Deployment, until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="changes of Gateways")
-            waits = pauses()
-            while True:
-                self._changed.clear()
-                try:
-                    await self.reconcile()
-                    waits, pause = pauses(), self._steps.pause()
-                except HeadgateError as error:
-                    pause = next(waits)
-                    log.warning("Gateways can't be read, next attempt in %.1f s: %s", pause, error)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._changed.wait()
+            await self._steps.repeat(self.reconcile, self._changed, "Gateways can't be read")
 
     async def _follow(self) -> None:
         async for _ in follow_all(self._store, [*KINDS, *_OWN_KINDS]):
@@ -144,22 +131,22 @@ class GatewayProxies:
         digest = digest_of([objects, parameters.replicas, gateway.spec.addresses])
         name = f"the proxies of the Gateway {_namespaced(gateway)} can't be updated"
 
-        async def apply() -> None:
+        async def apply_all() -> None:
             if digest != applied_digest(service) or name in self._steps.failures:
                 complete = (*objects[:-1], _with_address_of(service, objects[-1]))
                 await self._apply(complete, gateway, parameters, digest)
 
-        return Step(name, apply, digest)
+        return Step(name, apply_all, digest)
 
     async def _apply(self, objects: Sequence[Object], gateway: Gateway, parameters: Parameters, digest: str) -> None:
         """Apply the objects of a Gateway. The Service is the last, so its digest shows that all objects are applied."""
         deployment, budget, service = objects
-        await self._write(deployment)
+        await apply(self._store, deployment)
         if parameters.replicas is not None:
             own = {name: deployment["metadata"][name] for name in ("name", "namespace")}
             scale = {"metadata": own, "spec": {"replicas": parameters.replicas}}
-            await self._write({**deployment, **scale}, manager=SCALER)
-        await self._write(budget)
+            await apply(self._store, {**deployment, **scale}, manager=SCALER)
+        await apply(self._store, budget)
         await self._apply_service(with_digest(service, digest), gateway)
 
     async def _apply_service(self, service: Object, gateway: Gateway) -> None:
@@ -167,21 +154,14 @@ class GatewayProxies:
         field = "loadBalancerIP" if service["spec"]["type"] == "LoadBalancer" else "clusterIP"
         for address in (item.value for item in gateway.spec.addresses if item.value):
             try:
-                await self._write({**service, "spec": {**service["spec"], field: address}})
+                await apply(self._store, {**service, "spec": {**service["spec"], field: address}})
             except NotApplied as error:
                 if not isinstance(error.error, Invalid):
                     raise
                 log.warning("the Gateway %s can't have the address %s: %s", _namespaced(gateway), address, error)
             else:
                 return
-        await self._write(service)
-
-    async def _write(self, obj: Object, *, manager: str = NAME) -> None:
-        """Apply an object. Raises NotApplied."""
-        try:
-            await self._store.apply(obj, manager=manager)
-        except StoreError as error:
-            raise NotApplied(obj, error) from error
+        await apply(self._store, service)
 
     async def _delete(self, name: str) -> None:
         """Delete the objects of a deleted Gateway, last those by which `reconcile` finds it."""

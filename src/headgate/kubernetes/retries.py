@@ -1,6 +1,7 @@
 """Repeated attempts to reach an API server."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -70,6 +71,24 @@ class Steps:
         """Return the seconds until the next attempt of a failed step; None if no step has failed."""
         due = min((failure.due for failure in self._failures.values()), default=None)
         return None if due is None else max(0.0, due - self._clock())
+
+    async def repeat(self, reconcile: Callable[[], Awaitable[None]], changed: asyncio.Event, failure: str) -> None:
+        """Reconcile at once, after each change, and when a failed step is due, until canceled.
+
+        `failure` says in the log what an attempt could not do that raised HeadgateError.
+        """
+        waits = pauses()
+        while True:
+            changed.clear()
+            try:
+                await reconcile()
+                waits, pause = pauses(), self.pause()
+            except HeadgateError as error:
+                pause = next(waits)
+                log.warning("%s, next attempt in %.1f s: %s", failure, pause, error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await changed.wait()
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Run all steps except those that wait after a failure. Forget the failures of steps that are missing in `steps`."""

@@ -7,22 +7,20 @@ Service's own namespace could have the identity of a gateway only if users there
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, nginx_pod
-from headgate.backoff import pauses
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, ServiceGateway
 from headgate.compiler.service_gateways import READY, ready_message
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import GATEWAY_SLICES, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
-from headgate.errors import HeadgateError, NotFound, StoreError
-from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
-from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.errors import NotFound
+from headgate.kubernetes.gateway_findings import apply, missing_pods, rejections
+from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.proxy_objects import (
     DIGEST,
     applied_digest,
@@ -49,8 +47,6 @@ START_DEADLINE_S = 60
 _DEPLOYMENT = ("apps", "Deployment", NAMESPACE)
 _OWN_KINDS = (_DEPLOYMENT, (POD.group, POD.kind, NAMESPACE))
 _LABELS = own_labels(PROGRAM)
-
-log = logging.getLogger(__name__)
 
 
 class Asked(NamedTuple):
@@ -105,19 +101,7 @@ class ServiceGateways:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="Deployments and pods of gateways of Services")
             tasks.create_task(self._observe(compiled, snapshot), name="Services with gateways")
-            waits = pauses()
-            while True:
-                self._changed.clear()
-                try:
-                    if self._asked:
-                        await self.reconcile(self._asked)
-                    waits, pause = pauses(), self._steps.pause()
-                except HeadgateError as error:
-                    pause = next(waits)
-                    log.warning("gateways of Services can't be read, next attempt in %.1f s: %s", pause, error)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._changed.wait()
+            await self._steps.repeat(self._reconcile_asked, self._changed, "gateways of Services can't be read")
 
     async def _follow(self) -> None:
         async for _ in follow_all(self._store, _OWN_KINDS):
@@ -129,6 +113,10 @@ class ServiceGateways:
             if found and objects and (asked := asked_in(found, objects)) != self._asked:
                 self._asked = asked
                 self._changed.set()
+
+    async def _reconcile_asked(self) -> None:
+        if self._asked:
+            await self.reconcile(self._asked)
 
     async def reconcile(self, asked: Asked) -> None:
         """Apply the objects of gateways that changed, and delete those of gateways that no object asks for.
@@ -183,12 +171,12 @@ class ServiceGateways:
         digest = digest_of([deployment, budget])
         failure = f"the proxies of the gateway of the Service {gateway.name} can't be updated"
 
-        async def apply() -> None:
+        async def apply_both() -> None:
             if digest != applied_digest(existing) or failure in self._steps.failures:
-                await self._write(budget)
-                await self._write(with_digest(deployment, digest))
+                await apply(self._store, budget)
+                await apply(self._store, with_digest(deployment, digest))
 
-        return Step(failure, apply, digest)
+        return Step(failure, apply_both, digest)
 
     def _slice_steps(self, gateway: ServiceGateway, asked: Asked, pods: Sequence[Object]) -> Iterator[Step]:
         """Yield the step that leads clients to a gateway, or past it.
@@ -212,7 +200,7 @@ class ServiceGateways:
             yield Step(failure, work, digest)
 
     async def _lead(self, gateway: ServiceGateway, wanted: Object, *, is_first: bool) -> None:
-        await self._write(wanted)
+        await apply(self._store, wanted)
         if is_first:
             proxies = f"the proxies of the Deployment {NAMESPACE}/{_proxy_name(gateway.name)}"
             message = ready_message(gateway.name, proxies)
@@ -225,13 +213,6 @@ class ServiceGateways:
                     await self._store.delete(key)
 
         return Step(f"{what} can't be deleted", delete)
-
-    async def _write(self, obj: Object) -> None:
-        """Apply an object. Raises NotApplied."""
-        try:
-            await self._store.apply(obj, manager=NAME)
-        except StoreError as error:
-            raise NotApplied(obj, error) from error
 
 
 def asked_in(compiled: Compiled, snapshot: Snapshot) -> Asked:
