@@ -86,6 +86,10 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     assert world.send(100, request) == {"next": 10, "current": 90}
     until(lambda: not world.nginx() and not list(world.state.glob("nginx/*")))
 
+    world.submit(canary(gateway="nginx"), namespace=NAMESPACE)
+    until(lambda: world.nginx() and listens(world.nginx()["shop_web"], *address))
+    assert world.send(100, request) == {"next": 10, "current": 90}
+
 
 @needs_nginx
 def test_nginx_splits_connections_and_ends_with_headgate(unstarted: World) -> None:

@@ -6,7 +6,7 @@ Its configuration is that of `headgate render nginx`. Clients with a sidecar and
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,9 +69,11 @@ class NginxGateways:
         for name in {*self._asked.wanted, *self._surviving()} - self._processes.keys():
             process = NginxProcess(self._directory / name.replace("/", "_"), self._program)
             self._processes[name] = process
-            tasks.create_task(process.run(lambda: _listen(live_state)), name=f"nginx of {name}")
-            tasks.create_task(self._report(process), name=f"failures of the nginx of {name}")
-            tasks.create_task(self._announce(name, process), name=f"begin of the nginx of {name}")
+            followers = (
+                tasks.create_task(self._report(process), name=f"failures of the nginx of {name}"),
+                tasks.create_task(self._announce(name, process), name=f"begin of the nginx of {name}"),
+            )
+            tasks.create_task(self._run(name, live_state, followers), name=f"nginx of {name}")
         for name, process in self._processes.items():
             wanted, before = self._asked.wanted.get(name), process.wanted.get()
             for omission in wanted.rendered.omissions if wanted else ():
@@ -79,6 +81,13 @@ class NginxGateways:
                     log.warning("the nginx of the Service %s: %s", name, omission)
             process.wanted.set(wanted)
         self._publish()
+
+    async def _run(self, name: str, live_state: LiveState, followers: Iterable[asyncio.Task[None]]) -> None:
+        """Run an nginx until none is wanted, and forget it, with the tasks that follow it."""
+        await self._processes[name].run(lambda: _listen(live_state))
+        del self._processes[name]  # at once, so that a Service that asks again gets another one
+        for task in followers:
+            task.cancel()
 
     def _surviving(self) -> Iterator[str]:
         """Yield the Services with a directory of an earlier headgate."""

@@ -82,13 +82,15 @@ class NginxProcess:
         self._started = asyncio.get_running_loop().time()
 
     async def run(self, ended: Callable[[], Awaitable[None]]) -> None:
-        """Follow `wanted` until canceled. `ended` is called when nginx has closed its addresses, because none is wanted."""
+        """Follow `wanted` until no nginx is wanted or left. `ended` is called when nginx has closed its addresses for that."""
         clock, waits = asyncio.get_running_loop().time, pauses()
         while True:
-            changed, pause = self.wanted.next_change(), None
+            changed, wanted, pause = self.wanted.next_change(), self.wanted.get(), None
             try:
-                await self._follow(self.wanted.get(), ended)
+                await self._follow(wanted, ended)
                 self.failure.set("")
+                if wanted is None and self.wanted.get() is None:
+                    return
             except (HeadgateError, OSError) as error:
                 self.failure.set(str(error))
                 pause = next(waits)
