@@ -21,7 +21,6 @@ pytest_plugins = ["tests.embedded_api"]  # fixtures of the embedded API
 RUN = "HEADGATE_TESTS"
 os.environ.setdefault(RUN, str(os.getpid()))  # marks all processes that this run starts, workers included
 PATIENCE_S = 20.0
-LOWER_PRIORITY = 4
 PODS = "tests/pods"
 SLOW = (  # files and directories that run first, in this order; all other files are faster
     PODS,
@@ -57,7 +56,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock."""
+    """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock.
+
+    One of them has the tests of pods, which take longest: more workers would leave too little processor time for them.
+    """
     return 2 * (os.cpu_count() or 1)
 
 
@@ -81,12 +83,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (_rank(item.nodeid.partition("::")[0]), "shared_cluster" in getattr(item, "fixturenames", ()))
     )
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let a worker give way to the one with the tests of pods, which take longest, for all its other tests."""
-    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(f"{PODS}/"):
-        os.setpriority(os.PRIO_PROCESS, 0, LOWER_PRIORITY)
 
 
 def pytest_collection_finish() -> None:

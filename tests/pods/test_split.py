@@ -285,7 +285,7 @@ def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_wi
         explained = shop.cluster.headgate("explain", f"pod/{place}/{pods[app]['metadata']['name']}")
         assert f"Sidecar    {sidecar}\nReason     {reason}" in explained
         assert ("InSync" in explained) is (sidecar != "none")
-    shop.cluster.kubectl("delete", "namespace", place)
+    shop.cluster.kubectl("delete", "namespace", place, "--wait=false")
 
 
 def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
