@@ -42,8 +42,8 @@ def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
     assert not failures(counts, "website")
     assert images == {IMAGE, f"{REPOSITORY}:next"}  # the client still has the old image
 
-    workloads = "deployments,replicasets,pods"
-    cluster.kubectl("-n", "shop", "delete", workloads, "--all", "--force", "--grace-period=0")  # a namespace waits for them
+    at_once = ("--all", "--force", "--grace-period=0")  # the deletion of a namespace would wait for them
+    cluster.kubectl("-n", "shop", "delete", "deployments,replicasets,pods", *at_once)
     cluster.kubectl("delete", "namespace", "shop")
     cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "100s")
     assert "trafficsplits.split.smi-spec.io" in cluster.kubectl("get", "customresourcedefinitions", "-o", "name")
