@@ -1,7 +1,8 @@
 """Measure Gateways with many routes: the scenarios of the public benchmark gateway-api-bench.
 
-A real `headgate up` serves one Gateway; `cluster_routes` runs the same scenarios on a cluster. Routes are created one by one while a client probes each of them; one route
-changes under load; routes are attached and detached at once; and then nothing changes for a while.
+A real `headgate up` serves one Gateway; `cluster_routes` runs the same scenarios on a cluster. Routes are created one by one
+while a client probes each of them; one route changes under load; routes are attached and detached at once; and then nothing
+changes for a while.
 """
 
 import asyncio
