@@ -41,7 +41,9 @@ from headgate.standalone.processes import Launch, inherited
 
 FINALIZER = "headgate.dev/process"
 _VOLUMES = "_volumes"  # The directory of volumes; no container can have this name.
-DRAIN = 0.5  # Seconds for requests in flight, after the last proxy has stopped routing to the process.
+# Seconds for requests in flight, after the last proxy has acknowledged that it stops routing to the process. On a busy machine
+# its workers follow late, and requests take longer: half a second was not always enough.
+DRAIN = 1.0
 
 
 class PodServices(NamedTuple):
