@@ -68,6 +68,8 @@ def test_render_rejects_manifests_with_mistakes(run: Callable[..., Any], tmp_pat
         (["--watch", "-o", "dir", "--strict"], "it excludes --watch"),
         (["--reload", "true"], "needs --watch"),
         (["--listen", "localhost"], "'localhost' is not an IP address"),
+        (["--domain", "a; b", "-f", "file"], "'a; b' is not a DNS domain such as cluster.local"),
+        (["--mtls", "strict"], "is for manifests (-f)"),
     ],
 )
 def test_render_rejects_options_that_do_not_fit(run: Callable[..., Any], options: list[str], message: str) -> None:

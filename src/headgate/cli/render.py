@@ -31,6 +31,7 @@ from headgate.render.haproxy import configuration as haproxy
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, Selection, select
+from headgate.resources.meta import is_dns_subdomain
 from headgate.settings import DEFAULTS, Settings
 
 
@@ -129,8 +130,9 @@ def render(
     """
     _check_address(listen)
     _check_watch(filename, output, watch=watch, reload=reload, strict=strict)
+    settings = Settings(domain=domain, mtls=mtls, access=access)
+    _check_settings(filename, settings)
     if filename:
-        settings = Settings(domain=domain, mtls=mtls, access=access)
         mesh = _mesh_of_files(filename, settings)
     else:
         settings = asyncio.run(settings_in_force(find_api(kubeconfig, state)))
@@ -183,6 +185,14 @@ def _check_watch(
         raise usage_error("is about the exit code; it excludes --watch, which does not end", option="--strict")
     if reload and not watch:
         raise usage_error("needs --watch", option="--reload")
+
+
+def _check_settings(filename: Sequence[Path] | None, settings: Settings) -> None:
+    if not is_dns_subdomain(settings.domain):
+        raise usage_error(f"{settings.domain!r} is not a DNS domain such as {DEFAULTS.domain}", option="--domain")
+    for name in ("domain", "mtls", "access"):
+        if not filename and getattr(settings, name) != getattr(DEFAULTS, name):
+            raise usage_error("is for manifests (-f); the running headgate has its own settings", option=f"--{name}")
 
 
 def _mesh_of_files(paths: Sequence[Path], settings: Settings) -> Mesh:
