@@ -88,6 +88,7 @@ class NginxGateways:
         del self._processes[name]  # at once, so that a Service that asks again gets another one
         for task in followers:
             task.cancel()
+        self._publish()  # without a failure of this nginx
 
     def _surviving(self) -> Iterator[str]:
         """Yield the Services with a directory of an earlier headgate."""
