@@ -30,6 +30,9 @@ class Recorded(NamedTuple):
     findings: Sequence[Latest[tuple[Finding, ...]]] = ()
 
 
+NOTHING_RECORDED = Recorded()
+
+
 class LiveState:
     """Combines the states of the feed, the loop and the fleet, and waits until changes are compiled or acknowledged.
 
@@ -42,7 +45,7 @@ class LiveState:
         feed: Feed,
         loop: Loop,
         fleet: Fleet,
-        recorded: Recorded = Recorded(),  # noqa: B008 - it is immutable
+        recorded: Recorded = NOTHING_RECORDED,
     ) -> None:
         self.store = store
         self.feed = feed

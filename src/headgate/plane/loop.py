@@ -40,7 +40,7 @@ INTERVAL_PER_PROXY_S, MAX_INTERVAL_S = 0.002, 1.2
 """Limits of the time between two builds, in seconds: per changed proxy, and in total. The smaller limit applies."""
 STANDBY_PAUSE_S = 0.5
 """The pause of a standby after a build, in seconds. It has no proxies, so it combines more changes in one build."""
-ALWAYS_ACTIVE = Latest(value=True)
+ALWAYS_ACTIVE = Latest(value=True)  # of a control plane without a standby
 SAMPLE_SIZE = 16
 """The number of proxies in the sample with which the loop measures how many proxies have acknowledged a change."""
 _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of histogram buckets, seconds
