@@ -62,3 +62,20 @@ async def test_a_response_that_stops_is_a_failure() -> None:
             with pytest.raises(Unavailable):
                 async with exchange(connection, ApiRequest("GET", "/api", idle_s=0.05)) as response:
                     await response.read()
+
+
+async def test_a_response_whose_connection_ends_is_named() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport
+        request.transport.abort()
+        return web.Response()
+
+    async with serving(answer) as credentials:
+        connection = await credentials.connect()
+        async with asyncio.timeout(10):
+            with pytest.raises(Unavailable, match=r"\(the connection ended before the whole answer\)"):
+                async with exchange(connection, ApiRequest("GET", "/api")) as response:
+                    await response.read()
