@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from threading import Thread
@@ -98,15 +98,22 @@ def are_in_order(seen: Sequence[str]) -> bool:
 
 
 def test_no_request_fails_when_the_root_certificate_is_rotated(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """The status names a proxy that the rotation waits for; at the end no proxy trusts the old root."""
+    """The status names a proxy that the rotation waits for, also after a restart; at the end no proxy trusts the old root."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     old = world.headgate("ca", "roots").stdout
     silent = rig.pod(world, rig.CALLER)
     caller = rig.sidecar_pid(world, silent)
-    with phases(world) as seen, rig.load_without_loss(world, tmp_path):
+    waiting = "waiting for 1 proxy: sidecar/default/caller"
+    with rig.load_without_loss(world, tmp_path), ExitStack() as stack:
         with stopped(caller):
             assert world.headgate("ca", "rotate").returncode == 0
-            until(lambda: "waiting for 1 proxy: sidecar/default/caller" in world.headgate("ca", "status").stdout)
+            until(lambda: waiting in world.headgate("ca", "status").stdout)
+            world.kill()
+            world.start()
+            # The new process writes its own.
+            world.kubectl("delete", "configmap", "headgate-ca", "-n", "headgate-system")
+            until(lambda: waiting in world.headgate("ca", "status").stdout)
+            seen = stack.enter_context(phases(world))
             assert "1 of 3: every proxy starts to trust the new root" in world.headgate("ca").stdout
         until(lambda: "no rotation is in progress" in world.headgate("ca").stdout)
     assert "trust-new" in seen

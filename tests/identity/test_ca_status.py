@@ -14,6 +14,7 @@ from msgspec import structs
 from tests.identity.world import DOMAIN, Holders, MemoryKeyStore, Time, wanted
 
 from headgate.errors import NotFound
+from headgate.identity.authority import new_root
 from headgate.identity.ca_status import CONFIG_MAP, ROTATE, CaStatus, CaStatusPublisher
 from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
@@ -32,6 +33,16 @@ class World:
         self.credentials = Credentials(self.issuer, schedule)
         self.rotation = Rotation(self.issuer, self.credentials, self.proxies, schedule)
         self.publisher = CaStatusPublisher(self.store, self.issuer, self.credentials, schedule, self.rotation)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.credentials.set_wanted({"sidecar/default/web": wanted()})
+        works = (self.credentials.run(), self.rotation.run(), self.publisher.run())
+        tasks = [asyncio.create_task(work) for work in works]
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait_for_status(self, test: Any) -> tuple[CaStatus, dict[str, str]]:
         """Advance the time until the status in the ConfigMap satisfies `test`; return the status and the data."""
@@ -61,13 +72,8 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    world.credentials.set_wanted({"sidecar/default/web": wanted()})
-    works = (world.credentials.run(), world.rotation.run(), world.publisher.run())
-    tasks = [asyncio.create_task(work) for work in works]
-    yield world
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with world.running():
+        yield world
 
 
 async def test_the_config_map_has_the_roots_and_the_state_but_no_key(world: World) -> None:
@@ -90,6 +96,18 @@ async def test_a_new_annotation_starts_a_rotation_and_the_status_shows_its_progr
     status, data = await world.wait_for_status(lambda status: status.phase == "stable" and status.answered == "monday")
     assert len(status.roots) == 1
     assert data["roots.pem"] != old
+
+
+async def test_a_replica_that_takes_over_a_rotation_never_shows_that_none_is_in_progress() -> None:
+    """Otherwise `headgate ca rotate --wait` would end too early."""
+    world = World()
+    world.keys.stored = StoredAuthority(
+        signing=new_root(DOMAIN, world.time.now), next=new_root(DOMAIN, world.time.now), answered="monday"
+    )
+    world.proxies.lagging = lambda _: ["sidecar/default/web"]
+    async with world.running():
+        status, _ = await world.wait_for_status(lambda _status: True)
+    assert (status.phase, status.answered) == ("trust-new", "monday")
 
 
 async def test_changed_roots_in_the_config_map_are_ignored_and_a_deleted_config_map_is_restored(world: World) -> None:

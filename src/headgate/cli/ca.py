@@ -24,6 +24,7 @@ from headgate.resources import registry
 from headgate.resources.meta import Object, timestamp
 
 STEPS = {
+    Phase.UNKNOWN: "not known until the keys can be read",
     Phase.STABLE: "no rotation is in progress",
     Phase.TRUST_NEW: "1 of 3: every proxy starts to trust the new root",
     Phase.SIGN_NEW: "2 of 3: every proxy gets a certificate signed by the new root",
@@ -117,7 +118,7 @@ async def _wait_for_rotation(client: Client, before: str, seconds: float) -> Aut
                 if obj is None:
                     continue
                 current = authority_state(obj)
-                if current.notice.answered != before:
+                if current.notice.phase != Phase.UNKNOWN and current.notice.answered != before:
                     request = request or current.notice.answered
                     next_started = current.notice.answered != request
                     if current.notice.phase == Phase.STABLE or next_started or not seconds:

@@ -17,7 +17,7 @@ from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import ensure_namespace
-from headgate.identity.rotation import Rotation
+from headgate.identity.rotation import Phase, Rotation
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.objects.ports import Relist, Store, follow
@@ -44,7 +44,8 @@ class RootStatus(Input, frozen=True, kw_only=True):
 
 
 class CaStatus(Input, frozen=True, kw_only=True):
-    """The authority's state. `phase` is empty if the authority is not headgate's own, because headgate does not rotate it.
+    """The authority's state. `phase` is empty if the authority is not headgate's own, because headgate does not rotate it, and
+    `unknown` if its keys can't be read.
 
     `waiting` (node IDs) and `faults` (by node ID) contain the first twenty entries; `waits` and `faulty` are the total
     numbers. `distributing` says that the API server and the volumes of pods may not have the new root yet. `answered` is the text of the last handled request for a rotation.
@@ -92,13 +93,17 @@ class CaStatusPublisher:
     async def _write_changes(self) -> None:
         cells: list[Latest[Any]] = [self._issuer.roots, self._issuer.fault, self._credentials.current]
         cells += [self._credentials.faults, self._deletions, *([self._rotation.progress] if self._rotation else [])]
-        # Don't overwrite an older ConfigMap before the roots are loaded, so that `ca roots` is never empty.
-        await until(lambda: bool(self._issuer.roots.get() or self._issuer.fault.get()), *cells)
+        # Don't overwrite an older ConfigMap before the keys are read: `ca roots` is never empty, and no rotation seems to have ended.
+        await until(lambda: self._is_loaded() or bool(self._issuer.fault.get()), *cells)
         while True:
             changes = [cell.next_change() for cell in cells]  # includes changes during the write
             if await self._write():
                 await wait_for_any(*(event.wait() for event in changes))
             await self._schedule.sleep(PAUSE_S)
+
+    def _is_loaded(self) -> bool:
+        rotation = self._rotation
+        return bool(self._issuer.roots.get()) and not (rotation and rotation.progress.get().phase is Phase.UNKNOWN)
 
     async def _write(self) -> bool:
         """Write the ConfigMap; return whether it succeeded."""

@@ -31,8 +31,9 @@ when the connection was opened, and a busy peer may verify it this much later.""
 
 
 class Phase(enum.StrEnum):
-    """The current step of a rotation."""
+    """The current step of a rotation. It is unknown until the keys have been read."""
 
+    UNKNOWN = "unknown"
     STABLE = "stable"
     TRUST_NEW = "trust-new"
     SIGN_NEW = "sign-new"
@@ -45,7 +46,7 @@ class Progress(Value, frozen=True, kw_only=True):
     `distributing` is True while it waits until all clients of the control plane's servers trust the new root.
     """
 
-    phase: Phase = Phase.STABLE
+    phase: Phase = Phase.UNKNOWN
     waiting: tuple[str, ...] = ()
     distributing: bool = False
     fault: str = ""
@@ -151,9 +152,11 @@ class Rotation:
 
 def phase_of(stored: StoredAuthority | None) -> Phase:
     """Return the phase that follows from the stored keys."""
-    if stored and stored.next:
+    if stored is None:
+        return Phase.UNKNOWN
+    if stored.next:
         return Phase.TRUST_NEW
-    return Phase.SIGN_NEW if stored and stored.previous else Phase.STABLE
+    return Phase.SIGN_NEW if stored.previous else Phase.STABLE
 
 
 def due_at(stored: StoredAuthority) -> float:

@@ -85,7 +85,7 @@ class ControlPlane:
         auditor = AccessAuditor(loop.compiled, self.traffic.access)
         counted = CountedStates(dropped.now, comparer.verdicts, auditor.outcomes)
         yield "feed", feed.run()
-        yield "certificates", self._trust.run(self._ports, loop, self._fleet)
+        yield "certificates", self._trust.run(self._ports, loop, self._fleet, self._assumed)
         yield "loop", loop.run(self._ports.active)
         yield "dropped copies", dropped.run()
         yield "comparisons of mirrors", comparer.run()

@@ -36,8 +36,11 @@ class Trust:
         self._trusted = trusted
         self.credentials = Credentials(issuer, self._schedule)
 
-    async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
-        """Wait until this control plane is active. Then renew certificates, rotate the root and publish the status."""
+    async def run(self, ports: Ports, loop: Loop, fleet: Fleet, fleet_known: asyncio.Event) -> None:
+        """Wait until this control plane is active. Then renew certificates, rotate the root and publish the status.
+
+        The rotation begins when the fleet has the proxies of an earlier process: it waits for them too.
+        """
         await until(ports.active.get, ports.active)
         rotation = (
             Rotation(self._issuer, self.credentials, CertificateHolders(loop, fleet), self._schedule, self._trusted)
@@ -47,10 +50,11 @@ class Trust:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._issuer.run(), name="authority")
             tasks.create_task(self.credentials.run(), name="certificates")
-            if rotation:
-                tasks.create_task(rotation.run(), name="rotation of the authority")
             board = CaStatusPublisher(ports.objects, self._issuer, self.credentials, self._schedule, rotation)
             tasks.create_task(board.run(), name="status of the authority")
+            if rotation:
+                await fleet_known.wait()
+                tasks.create_task(rotation.run(), name="rotation of the authority")
 
 
 class CertificateHolders:
