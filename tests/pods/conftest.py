@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from tests.e2e.world import until
@@ -50,6 +50,17 @@ class Cluster:
         )
         assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    @contextlib.contextmanager
+    def lines(self, *command: object) -> Iterator[IO[str]]:
+        """Run a program with the cluster's kubeconfig during the `with` block; yield its output, to be read line by line."""
+        words = [str(word) for word in command]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=self._environment) as process:
+            assert process.stdout
+            try:
+                yield process.stdout
+            finally:
+                process.terminate()
 
     def kubectl(self, *arguments: object, stdin: str = "") -> str:
         """Run kubectl."""

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -197,14 +196,12 @@ def test_a_client_that_is_asked_to_end_can_still_send_requests_and_they_are_coun
     shop.apply(leaver)
     shop.wait_rolled_out(SHOP, "leaver")
     (pod,) = pods(shop, "leaver")
-    logs = [BIN / "kubectl", "--kubeconfig", shop.work / "kubeconfig", "-n", SHOP, "logs", "-f", pod, "-c", "app"]
-    with subprocess.Popen(logs, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
+    with shop.lines(BIN / "kubectl", "-n", SHOP, "logs", "-f", pod, "-c", "app") as output:
+        assert output.readline() == "ready\n"
         if is_killed:
             kill_active(shop)
         shop.kubectl("-n", SHOP, "delete", "deployment/leaver")
-        printed = process.stdout.readline()
+        printed = output.readline()
     assert json.loads(printed) == [200] * 100
     until(lambda: counted(shop, SHOP, "services/website/edges", pod)["website"] == 100)
 

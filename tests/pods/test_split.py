@@ -1,9 +1,7 @@
 """A split between Deployments of a real cluster: injection, exact shares, the commands, updates without a lost request."""
 
 import json
-import os
 import select
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -122,14 +120,9 @@ def requests_to(shop: Shop, *workloads: str) -> int:
 def test_tap_shows_live_requests_with_their_caller(shop: Shop) -> None:
     """D29: the stream of events comes through the API server too."""
     command = [BIN / "kubectl-traffic", "tap", "deployment/v1", "-n", SHOP, "-o", "json"]
-    environment = os.environ | {"KUBECONFIG": str(shop.cluster.work / "kubeconfig")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as tap:
-        try:
-            assert tap.stdout
-            until(lambda: shop.send(10) and select.select([tap.stdout], [], [], 0)[0])
-            event = next(found for line in tap.stdout if (found := json.loads(line)).get("side") == "server")
-        finally:
-            tap.terminate()
+    with shop.cluster.lines(*command) as tap:
+        until(lambda: shop.send(10) and select.select([tap], [], [], 0)[0])
+        event = next(found for line in tap if (found := json.loads(line)).get("side") == "server")
     assert event["response"]["status"] == 200
     assert event["source"]["identity"] == f"spiffe://cluster.local/ns/{SHOP}/sa/default"
     assert event["secured"]
