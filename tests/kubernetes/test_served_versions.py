@@ -1,5 +1,6 @@
 """API discovery: the served version of each kind, missing kinds, and native sidecars."""
 
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -7,20 +8,25 @@ import pytest
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
+from headgate.kubernetes import retries
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.registry import CLUSTER_KINDS
 
 
 class FakeDiscovery:
-    """The discovery responses of an API server: resource names by group and version."""
+    """The discovery responses of an API server: resource names by group and version. The first `starting` name one group."""
 
     def __init__(self, **resources: tuple[str, ...]) -> None:
         self.resources = {name.replace("__", "/").replace("_", "."): found for name, found in resources.items()}
         self.version = {"major": "1", "minor": "20"}
+        self.starting = 0
 
     async def groups(self) -> Any:
-        names = [name for name in self.resources if "/" in name]
+        names = ["apps/v1", *(name for name in self.resources if "/" in name)]
+        if self.starting:
+            self.starting -= 1
+            names = ["apiregistration.k8s.io/v1"]
         return {"kind": "APIGroupList", "groups": [{"versions": [{"groupVersion": name}]} for name in names]}
 
     async def get(self, path: str) -> Any:
@@ -49,6 +55,19 @@ async def test_each_kind_is_read_in_the_newest_known_version_that_is_served() ->
     served = {kind: item.version for (_, kind), item in found.current.get().items()}
     assert served == {"Pod": "v1", "Service": "v1", "EndpointSlice": "v1beta1", "TrafficSplit": "v1alpha2"}
     assert len(found.missing) == len(CLUSTER_KINDS) - 4
+
+
+async def test_an_api_server_that_has_just_started_is_asked_until_it_knows_its_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the kinds would have no objects, and the proxies no configuration, until the next discovery."""
+    monkeypatch.setattr(retries, "pauses", lambda: repeat(0.0))
+    server = FakeDiscovery(v1=("pods",), apps__v1=("deployments",))
+    found = versions(server)
+    for starting in (0, 2):
+        server.starting = starting
+        await found.refresh()
+        assert found.current.get().keys() == {("", "Pod"), ("apps", "Deployment")}
 
 
 async def test_a_newer_server_answers_for_all_groups_at_once() -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from headgate.errors import HeadgateError, NotFound
+from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
@@ -21,6 +21,8 @@ NATIVE_SIDECARS = (1, 29)
 """The version of Kubernetes, major and minor, that enables native sidecars by default."""
 RULES_OF_DEFINITIONS = (1, 25)
 """The version of Kubernetes, major and minor, that evaluates the rules of CustomResourceDefinitions by default."""
+BUILT_IN = "apps/"
+"""The start of the versions of a group that every API server serves."""
 REFRESH_S = 10.0
 """Seconds between two discovery requests while a kind is missing."""
 
@@ -62,9 +64,9 @@ class ServedVersions:
 
     async def refresh(self) -> None:
         """Discover the served kinds and update `current`, once the API server answers. Raises HeadgateError."""
-        groups = await until_answered(self._client.groups, "API discovery: /apis can't be read")
+        groups = await until_answered(self._groups, "API discovery: /apis can't be read")
         plurals = dict(_aggregated(groups))
-        offered = {"v1", *plurals, *_group_versions(groups)}
+        offered = _offered(groups)
         found: dict[tuple[str, str], ServedKind] = {}
         for kind in self._kinds:
             for version in kind.versions:
@@ -77,6 +79,16 @@ class ServedVersions:
                     found[kind.group, kind.kind] = ServedKind(kind=kind, group=kind.group, version=version)
                     break
         self.current.set(found)
+
+    async def _groups(self) -> Object:
+        """Return the API groups. Raises Unavailable while the API server has just started and lists only one of them.
+
+        With such a list, the kinds of all other groups would have no objects, and proxies would lose their configuration.
+        """
+        found = await self._client.groups()
+        if not any(name.startswith(BUILT_IN) for name in _offered(found)):
+            raise Unavailable("the API server has started, and does not know its API groups yet")
+        return found
 
     async def _plurals(self, version: str) -> frozenset[str]:
         """Return the resource names of a group and version; none while its server is not available."""
@@ -94,6 +106,11 @@ def is_since(found: Mapping[str, Any], version: tuple[int, int]) -> bool:
     """Return whether a response of `/version` names this version of Kubernetes, major and minor, or a newer one."""
     numbers = [re.match(r"\d*", str(found.get(name, "")))[0] for name in ("major", "minor")]  # type: ignore[index]
     return all(numbers) and tuple(map(int, numbers)) >= version
+
+
+def _offered(groups: Object) -> frozenset[str]:
+    """Return the groups and versions that a response of `/apis` names, and the version of the core group."""
+    return frozenset({"v1", *dict(_aggregated(groups)), *_group_versions(groups)})
 
 
 def _aggregated(found: Object) -> Iterator[tuple[str, frozenset[str]]]:
