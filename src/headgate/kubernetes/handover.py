@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 
+from headgate.admission.sidecar_containers import WITHDRAWAL_S
 from headgate.kubernetes.names import XDS_ADDRESS
 
-PROPAGATION_S = 2.0
-"""The time in which all nodes learn that a deleted pod is no endpoint of its Services any more."""
+PROPAGATION_S: float = WITHDRAWAL_S
+"""The time in which all nodes learn that a deleted pod is no endpoint of its Services any more; busy nodes need more than 2 s."""
 LONGEST_S = 10.0
 """The longest wait for the next active replica."""
 ATTEMPT_S, POLL_S = 1.0, 0.05
