@@ -3,18 +3,18 @@
 import asyncio
 import contextlib
 import json
-from itertools import repeat
+from itertools import pairwise
 
 import pytest
 from aiohttp import web
+from tests import virtual_time
 from tests.kubernetes.http_server import serving
 
 from headgate.errors import Unavailable
-from headgate.kubernetes import store as cluster_store
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.connection import ApiRequest
 from headgate.kubernetes.served_versions import ServedVersions
-from headgate.kubernetes.store import ClusterStore
+from headgate.kubernetes.store import BOOKMARK_S, ClusterStore
 from headgate.kubernetes.transport import exchange
 from headgate.resources.registry import SERVICE, ServedKind
 
@@ -30,26 +30,29 @@ async def stop_after(request: web.Request, body: bytes) -> web.Response:
     raise AssertionError("unreachable: the client closes the connection")
 
 
-async def test_a_watch_without_events_after_a_bookmark_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_store, "BOOKMARK_S", 0.05)
-    monkeypatch.setattr(cluster_store, "pauses", lambda: repeat(0.0))
-    requests: asyncio.Queue[str] = asyncio.Queue()
+def test_a_watch_without_events_after_a_bookmark_is_repeated() -> None:
+    async def scenario() -> None:
+        requests: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+        clock = asyncio.get_running_loop().time
 
-    async def answer(request: web.Request) -> web.Response:
-        requests.put_nowait(request.query["resourceVersion"])
-        return await stop_after(request, json.dumps(BOOKMARK).encode() + b"\n")
+        async def answer(request: web.Request) -> web.Response:
+            requests.put_nowait((request.query["resourceVersion"], clock()))
+            return await stop_after(request, json.dumps(BOOKMARK).encode() + b"\n")
 
-    async with serving(answer) as credentials, Client(credentials) as client:
-        versions = ServedVersions(client)
-        served = ServedKind(kind=SERVICE, group="", version="v1")
-        versions.current.set({("", SERVICE.kind): served})
-        watch = ClusterStore(client, versions).watch("", SERVICE.kind, since="3")
-        waiting = asyncio.ensure_future(anext(watch))
-        async with asyncio.timeout(10):
-            assert [await requests.get() for _ in range(3)] == ["3", "7", "7"]
-        waiting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await waiting
+        async with serving(answer) as credentials, Client(credentials) as client:
+            versions = ServedVersions(client)
+            served = ServedKind(kind=SERVICE, group="", version="v1")
+            versions.current.set({("", SERVICE.kind): served})
+            watch = ClusterStore(client, versions).watch("", SERVICE.kind, since="3")
+            waiting = asyncio.ensure_future(anext(watch))
+            found = [await requests.get() for _ in range(3)]
+            assert [version for version, _ in found] == ["3", "7", "7"]
+            assert all(later - time >= BOOKMARK_S for (_, time), (_, later) in pairwise(found))
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+
+    virtual_time.run(scenario())
 
 
 async def test_a_response_that_stops_is_a_failure() -> None:
