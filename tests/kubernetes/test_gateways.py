@@ -19,6 +19,7 @@ from headgate.resources.gateway import proxy_name
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
+DEADLINE_S = 60
 SYSTEM = "headgate-system"
 EDGE = proxy_name("shop", "edge")
 OPTIONS = SidecarOptions(image="headgate:1", xds="headgate:15010")
@@ -526,7 +527,7 @@ async def test_the_running_controller_serves_other_gateways_and_retries_the_reje
     store.rejected = {"Service": Denied("no")}
     await world.create()
     task = asyncio.create_task(proxies.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         await until(lambda: bool(proxies.findings.get()), proxies.findings)
         assert [item.about for item in proxies.findings.get()] == [EDGE_KEY]
         await world.edit("zone", 81)

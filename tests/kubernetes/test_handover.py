@@ -8,7 +8,7 @@ from tests.ports import free_port
 from headgate.kubernetes import handover
 from headgate.kubernetes.handover import hand_over
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 @pytest.fixture

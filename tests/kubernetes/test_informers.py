@@ -43,7 +43,7 @@ async def names(lister: Lister) -> list[str]:
 
 async def test_a_list_follows_the_changes_of_its_kind(store: MemoryStore) -> None:
     await store.create(pod("b"))
-    async with following(store) as informers, asyncio.timeout(10):
+    async with following(store) as informers, asyncio.timeout(60):
         assert await names(informers) == ["b"]
         await store.create(pod("a"))
         while await names(informers) != ["a", "b"]:

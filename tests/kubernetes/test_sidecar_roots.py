@@ -80,7 +80,7 @@ class World:
     async def running(self) -> AsyncIterator[None]:
         await self.store.create(namespace("shop"))
         task = asyncio.create_task(self.roots.run(self.snapshot))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
