@@ -81,7 +81,7 @@ def _configuration(url: str, certificate: bytes) -> Any:
                 "failurePolicy": "Fail",
                 "sideEffects": "None",
                 "admissionReviewVersions": ["v1"],
-                "timeoutSeconds": 5,
+                "timeoutSeconds": 30,  # a busy machine answers late
             }
         ],
     }

@@ -72,7 +72,7 @@ class Cluster:
     ) -> tuple[int, Any]:
         """Call the API as admin; return the status and the response."""
         trust = ssl.create_default_context(cafile=str(self.root / "api.crt"))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=trust)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=READY_S, context=trust)
         headers = {"authorization": f"Bearer {ADMIN}", "content-type": content_type}
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
@@ -239,14 +239,17 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
+def _is_ready(cluster: Cluster) -> bool:
+    """Return whether an API server is ready, and has the namespace `default`, which it creates after that."""
+    try:
+        return [cluster.call("GET", path)[0] for path in ("/readyz", "/api/v1/namespaces/default")] == [200, 200]
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 def _wait(cluster: Cluster) -> None:
     deadline = time.monotonic() + READY_S
-    while True:
-        try:
-            if cluster.call("GET", "/readyz")[0] == 200:
-                break
-        except OSError:
-            pass
+    while not _is_ready(cluster):
         assert time.monotonic() < deadline, (cluster.root / "api.log").read_text()[-3000:]
         time.sleep(0.1)  # the API server has no event for readiness
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"}

@@ -19,6 +19,7 @@ from headgate.kubernetes import (
     aggregated_apis,
     app,
     handover,
+    lease,
     permissions,
     registration,
     served_versions,
@@ -47,7 +48,7 @@ POLICY = {
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 APPROVED = {"api-approved.kubernetes.io": "unapproved, for tests"}
 UNUSED = {"service": {"namespace": "none", "name": "none", "port": 443}}
-DEADLINE_S = 60
+DEADLINE_S = 90
 
 
 def audited(root: Path) -> dict[str, object]:
@@ -169,6 +170,7 @@ async def running(cluster: Cluster, patch: pytest.MonkeyPatch, **options: Any) -
     patch.setattr(registration, "RESTORE_S", 0.5)
     for name in ("PROPAGATION_S", "LONGEST_S"):  # no other replica runs
         patch.setattr(handover, name, 0)
+    patch.setattr(lease, "STOP_S", float(DEADLINE_S))  # so a replica that could not renew the Lease may continue
     patch.setattr(state_secrets.StateSecrets, "interval_s", 0.1)
     cluster.api(CONTROL_PLANE)  # writes the files of the account
     handler = _Lines(plane.log)

@@ -119,6 +119,8 @@ def install_webhooks(cluster: Cluster, port: int) -> None:
     _create(cluster, f"{place}/services", _service(port))
     for obj in manifests(Values(image="headgate:1")):
         if obj["kind"].endswith("WebhookConfiguration"):
+            for hook in obj["webhooks"]:
+                hook["timeoutSeconds"] = 30  # after its own limit, a webhook that fails open would accept a mistake
             path = f"/apis/admissionregistration.k8s.io/v1/{obj['kind'].lower()}s"
             _create(cluster, path, _on_this_machine(obj, port))
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import Cluster
+from tests.cluster.conftest import READY_S, Cluster
 from tests.e2e.world import KUBECTL
 from tests.resources.canary import canary
 
@@ -17,7 +17,6 @@ from headgate.standalone.apiserver.tables import columns_of
 WEBHOOK = {"service": {"namespace": "none", "name": "none", "port": 443}}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OBJECTS = "/apis/headgate.dev/v1beta1/namespaces/shop/canaries"
-READY_S = 30
 ANALYSIS = {
     "steps": [{"weight": 20}, {"weight": 50, "pause": True}],
     "interval": "1m",

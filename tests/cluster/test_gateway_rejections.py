@@ -1,5 +1,6 @@
 """Gateways whose objects a real API server rejects: their statuses and Events say why, and they recover by themselves."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -115,6 +116,9 @@ def quota(cluster: Cluster) -> None:
     patch = {"status": {"hard": {"count/services": "1"}, "used": {"count/services": "1"}}}
     status, answer = cluster.call("PATCH", f"{QUOTAS}/small/status", patch, content_type="application/merge-patch+json")
     assert status == 200, answer
+    service = {"metadata": {"name": "probe"}, "spec": {"ports": [{"port": 80}]}}
+    while "exceeded quota" not in str(cluster.call("POST", f"{SYSTEM}/services?dryRun=All", service)[1]):
+        time.sleep(0.1)  # the API server has no event for this
 
 
 async def test_a_quota_is_named_and_other_gateways_are_served(cluster: Cluster, plane: ControlPlane) -> None:

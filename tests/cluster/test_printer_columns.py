@@ -4,7 +4,7 @@ import subprocess
 import time
 from typing import Any
 
-from tests.cluster.conftest import Cluster
+from tests.cluster.conftest import READY_S, Cluster
 from tests.e2e.world import KUBECTL
 
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions
@@ -14,7 +14,6 @@ from headgate.standalone.apiserver.tables import columns_of
 WEBHOOK = {"service": {"namespace": "none", "name": "none", "port": 443}}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OBJECTS = "/apis/headgate.dev/v1beta1/namespaces/columns/sidecars"
-READY_S = 30
 
 
 def test_kubectl_shows_the_status_of_an_object(cluster: Cluster) -> None:

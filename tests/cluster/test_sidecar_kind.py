@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from tests.cluster.conftest import Cluster
+from tests.cluster.conftest import READY_S, Cluster
 
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions
 from headgate.resources.registry import SIDECAR
@@ -11,7 +11,6 @@ from headgate.resources.registry import SIDECAR
 WEBHOOK = {"service": {"namespace": "none", "name": "none", "port": 443}}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OBJECTS = "/apis/headgate.dev/v1beta1/namespaces/default/sidecars"
-READY_S = 30
 
 
 def test_the_fields_of_containers_are_kept_and_a_container_without_a_name_is_rejected(cluster: Cluster) -> None:

@@ -50,12 +50,15 @@ def found(cluster: Cluster, namespace: str) -> Any:
 
 
 async def meshed(cluster: Cluster, namespace: str) -> Any:
-    """Create a namespace and a pod with a sidecar in it; return the ConfigMap with the roots."""
+    """Create a namespace and a pod with a sidecar in it; return the ConfigMap with the roots, once its write is recorded."""
     cluster.namespace(namespace)
+    count = writes(cluster, namespace)
     metadata = {"name": "web-1", "annotations": {"headgate.dev/sidecar": "transparent"}}
     spec = {"serviceAccountName": "web", "containers": [{"name": "web", "image": "web"}]}
     cluster.make(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec})
-    return await eventually(lambda: found(cluster, namespace))
+    made = await eventually(lambda: found(cluster, namespace))
+    await eventually(lambda: writes(cluster, namespace) > count)
+    return made
 
 
 def writes(cluster: Cluster, namespace: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.cluster.conftest import ADMIN, READY_S, Cluster, started
 
 from headgate.errors import AlreadyExists, Conflict, Gone, Invalid, NotFound, Unavailable
 from headgate.kubernetes import store as cluster_store
@@ -139,7 +139,7 @@ async def test_a_watch_goes_on_after_the_server_has_ended_it(world: World, monke
     monkeypatch.setattr(world.client, "watch_at", watch_after_a_change)
     changes = await _first(2, world.store.watch("", "ConfigMap", world.namespace, since=listing.version))
     assert [change.key.name for change in changes] == ["map-0", "map-1"]
-    assert requests == 2
+    assert requests >= 2  # more if a watch ends before the server has sent its change
 
 
 async def test_a_version_before_the_changes_that_the_server_keeps_is_gone(world: World) -> None:
@@ -179,7 +179,7 @@ async def test_a_kind_is_followed_when_its_definition_appears(world: World) -> N
     following = asyncio.ensure_future(anext(steps))
     await asyncio.sleep(0)
     await define(world, kind)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(READY_S):
         assert isinstance(await following, Relist)
     body = {
         "apiVersion": kind.hub,
@@ -187,7 +187,7 @@ async def test_a_kind_is_followed_when_its_definition_appears(world: World) -> N
         "metadata": {"name": "dns", "namespace": world.namespace},
         "spec": {"matches": {"ports": [53]}},
     }
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(READY_S):
         await world.store.create(body)
         change = await anext(steps)
     assert isinstance(change, Change)
@@ -205,7 +205,7 @@ async def define(world: World, kind: Kind) -> None:
     """Create the definition of a kind, and wait until the server serves the kind."""
     (definition,) = custom_resource_definitions([kind], WEBHOOK)
     world.cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(READY_S):
         while kind in world.versions.missing:
             await asyncio.sleep(0.1)  # the API server has no event for a newly served kind
             await world.versions.refresh()
@@ -213,7 +213,7 @@ async def define(world: World, kind: Kind) -> None:
 
 async def _first(number: int, changes: AsyncIterator[Change]) -> list[Change]:
     found: list[Change] = []
-    async with asyncio.timeout(30), contextlib.aclosing(changes):  # type: ignore[type-var]  # it is a generator
+    async with asyncio.timeout(READY_S), contextlib.aclosing(changes):  # type: ignore[type-var]  # it is a generator
         async for change in changes:
             found.append(change)
             if len(found) == number:
