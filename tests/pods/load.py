@@ -8,14 +8,18 @@ from tests.e2e.world import until
 from tests.pods.conftest import Cluster
 
 CONNECTIONS = 4
+REQUEST_S = 50
+"""The limit of a request: a busy machine may need the attempts of a proxy, each of which may take 5 s."""
 SEND = f"""
 import collections, http.client, json, os, sys, threading, time
-host, running, result, *options = sys.argv[1:]
+host, running, begun, result, *options = sys.argv[1:]
 found = collections.Counter()
 
 def send():
-    connection = http.client.HTTPConnection(host, 8080, timeout=10)
-    while os.path.exists(running):
+    connection = http.client.HTTPConnection(host, 8080, timeout={REQUEST_S})
+    is_last = False
+    while not is_last:
+        is_last = not os.path.exists(running)
         try:
             connection.request("GET", "/")
             answer = connection.getresponse()
@@ -26,6 +30,7 @@ def send():
             connection.close()
         if "reconnect" in options:
             connection.close()
+        open(begun, "a").close()
         time.sleep(0.005)
 
 threads = [threading.Thread(target=send) for _ in range({CONNECTIONS})]
@@ -37,19 +42,23 @@ with open(result + ".part", "w") as file:
     json.dump(found, file)
 os.rename(result + ".part", result)
 """
-"""Sends requests while the file `running` exists; then writes how many each Deployment answered, and the failures.
+"""Sends requests until the file `running` is gone, and one more; then writes how many each Deployment answered, and the failures.
 
-With the option `reconnect`, each request has its own connection."""
-RUNNING, RESULT = "/tmp/running", "/tmp/result"
+Creates the file `begun` after the first request. With the option `reconnect`, each request has its own connection."""
+RUNNING, BEGUN, RESULT = "/tmp/running", "/tmp/begun", "/tmp/result"
+START = f"""
+nohup python3 -c "$0" "$@" > /dev/null 2>&1 &
+until [ -e {BEGUN} ]; do sleep 0.05; done
+"""
 
 
 @contextmanager
 def load(
     cluster: Cluster, namespace: str, host: str, *, client: str = "client", reconnect: bool = False
 ) -> Iterator[dict[str, int]]:
-    """Send requests from the Deployment `client` during the block; with `reconnect`, each on its own connection.
+    """Send requests from the Deployment `client` during the block, which begins after the first one. One more follows it.
 
-    The yielded counts, by Deployment or by the text of a failure, are complete after the block.
+    With `reconnect`, each request has its own connection. The yielded counts, by Deployment or by the text of a failure, are complete after the block.
     """
 
     def run(*command: str) -> str:
@@ -57,9 +66,9 @@ def load(
 
     counts: dict[str, int] = {}
     options = ["reconnect"] if reconnect else []
-    run("sh", "-c", f"rm -f {RESULT}; touch {RUNNING}")
-    run("sh", "-c", 'nohup python3 -c "$0" "$@" > /dev/null 2>&1 &', SEND, host, RUNNING, RESULT, *options)
+    run("sh", "-c", f"rm -f {BEGUN} {RESULT}; touch {RUNNING}")
     try:
+        run("sh", "-c", START, SEND, host, RUNNING, BEGUN, RESULT, *options)
         yield counts
     finally:
         run("rm", "-f", RUNNING)
