@@ -5,9 +5,7 @@ test, the objects that it applied are deleted, and the Gateway gets its first li
 """
 
 import json
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from tests.e2e.gateway_api.objects import gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.e2e.wire import Address, Answer, Network, Request, ask_once
 from tests.e2e.world import until
-from tests.pods.conftest import BIN, SYSTEM, Cluster, build_image, deployment, namespace, service, token
+from tests.pods.conftest import BIN, SYSTEM, Cluster, build_image, deployment, namespace, service, token, wait_for_port
 from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
 
 from headgate.kinds import names_of
@@ -45,7 +43,6 @@ class ClusterHost:
         self._cluster = cluster
         self._api = Api(kubeconfig)
         self._applied: set[tuple[str, str]] = set()  # objects as `KIND/NAME`, with the namespace
-        self._newest_port = 20000
         self._pods = {
             (place, name): ControlledPod(self._pod_address(place, name))
             for place, names in ((SITE, (*NAMES, "client")), (NEIGHBOR, NAMES))
@@ -148,12 +145,7 @@ class ClusterHost:
         return Address(self.get(f"service/{service}", namespace)["spec"]["clusterIP"], port)
 
     def wait_for_port(self, address: Address) -> None:
-        def connects() -> bool:
-            with suppress(OSError), socket.create_connection(address, timeout=1):
-                return True
-            return False
-
-        until(connects, f"a connection to {address}")
+        wait_for_port(*address)
 
     def ask(self, request: Request) -> Answer:
         return self.network.run(ask_once(request))
@@ -169,26 +161,30 @@ class ClusterHost:
         self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOR}})
         original = json.loads(gateway())
         ports = [listener["port"] for listener in original["spec"]["listeners"]]
+        self._wait_for_service_of_gateway()
         changed = self._ports_of_gateway() != ports
         self._replace(original)
         if changed:
             until(lambda: self._ports_of_gateway() == ports, "the ports of the Gateway's Service")
-            self._wait_for_nodes()
+            self._cluster.wait_for_nodes(SITE, app="v1")
 
     def _ports_of_gateway(self) -> list[int]:
         found = self._cluster.get("-n", SYSTEM, f"service/{proxy_name(SITE, 'edge')}")
         return [port["port"] for port in found["spec"]["ports"]]
 
-    def _wait_for_nodes(self) -> None:
-        """Wait until nodes know the ports of all Services: they may still be removing a port that the next test uses again.
+    def _wait_for_service_of_gateway(self) -> None:
+        """Wait until the Gateway's Service has the ports of its listeners, unless the Gateway is not accepted.
 
-        Nodes get the changes of Services in order, so they know earlier ones when they know the newest port of this one.
+        A test may end before, and its ports would then come and go during the next test.
         """
-        self._newest_port += 1
-        marker = service(SITE, "newest", app="v1")
-        marker["spec"]["ports"] = [{"name": "main", "port": self._newest_port, "targetPort": PORT}]
-        self._cluster.apply(marker)
-        self.wait_for_port(self.address("newest", self._newest_port, SITE))
+
+        def is_current() -> bool:
+            found = self.get("gateway/edge", SITE)
+            wanted = sorted({listener["port"] for listener in found["spec"]["listeners"]})
+            accepted = {item["type"]: item["status"] for item in found["status"]["conditions"]}["Accepted"] == "True"
+            return not accepted or self._ports_of_gateway() == wanted
+
+        until(is_current, "the ports of the Gateway's Service")
 
     def close(self) -> None:
         """Close all connections."""
@@ -250,6 +246,8 @@ def prepare(cluster: Cluster) -> None:
     cluster.wait_rolled_out(SITE, *NAMES, "protocols", "client")
     cluster.wait_rolled_out(NEIGHBOR, *NAMES)
     cluster.kubectl("-n", SITE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+    for place in (SITE, NEIGHBOR):
+        cluster.wait_in_sync(place)
 
 
 def token_kubeconfig(cluster: Cluster, path: Path, place: str = SITE) -> Path:

@@ -6,9 +6,11 @@ cluster on this machine, end it, print its environment, and load an image into i
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,12 +20,28 @@ from typing import IO, Any
 
 import pytest
 from tests.e2e.world import until
+from tests.ports import free_port
 
 IMAGE = "localhost/headgate:test"
 APPLICATION = "localhost/base:dev"
 BIN = Path(sys.executable).parent
 START_S, COMMAND_S = 240, 120
+TEST_S = 600
+"""The limit of a test with its fixtures, of which the start of a cluster takes START_S at most."""
+TAKEOVER_S = 120
+"""The limit of waits for the next active replica: the Lease of a killed one expires, and all proxies connect again."""
 SYSTEM = "headgate-system"
+ACTIVE = {"headgate.dev/active": "true"}
+SIDECAR = "headgate-sidecar"
+
+
+_newest_ports = itertools.count(20001)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith("tests/pods/"):
+            item.add_marker(pytest.mark.timeout(TEST_S))
 
 
 class Cluster:
@@ -112,17 +130,35 @@ class Cluster:
     def wait_in_sync(self, namespace: str) -> None:
         """Wait until the sidecars of a namespace have acknowledged their whole configuration, also that of other Services.
 
-        Those of pods that are being deleted don't matter.
+        It has the ready pods of the namespace, and none that is being deleted, as endpoints: a Deployment is rolled out before
+        Kubernetes writes them. Sidecars of pods that are being deleted don't matter.
         """
 
         def in_sync() -> bool:
-            pods = self.get("-n", namespace, "pods")["items"]
-            nodes = {f"sidecar/{namespace}/{pod['metadata']['name']}" for pod in pods if not _is_deleted(pod)}
+            objects = self.get("-n", namespace, "pods,services,endpointslices")["items"]
+            pods, services, slices = (
+                [item for item in objects if item["kind"] == kind] for kind in ("Pod", "Service", "EndpointSlice")
+            )
+            for service in services:
+                assert _endpoints(service, slices) == _ready_addresses(service, pods), service["metadata"]["name"]
+            nodes = {f"sidecar/{namespace}/{pod['metadata']['name']}" for pod in pods if _has_sidecar(pod)}
             self.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/findings")  # waits for all stored objects
             proxies = json.loads(self.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/proxies"))["items"]
             return nodes <= {item["node"] for item in proxies if item["status"]["state"] == "InSync"}
 
-        until(in_sync, f"sidecars of {namespace} in sync")
+        until(in_sync, f"sidecars of {namespace} in sync", seconds=TAKEOVER_S)
+
+    def wait_for_nodes(self, namespace: str, **selector: str) -> None:
+        """Wait until nodes know all Services and endpoints that the API server has.
+
+        They get changes in order, so they know earlier ones when they know the newest port of a Service. `selector` selects
+        pods with an HTTP server at the port 8080.
+        """
+        marker = service(namespace, "newest", **selector)
+        marker["spec"]["ports"] = [{"name": "main", "port": next(_newest_ports), "targetPort": 8080}]
+        self.apply(marker)
+        found = self.get("-n", namespace, "service/newest")["spec"]
+        wait_for_port(found["clusterIP"], found["ports"][0]["port"])
 
     def python(self, namespace: str, deployment: str, program: str, *arguments: object) -> Any:
         """Run a Python program in the container `app` of a Deployment; return its JSON output."""
@@ -130,14 +166,66 @@ class Cluster:
         return json.loads(self.kubectl(*target, "--", "python3", "-c", program, *arguments))
 
 
-def _is_deleted(pod: dict[str, Any]) -> bool:
+def is_deleted(pod: dict[str, Any]) -> bool:
+    """Return whether a pod is being deleted."""
     return "deletionTimestamp" in pod["metadata"]
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Return whether a pod is ready."""
+    conditions = pod["status"].get("conditions", ())
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def _has_sidecar(pod: dict[str, Any]) -> bool:
+    """Return whether a pod that is not being deleted has a sidecar, which is an init container since Kubernetes 1.29."""
+    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    return not is_deleted(pod) and any(item["name"] == SIDECAR for item in containers)
+
+
+def _endpoints(service: dict[str, Any], slices: Sequence[dict[str, Any]]) -> set[str]:
+    """Return the addresses of the ready endpoints of a Service that selects pods; an empty set for another one."""
+    name = service["metadata"]["name"] if service["spec"].get("selector") else None
+    return {
+        address
+        for one in slices
+        if one["metadata"]["labels"].get("kubernetes.io/service-name") == name
+        for endpoint in one["endpoints"] or ()
+        if endpoint["conditions"].get("ready")
+        for address in endpoint["addresses"]
+    }
+
+
+def _ready_addresses(service: dict[str, Any], pods: Sequence[dict[str, Any]]) -> set[str]:
+    """Return the addresses of the ready pods that a Service selects."""
+    selector = service["spec"].get("selector", {}).items()
+    return {
+        pod["status"]["podIP"]
+        for pod in pods
+        if selector and selector <= pod["metadata"].get("labels", {}).items() and is_ready(pod) and not is_deleted(pod)
+    }
 
 
 def _is_ending(pod: dict[str, Any]) -> bool:
     """Return whether a pod is being deleted, and one of its containers runs."""
     states = (item["state"] for item in pod["status"].get("containerStatuses", ()))
-    return _is_deleted(pod) and any("running" in state for state in states)
+    return is_deleted(pod) and any("running" in state for state in states)
+
+
+def wait_for_port(host: str, port: int) -> None:
+    """Wait until an address of the cluster accepts connections from this machine. Nodes learn of new Services with a delay.
+
+    A node tracks a connection to a Service that it does not know yet for 2 minutes. Until then it leads no connection from the
+    same port to the Service, and the client gets EHOSTUNREACH. So the ports of these connections are not ephemeral ones.
+    """
+
+    def connects() -> bool:
+        own = ("", free_port("0.0.0.0"))
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1, source_address=own):
+            return True
+        return False
+
+    until(connects, f"a connection to {host}:{port}")
 
 
 class CannotStart(Exception):
@@ -265,31 +353,63 @@ def _environment(exports: str) -> dict[str, str]:
 
 
 def active_pod(cluster: Cluster) -> str:
-    """Return the name of the pod of the active replica, once no other labeled pod runs."""
+    """Return the name of the pod of the active replica, once it is ready and holds the Lease.
+
+    The label of a killed replica stays until the next one is active.
+    """
 
     def active() -> list[str]:
-        pods = cluster.get("-n", SYSTEM, "pods", "-l", "headgate.dev/active=true")["items"]
-        return [pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        objects = cluster.get("-n", SYSTEM, "pods,leases")["items"]
+        holders = {item["spec"].get("holderIdentity") for item in objects if item["kind"] == "Lease"}
+        labeled = (item for item in objects if ACTIVE.items() <= item["metadata"].get("labels", {}).items())
+        pods = [pod for pod in labeled if not is_deleted(pod)]
+        return [pod["metadata"]["name"] for pod in pods if is_ready(pod) and {pod["metadata"]["name"]} == holders]
 
-    (found,) = until(lambda: names if len(names := active()) == 1 else [])
+    (found,) = until(active, "the active replica", seconds=TAKEOVER_S)
     return found
 
 
 def program(pod: str) -> int:
     """Return the pid, on this machine, of the program of headgate in a pod: Envoy, or the control plane."""
     variable = f"POD_NAME={pod}".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if variable in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-    (pid,) = found
+
+    def found() -> list[int]:
+        pids = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if variable in (process / "environ").read_bytes().split(b"\0"):
+                    pids.append(int(process.name))
+        return pids if len(pids) == 1 else []  # a hook of the container runs beside it for a while
+
+    (pid,) = until(found, f"the program in {pod}")
     return pid
 
 
-def kill_program(pod: str) -> None:
-    """Kill the program of headgate in a pod. The kubelet starts it again."""
+def kill_program(cluster: Cluster, pod: str, place: str = SYSTEM) -> None:
+    """Kill the program of headgate in a pod; wait until the pod's status shows it. The kubelet starts the program again."""
+
+    def containers() -> list[tuple[str, bool]]:
+        statuses = cluster.get("-n", place, f"pod/{pod}")["status"]["containerStatuses"]
+        return [(item.get("containerID", ""), "running" in item["state"]) for item in statuses]
+
+    before = containers()
     os.kill(program(pod), signal.SIGKILL)
+    until(lambda: containers() != before, f"the end of the program in {pod}")
+
+
+def wait_replicas(cluster: Cluster) -> None:
+    """Wait until all replicas of the control plane are ready, also after `kill_program`.
+
+    The status of their Deployment does not show at once that a container has ended.
+    """
+    cluster.wait_rolled_out(SYSTEM, "headgate")
+    wanted = cluster.get("-n", SYSTEM, "deployment/headgate")["spec"]["replicas"]
+
+    def ready() -> bool:
+        pods = cluster.get("-n", SYSTEM, "pods", "-l", "app.kubernetes.io/name=headgate")["items"]
+        return [is_ready(pod) for pod in pods if not is_deleted(pod)] == [True] * wanted
+
+    until(ready, "all replicas ready")
 
 
 def counted(cluster: Cluster, place: str, name: str) -> int:

@@ -17,15 +17,19 @@ from tests.pods.api_faults import ApiFaults
 from tests.pods.conftest import (
     BIN,
     SYSTEM,
+    TAKEOVER_S,
     Cluster,
     active_pod,
     deployment,
     graceful,
+    is_deleted,
+    is_ready,
     kill_program,
     namespace,
     program,
     service,
     split,
+    wait_replicas,
 )
 from tests.pods.load import CONNECTIONS, failures, load
 from tests.pods.test_split import COUNT
@@ -34,6 +38,8 @@ from headgate.resources.metrics import FAILURE, SUCCESS
 
 SHOP, ROLLOUT, UNLABELED = "shop", "rollout", "unlabeled"
 OLD, NEW = "foobar-v1", "foobar-v2"
+SKIP_ENDING = "--skip-wait-for-delete-timeout=1"
+"""`kubectl drain` does not wait for a pod for longer than its grace period: the kubelet may need a minute more to remove it."""
 LEAVE = """
 import http.client, json, signal, sys, threading
 stopped = threading.Event()
@@ -42,7 +48,7 @@ print("ready", flush=True)
 stopped.wait()
 statuses = []
 for _ in range(100):
-    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=10)
+    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=50)
     try:
         connection.request("GET", "/")
         statuses.append(connection.getresponse().status)
@@ -93,12 +99,15 @@ def shop(installed: Cluster, log: Path) -> Cluster:
         deployment(SHOP, "client", command=["sleep", "infinity"]),
     )
     installed.wait_rolled_out(SHOP, "v1", "v1-more", "v2", "client")
+    installed.wait_in_sync(SHOP)
     return installed
 
 
 def shift(cluster: Cluster, **weights: int) -> None:
     """Change the weights of the split, and wait until all proxies have them."""
-    cluster.apply(split(SHOP, "canary", "website", **weights))
+    until(
+        lambda: cluster.apply(split(SHOP, "canary", "website", **weights)) is None
+    )  # the API server may have restarted
     cluster.wait_programmed("trafficsplit/canary", SHOP)
 
 
@@ -110,7 +119,17 @@ def pods(cluster: Cluster, app: str) -> list[str]:
 def running(cluster: Cluster, place: str, selector: str = "") -> list[str]:
     """Return the names of the pods that a selector selects, without those that are being deleted."""
     found = cluster.get("-n", place, "pods", "-l", selector)["items"]
-    return [pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp")]
+    return [pod["metadata"]["name"] for pod in found if not is_deleted(pod)]
+
+
+def wait_ready(cluster: Cluster, app: str, count: int) -> None:
+    """Wait until a Deployment has `count` ready pods that are not being deleted."""
+
+    def ready() -> bool:
+        found = cluster.get("-n", SHOP, "pods", "-l", f"app={app}")["items"]
+        return [is_ready(pod) for pod in found if not is_deleted(pod)] == [True] * count
+
+    until(ready, f"{count} ready pods of {app}")
 
 
 def counted(cluster: Cluster, place: str, path: str = "", caller: str = "") -> Counter[str]:
@@ -148,8 +167,8 @@ def results(cluster: Cluster, client: str) -> Counter[str]:
 
 def kill_active(cluster: Cluster, _place: str = "") -> None:
     """Kill the active replica, once another one is ready."""
-    cluster.wait_rolled_out(SYSTEM, "headgate")
-    kill_program(active_pod(cluster))
+    wait_replicas(cluster)
+    kill_program(cluster, active_pod(cluster))
 
 
 def restarts(cluster: Cluster, place: str, pod: str) -> int:
@@ -167,6 +186,7 @@ def test_no_request_is_lost_when_pods_are_replaced_removed_or_evicted(shop: Clus
     (node,) = (item["metadata"]["name"] for item in shop.get("nodes")["items"])
     shop.apply(deployment(SHOP, "customer", command=["sleep", "infinity"]))
     shop.wait_rolled_out(SHOP, "customer")
+    shop.wait_in_sync(SHOP)
     shift(shop, website_v1=1, website_v2=0)
     logged_before, counted_before = logged(log), results(shop, "customer")
     with load(shop, SHOP, "website", client="customer") as counts:
@@ -174,10 +194,10 @@ def test_no_request_is_lost_when_pods_are_replaced_removed_or_evicted(shop: Clus
         shop.wait_rolled_out(SHOP, "v1")
         shop.kubectl("-n", SHOP, "scale", "deployment/v1", "--replicas=1")
         until(lambda: len(pods(shop, "v1")) == 1)
-        shop.kubectl("-n", SHOP, "delete", "pod", pods(shop, "v1-more")[0])
-        shop.wait_rolled_out(SHOP, "v1-more")
+        shop.kubectl("-n", SHOP, "delete", "pod", pods(shop, "v1-more")[0], "--wait=false")
+        wait_ready(shop, "v1-more", 2)
         try:
-            shop.kubectl("drain", node, "--pod-selector=app=v1,part=website", "--delete-emptydir-data")
+            shop.kubectl("drain", node, "--pod-selector=app=v1,part=website", "--delete-emptydir-data", SKIP_ENDING)
         finally:
             shop.kubectl("uncordon", node)
         shop.wait_rolled_out(SHOP, "v1")
@@ -192,7 +212,7 @@ def test_a_client_that_is_asked_to_end_can_still_send_requests_and_they_are_coun
 ) -> None:
     """The proxy ends after the application and after its last report, for which it waits for the next active replica."""
     leaver = deployment(SHOP, "leaver", command=["python3", "-c", LEAVE, "website"])
-    leaver["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 60
+    leaver["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 2 * TAKEOVER_S
     shop.apply(leaver)
     shop.wait_rolled_out(SHOP, "leaver")
     (pod,) = pods(shop, "leaver")
@@ -203,7 +223,7 @@ def test_a_client_that_is_asked_to_end_can_still_send_requests_and_they_are_coun
         shop.kubectl("-n", SHOP, "delete", "deployment/leaver")
         printed = output.readline()
     assert json.loads(printed) == [200] * 100
-    until(lambda: counted(shop, SHOP, "services/website/edges", pod)["website"] == 100)
+    until(lambda: counted(shop, SHOP, "services/website/edges", pod)["website"] == 100, seconds=TAKEOVER_S)
 
 
 def test_a_killed_sidecar_misroutes_no_request(shop: Cluster) -> None:
@@ -212,7 +232,7 @@ def test_a_killed_sidecar_misroutes_no_request(shop: Cluster) -> None:
     pod = pods(shop, "v1-more")[0]
     restarts_before = restarts(shop, SHOP, pod)
     with load(shop, SHOP, "website") as counts:
-        kill_program(pod)
+        kill_program(shop, pod, SHOP)
         until(lambda: restarts(shop, SHOP, pod) == restarts_before + 1)
         shop.kubectl("-n", SHOP, "wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=100s")
     assert counts["v1"] > 0
@@ -228,14 +248,14 @@ def test_a_frozen_active_replica_is_replaced_and_ends_when_it_continues(shop: Cl
     with load(shop, SHOP, "website") as counts:
         os.kill(process, signal.SIGSTOP)
         try:
-            until(lambda: lease_holder(shop) != frozen)
+            until(lambda: lease_holder(shop) != frozen, seconds=TAKEOVER_S)
             until(lambda: shop.apply(split(SHOP, "canary", "website", website_v1=0, website_v2=1)) is None)
             shop.wait_programmed("trafficsplit/canary", SHOP)
         finally:
             with contextlib.suppress(ProcessLookupError):  # the kubelet may have killed it, for its liveness probe
                 os.kill(process, signal.SIGCONT)
-        until(lambda: restarts(shop, SYSTEM, frozen) == restarts_before + 1)
-        shop.wait_rolled_out(SYSTEM, "headgate")
+        until(lambda: restarts(shop, SYSTEM, frozen) == restarts_before + 1, seconds=TAKEOVER_S)
+        wait_replicas(shop)
         assert active_pod(shop) != frozen
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
@@ -250,8 +270,8 @@ def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effec
     shift(shop, website_v1=1, website_v2=0)
     with load(shop, SHOP, "website") as counts:
         os.kill(int((shop.work / "run/kube-apiserver.pid").read_text()), signal.SIGKILL)
-        until(lambda: "ok" in shop.kubectl("get", "--raw", "/readyz"))
-        until(lambda: "in sync" in shop.headgate("status"))
+        until(lambda: "ok" in shop.kubectl("get", "--raw", "/readyz"), seconds=TAKEOVER_S)
+        until(lambda: "in sync" in shop.headgate("status"), seconds=TAKEOVER_S)
         shift(shop, website_v1=0, website_v2=1)
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
@@ -312,6 +332,7 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
         deployment(place, "client", command=["sleep", "infinity"]),
     )
     installed.wait_rolled_out(place, OLD, "client")
+    installed.wait_in_sync(place)
     rollout.shift(foobar_v1=100, foobar_v2=0)
     rollout.wait_programmed()
     with rollout.load(OLD):
@@ -319,12 +340,14 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
         installed.apply(service(place, NEW, version="v2"))
         installed.wait_rolled_out(place, NEW)
     rollout.wait_programmed()
+    installed.wait_in_sync(place)
     assert rollout.send(NEW, 10) == {NEW: 10}
     with rollout.load(OLD, NEW):  # before a change
         disturb(installed, place)
         rollout.shift(foobar_v1=1000, foobar_v2=500)
         rollout.wait_programmed()
         installed.wait_rolled_out(place, NEW)
+    installed.wait_in_sync(place)
     shares = rollout.send("foobar", 300)
     assert abs(shares[NEW] - 100) <= 1, shares
     with rollout.load(OLD, NEW):  # after a change
@@ -332,6 +355,7 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
         disturb(installed, place)
         rollout.wait_programmed()
         installed.wait_rolled_out(place, NEW)
+    installed.wait_in_sync(place)
     assert rollout.send("foobar", 50) == {NEW: 50}
     until(lambda: counted(installed, place, "deployments") == rollout.received)
     with rollout.load(NEW):  # before the deletion of the old version
@@ -340,7 +364,7 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
             installed.kubectl("-n", place, "delete", what)
         installed.wait_ended(place)
     assert rollout.received[OLD] > 0
-    until(lambda: counted(installed, place)[place] == rollout.received.total())
+    until(lambda: counted(installed, place)[place] == rollout.received.total(), seconds=TAKEOVER_S)
 
 
 @contextlib.contextmanager
@@ -372,7 +396,8 @@ def creating_pods(cluster: Cluster, place: str, **annotations: str) -> Iterator[
 def test_all_pods_that_are_created_while_replicas_end_get_a_sidecar(shop: Cluster) -> None:
     """D28. The active replica and the other one. The webhook for the namespace fails closed, and that for the annotation fails open."""
     shop.apply(namespace(UNLABELED, injected=False))
-    shop.wait_rolled_out(SYSTEM, "headgate")
+    wait_replicas(shop)
+    wait_for_webhooks(shop)
     old = running(shop, SYSTEM)
     old.sort(key=active_pod(shop).__ne__)
     with (
@@ -384,7 +409,15 @@ def test_all_pods_that_are_created_while_replicas_end_get_a_sidecar(shop: Cluste
             shop.kubectl("-n", SYSTEM, "delete", "pod", pod, "--wait=false")
             shop.wait_ended(SYSTEM)
     assert set(labeled) == set(annotated) == {"headgate-sidecar app"}
-    shop.wait_rolled_out(SYSTEM, "headgate")
+    wait_replicas(shop)
+
+
+def wait_for_webhooks(cluster: Cluster) -> None:
+    """Let the API server wait for each answer of a webhook, and not only for 2 s: a busy machine may take longer."""
+    found = cluster.get("mutatingwebhookconfiguration/headgate")
+    for hook in found["webhooks"]:
+        hook["timeoutSeconds"] = 30
+    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(found))
 
 
 def webhook_replicas(cluster: Cluster) -> int:
@@ -402,10 +435,10 @@ def faults(shop: Cluster) -> Iterator[ApiFaults]:
         values = (found.address, str(found.port))
         pairs = [f"{name}={value}" for name, value in zip(variables, values, strict=True)]
         shop.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", *pairs)
-        shop.wait_rolled_out(SYSTEM, "headgate")
+        wait_replicas(shop)
         yield found
         shop.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", *(f"{name}-" for name in variables))
-        shop.wait_rolled_out(SYSTEM, "headgate")
+        wait_replicas(shop)
 
 
 @pytest.mark.parametrize("status", [429, 500])
