@@ -25,6 +25,7 @@ def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
         deployment("shop", "client", command=["sleep", "infinity"]),
     )
     cluster.wait_rolled_out("shop", "website", "client")
+    cluster.wait_in_sync("shop")
     before = _sidecars(cluster)
     assert len(before) == 3
 
@@ -35,6 +36,7 @@ def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
         cluster.wait_rolled_out(SYSTEM, "headgate")
         assert cluster.get("-n", SYSTEM, "deployment/headgate")["spec"]["replicas"] == 1
         assert _sidecars(cluster) == before
+        cluster.wait_in_sync("shop")  # with the next active replica, so that clients learn of the new pods
         cluster.kubectl("-n", "shop", "rollout", "restart", "deployment/website")
         cluster.wait_rolled_out("shop", "website")
         images = {image for _, image, _ in _sidecars(cluster)}

@@ -11,7 +11,7 @@ REQUESTS = 10
 SEND = """
 import http.client, sys
 for _ in range(int(sys.argv[2])):
-    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=10)
+    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=50)
     connection.request("GET", "/")
     assert connection.getresponse().status == 200
     connection.close()
@@ -45,6 +45,7 @@ def batch(shared_cluster: Cluster) -> Cluster:
     for name in servers:
         shared_cluster.apply(service(BATCH, name, app=name), deployment(BATCH, name))
     shared_cluster.wait_rolled_out(BATCH, *servers)
+    shared_cluster.wait_in_sync(BATCH)
     return shared_cluster
 
 

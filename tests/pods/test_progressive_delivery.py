@@ -12,7 +12,7 @@ from tests.draws import fits
 from tests.e2e.wire import Address, Request
 from tests.e2e.world import until
 from tests.pods.cluster_host import build_traffic_image, settle, token_kubeconfig, traffic_deployment
-from tests.pods.conftest import Cluster, namespace, service
+from tests.pods.conftest import Cluster, namespace, service, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.test_gateways import gateway
 from tests.pods.traffic_pod import ControlledPod
@@ -121,7 +121,10 @@ def rollouts(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
         services.select("demo-experiment", VERSIONS["v3"])
         shared_cluster.wait_rolled_out(PLACE, *COUNTED, *CLIENTS)
         shared_cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
-        yield stack.enter_context(closing(Rollouts(shared_cluster, api)))
+        shared_cluster.wait_in_sync(PLACE)
+        found = stack.enter_context(closing(Rollouts(shared_cluster, api)))
+        wait_for_port(*found.request_to_gateway().address)
+        yield found
 
 
 def pods(name: str, *, account: str = "default", **options: Any) -> dict[str, Any]:
@@ -145,6 +148,7 @@ def written(rollouts: Rollouts) -> Iterator[Callable[[str], None]]:
     yield paths.append
     for path in paths:
         rollouts.api.call("DELETE", path)
+    settle(rollouts.api)  # the next test writes objects of another kind about the same Services
 
 
 Written = Callable[[str], None]
@@ -168,7 +172,7 @@ def test_argo_rollouts_promotes_a_version_by_a_split(rollouts: Rollouts, written
     argo, request = ArgoSplit(rollouts.api.call, PLACE, version, root="demo"), rollouts.request("demo")
     split = f"{argo.splits}/demo"
     for name in ("demo-stable", "demo-canary"):
-        argo.select(name, VERSIONS["v1"])
+        select(rollouts, argo, name, "v1")
     argo.create()
     written(split)
     select(rollouts, argo, "demo-canary", "v2")

@@ -71,7 +71,7 @@ def read(connection, sent):
     return received[-2:].decode()
 
 def ask():
-    with socket.create_connection(("website", port), timeout=20) as connection:
+    with socket.create_connection(("website", port), timeout=50) as connection:
         if protocol == "tls":
             with unverified.wrap_socket(connection, server_hostname="website") as encrypted:
                 assert b"website" in encrypted.getpeercert(True)
@@ -80,7 +80,7 @@ def ask():
 
 if protocol in ("grpc", "h2c"):
     name = grpc.insecure_channel(f"website:{port}").unary_unary("/shop.Shop/Name")
-    ask = lambda: name(b"", timeout=20).decode()
+    ask = lambda: name(b"", timeout=50).decode()
 print(json.dumps(collections.Counter(ask() for _ in range(count))))
 """
 """Sends requests over a protocol to a port, and prints how often each server answered."""
@@ -97,6 +97,7 @@ def shop(shared_cluster: Cluster) -> Cluster:
         workload("client", "sleep", "infinity"),
     )
     shared_cluster.wait_rolled_out(PLACE, "v1", "v2", "client")
+    shared_cluster.wait_in_sync(PLACE)
     return shared_cluster
 
 

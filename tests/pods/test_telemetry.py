@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.world import until
-from tests.pods.conftest import IMAGE, Cluster, counted, deployment, namespace, service, token
+from tests.pods.conftest import IMAGE, Cluster, counted, deployment, namespace, service, token, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 
 from headgate.kinds import GATEWAY
@@ -66,7 +66,7 @@ SEND = """
 import http.client, json, sys
 statuses = []
 for _ in range(int(sys.argv[2])):
-    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=10)
+    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=50)
     connection.request("GET", "/")
     statuses.append(connection.getresponse().status)
     connection.close()
@@ -84,7 +84,7 @@ class Telemetry(NamedTuple):
 
     def reported(self) -> dict[str, int]:
         """Return the number of requests that each proxy has reported to the collector, by its node ID."""
-        with urllib.request.urlopen(f"http://{self.collector}:{COUNTS_PORT}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.collector}:{COUNTS_PORT}", timeout=50) as answer:
             return dict(json.loads(answer.read()))
 
 
@@ -185,10 +185,12 @@ def test_a_collector_and_a_prometheus_get_exact_counts_and_requests_succeed_with
     """
     cluster = telemetry.cluster
     cluster.wait_programmed("httproute/edge", SHOP)
+    cluster.wait_in_sync(SHOP)
     address = cluster.get("-n", SHOP, "gateway/edge")["status"]["addresses"][0]["value"]
+    wait_for_port(address, 80)
     assert cluster.python(SHOP, "client", SEND, "server", DIRECT) == [200] * DIRECT
     for _ in range(BY_GATEWAY):
-        urllib.request.urlopen(f"http://{address}/", timeout=10).close()
+        urllib.request.urlopen(f"http://{address}/", timeout=50).close()
     client = only_pod(cluster, SHOP, app="client")["metadata"]["name"]
     edge = only_pod(cluster, "headgate-system", **{"app.kubernetes.io/name": "headgate-gateway"})["metadata"]["name"]
     expected = {f"sidecar/{SHOP}/{client}": DIRECT, f"gateway/{edge}": BY_GATEWAY}
@@ -198,5 +200,6 @@ def test_a_collector_and_a_prometheus_get_exact_counts_and_requests_succeed_with
     cluster.kubectl("-n", SHOP, "rollout", "restart", "deployment/client")
     cluster.wait_rolled_out(SHOP, "client")
     cluster.wait_ended(SHOP, app="client")
+    cluster.wait_in_sync(SHOP)
     assert cluster.python(SHOP, "client", SEND, "server", DIRECT) == [200] * DIRECT
     until(lambda: counted(cluster, SHOP, "server") == 2 * DIRECT + BY_GATEWAY, "the metrics API")
