@@ -14,7 +14,7 @@ from rich.status import Status
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
-from headgate.cli.wait import parse_duration, watch_object
+from headgate.cli.wait import FIRST_ANSWER_S, parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.formatting import pluralize
 from headgate.identity.ca_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus
@@ -111,20 +111,21 @@ async def _wait_for_rotation(client: Client, before: str, seconds: float) -> Aut
     `before` is the ID of the previous request that the authority answered. Raises TimedOut, with the progress so far.
     """
     progress, request, limit = "the control plane has not started the rotation", "", seconds or START_S
+    end = asyncio.get_running_loop().time() + limit
     updates = watch_object(client, registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)
     with contextlib.suppress(TimeoutError), Status("rotating", console=stderr()) as status:
-        async with asyncio.timeout(limit), contextlib.aclosing(updates):
+        async with asyncio.timeout(max(limit, FIRST_ANSWER_S)) as clock, contextlib.aclosing(updates):
             async for obj in updates:
-                if obj is None:
-                    continue
-                current = authority_state(obj)
-                if current.notice.phase != Phase.UNKNOWN and current.notice.answered != before:
-                    request = request or current.notice.answered
-                    next_started = current.notice.answered != request
-                    if current.notice.phase == Phase.STABLE or next_started or not seconds:
-                        return current
-                progress = "; ".join(_status_lines(current.notice))
-                status.update(progress)
+                if obj is not None:
+                    current = authority_state(obj)
+                    if current.notice.phase != Phase.UNKNOWN and current.notice.answered != before:
+                        request = request or current.notice.answered
+                        next_started = current.notice.answered != request
+                        if current.notice.phase == Phase.STABLE or next_started or not seconds:
+                            return current
+                    progress = "; ".join(_status_lines(current.notice))
+                    status.update(progress)
+                clock.reschedule(end)
     raise TimedOut(f"the rotation was requested and continues; its progress after {limit:g} s: {progress}")
 
 
