@@ -43,7 +43,12 @@ SLOW = (  # files and directories that run first, in this order; all other files
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes 0.6 s per start
 sys.dont_write_bytecode = False
 
-settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "headgate",
+    deadline=None,
+    derandomize=not {"FUZZ_SECONDS", "FUZZ_WORLDS"} & os.environ.keys(),  # the same examples in each run
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("headgate")
 
 # A shell ignores SIGINT for background jobs. Child processes inherit this, so SIGINT would not stop them.
