@@ -52,7 +52,7 @@ class World:
         return Proxy(self.address, node, self.tokens.issue(owner or node))
 
     async def until(self, condition):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await until(condition, self.fleet.change_count)
 
 
@@ -107,8 +107,9 @@ async def test_a_call_in_progress_fails_while_the_server_drains(tmp_path):
     await xds.stop()
 
 
-async def test_thousands_of_streams_that_start_at_once_each_get_a_status(world):
+async def test_thousands_of_streams_that_start_at_once_each_get_a_status(world, monkeypatch):
     """By default gRPC rejects most streams beyond a thousand with RESOURCE_EXHAUSTED."""
+    monkeypatch.setattr(server, "FIRST_REQUEST_SECONDS", 300.0)
     request = pb.DeltaDiscoveryRequest(node=pb.Node(id=WEB_1), type_url=CLUSTER).SerializeToString()
     metadata = [("authorization", f"Bearer {world.tokens.issue(WEB_1)}")]
     async with grpc.aio.insecure_channel(world.address) as channel:
@@ -260,7 +261,7 @@ async def test_the_stream_of_a_removed_proxy_ends_although_the_proxy_does_not_re
         await world.until(lambda: not world.fleet.connected())
         streams = {task for task in asyncio.all_tasks() if task.get_name().endswith(WEB_1)}
         if streams:
-            await asyncio.wait(streams, timeout=20)
+            await asyncio.wait(streams, timeout=60)
         assert all(task.done() for task in streams)
 
 
