@@ -14,6 +14,7 @@ from tests.cli.conftest import TOKEN, service
 from tests.cli.printed import Printed
 from tests.decoding import admit
 from tests.kubernetes.http_server import serving
+from tests.ports import free_port
 
 from headgate.api.certificate import Certificate
 from headgate.cli.mesh_source import followed_objects
@@ -26,11 +27,11 @@ from headgate.standalone.store.memory import MemoryStore
 
 
 @contextlib.asynccontextmanager
-async def served(store: MemoryStore, certificate: Certificate, port: int = 0) -> AsyncIterator[int]:
-    """Serve an API; yield its port."""
+async def served(store: MemoryStore, certificate: Certificate, port: int) -> AsyncIterator[None]:
+    """Serve an API."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         task = asyncio.create_task(serve(create_app(store, token=TOKEN), listener, certificate))
-        yield listener.getsockname()[1]
+        yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -41,7 +42,8 @@ async def test_the_command_prints_one_message_when_the_api_is_away_and_one_when_
     monkeypatch.setattr(sys, "stderr", printed := Printed())
     store, kubeconfig = MemoryStore(admit=admit), tmp_path / "kubeconfig"
     async with asyncio.timeout(60), contextlib.AsyncExitStack() as stack:
-        async with served(store, certificate) as port:
+        port = free_port()
+        async with served(store, certificate, port):
             write_kubeconfig(kubeconfig, f"https://127.0.0.1:{port}", TOKEN, certificate)
             snapshots = await stack.enter_async_context(followed_objects(Client(Kubeconfig([kubeconfig]))))
             await until(lambda: snapshots.get() is not None, snapshots)
@@ -67,7 +69,7 @@ async def answer(request: web.Request) -> web.Response:
 
 
 async def test_a_failure_of_a_followed_kind_ends_the_context_and_is_raised() -> None:
-    async with serving(answer) as credentials, asyncio.timeout(30):
+    async with serving(answer) as credentials, asyncio.timeout(60):
         with pytest.raises(msgspec.ValidationError, match="missing required field `name`"):
             async with followed_objects(Client(credentials)):
                 await asyncio.Event().wait()
