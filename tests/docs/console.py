@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from tests.e2e.world import until
+from tests.patient_program import write_script
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -38,7 +39,7 @@ _MASKS = (
     (re.compile(r"\d+(?:\.\d+)*"), "N"),
     (re.compile(r"[ \t]+"), " "),
 )
-SECONDS = 30.0
+SECONDS = 60.0
 _RETRIED = ("kubectl get", "kubectl describe", "kubectl traffic", "kubectl logs", "headgate try", "curl")
 
 
@@ -129,8 +130,11 @@ class Session:
         self._started: list[subprocess.Popen[str]] = []
         for name in ("examples", "deploy"):
             (directory / name).symlink_to(ROOT / name)
+        programs = directory / ".bin"
+        programs.mkdir()
+        write_script(programs / "headgate")
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR", "USER") if name in os.environ}
-        self._environ = {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", "NO_COLOR": "1"}
+        self._environ = {**kept, "PATH": f"{programs}:{BIN}:{os.environ['PATH']}", "COLUMNS": "200", "NO_COLOR": "1"}
 
     def __enter__(self) -> Self:
         return self

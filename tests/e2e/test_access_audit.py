@@ -83,7 +83,7 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     assert world.send(3, world.request(SERVER, 8080)) == {SERVER: 3}
     with open_connections(world) as (web, raw):
         assert ask(world, web).answered_by == ask(world, raw).answered_by == SERVER
-    assert world.stderr == ""
+    assert world.complaints == []
 
 
 def transitions(world: World) -> Sequence[str]:

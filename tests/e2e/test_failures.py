@@ -97,7 +97,7 @@ def test_a_healthy_start_records_no_warnings_and_no_recoveries(new_world: New, e
         texts = [f"{item['type']} {item['reason']}: {item['message']}" for item in events]
         assert not [text for text in texts if not text.startswith("Normal ") or "Resolved" in text]
         world.stop()
-        assert world.stderr == ""
+        assert world.complaints == []
         assert not [line for line in world.lines if {"trouble", "pod"} & line.keys()]
         if is_first:
             world.start()

@@ -18,7 +18,7 @@ def speaks_tls(address: Address) -> bool:
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection(address, timeout=20) as plain, trust.wrap_socket(plain):
+        with socket.create_connection(address, timeout=60) as plain, trust.wrap_socket(plain):
             return True
     except (ssl.SSLError, ConnectionError):
         return False
@@ -46,7 +46,7 @@ def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
         until(lambda: speaks_tls(address) == (mode == "permissive"))
     assert rig.pod(world, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # the pod was never replaced
     assert rig.sidecar_counter(world, server, "ssl.handshake") > 0  # R74
-    assert world.stderr == ""
+    assert world.complaints == []
 
 
 def test_no_request_fails_when_headgate_restarts_with_another_mtls_mode(
@@ -71,4 +71,4 @@ def test_no_request_fails_when_headgate_restarts_with_another_mtls_mode(
     assert {pod["metadata"]["uid"] for pod in rig.pods(world, rig.SERVER)} == {
         pod["metadata"]["uid"] for pod in servers
     }  # the pods were never replaced
-    assert world.stderr == ""
+    assert world.complaints == []

@@ -95,7 +95,7 @@ def test_a_stopped_headgate_leaves_no_process_and_no_socket(new_world: Callable[
     assert world.processes() == {}
     assert not [pid for pid in processes.values() if alive(pid)]
     assert not sockets.exists()
-    assert world.stderr == ""
+    assert world.complaints == []
 
 
 def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_world: Callable[..., World]) -> None:

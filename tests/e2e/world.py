@@ -8,6 +8,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from typing import Any, Literal, NamedTuple, Self
 import yaml
 from tests.api_client import Api
 from tests.e2e.wire import DEADLINE_S, Address, Answer, Backend, Load, Network, Request, T, ask_h2, ask_once, ask_unix
+from tests.patient_program import COMMAND
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
@@ -31,6 +33,7 @@ from headgate.cli.app import app
 BIN = Path(sys.executable).parent
 HEADGATE = str(BIN / "headgate")
 KUBECTL = next((path for path in (str(BIN / "kubectl"), shutil.which("kubectl") or "") if Path(path).is_file()), "")
+LATE = re.compile(r"proxy \S+ has not answered a response for 5 s")
 POLL_S = 0.02
 Via = Literal["address", "proxy"]
 Line = Mapping[str, Any]
@@ -136,7 +139,7 @@ class World:
             self.process = subprocess.Popen(
                 [
                     *self._prefix,
-                    HEADGATE,
+                    *COMMAND,
                     "up",
                     str(self.directory),
                     "--state",
@@ -190,6 +193,11 @@ class World:
     def stderr(self) -> str:
         """Return what headgate wrote to stderr."""
         return (self.root / "stderr").read_text()
+
+    @property
+    def complaints(self) -> Sequence[str]:
+        """Return the lines on stderr, except those about late proxies, which every proxy of a busy machine may be."""
+        return [line for line in self.stderr.splitlines() if not LATE.fullmatch(line)]
 
     @property
     def ready(self) -> Line:
