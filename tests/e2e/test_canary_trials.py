@@ -89,6 +89,10 @@ def test_failing_copies_roll_back_before_any_user_gets_the_canary(world: World, 
         in status["message"]
     )
     world.settle()
+    active = f"/stats?filter=mirror/{namespace}/.*upstream_rq_active"
+    until(
+        lambda: not any(int(line.rpartition(b": ")[2]) for line in world.envoy(active).splitlines()), "the last copies"
+    )
     before = trial.v2.requests
     assert world.send(50, trial.request) == {"v1": 50}
     assert trial.v2.requests == before, "the copies have ended"
