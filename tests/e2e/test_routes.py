@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import ssl
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from tests.e2e.wire import Address, Backend, Request
 from tests.e2e.world import World, until
 
 from headgate.envoy import names
-from headgate.envoy.clusters import MIRROR_MAX_REQUESTS
 from headgate.model.routing import PortRef
 
 GROUP = "gateway.networking.k8s.io"
@@ -304,12 +304,14 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(wo
         return [item["message"] for item in parents[0]["conditions"] if item["type"] == "CopiesDropped"]
 
     until(lambda: dropping() == [])
-    assert world.send(MIRROR_MAX_REQUESTS + 150, Request(address, "/", HOST)) == {"main": MIRROR_MAX_REQUESTS + 150}
+    with world.load(*[Request(address, "/", HOST)] * 4) as load:
+        kind, _, message = world.event("CopiesDropped", "route", namespace)
+        assert (kind, message.partition(",")[0]) == ("Warning", f"proxies drop copies for {ref}")
+        shown = re.compile(rf"spec[.]rules\[0\][.]filters: proxies drop copies for {ref}, 10{{2,}} or more so far")
+        until(lambda: shown.search(dropping()[0]))
+    assert load.counts == {"main": load.sent}
     dropped = counter(world, f"cluster.{names.mirror(ref)}.upstream_rq_pending_overflow")
-    assert dropped >= 150
-    kind, _, message = world.event("CopiesDropped", "route", namespace)
-    assert (kind, message.partition(",")[0]) == ("Warning", f"proxies drop copies for {ref}")
-    until(lambda: f"spec.rules[0].filters: proxies drop copies for {ref}, 100 or more so far" in dropping()[0])
+    assert dropped >= 100
     metrics, expected = ("get", "--raw", "/apis/traffic.metrics.k8s.io/v1beta1/namespaces"), f"per mirror: {dropped}\n"
     until(lambda: expected in world.try_kubectl(*metrics).stderr)  # the last copies are in the proxy's next report
     assert world.event("CopiesDroppedResolved", "route", namespace)[0] == "Normal"
