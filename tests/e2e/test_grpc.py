@@ -14,7 +14,7 @@ from tests.e2e.wire import Address
 from tests.e2e.world import World
 
 PORT = 9000
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Greeter:
@@ -124,11 +124,15 @@ def test_the_client_gets_the_grpc_status_of_the_server(split_greeters: Address) 
 def test_the_server_gets_the_clients_deadline_which_ends_the_call(
     split_greeters: Address, greeters: tuple[Greeter, Greeter]
 ) -> None:
-    with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
-        calls.unary_unary("/Greeter/Wait")(b"", timeout=3)  # seconds; a busy machine needs 1 s for a call
-    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    (left,) = [left for greeter in greeters for left in greeter.left]
-    assert 0 < left <= 3
+    limits = [0.5 * 2**number for number in range(8)]  # seconds; on a busy machine a call may end before it arrives
+    with channel(split_greeters) as calls:
+        for limit in limits:
+            with pytest.raises(grpc.RpcError) as raised:
+                calls.unary_unary("/Greeter/Wait")(b"", timeout=limit)
+            assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if found := [left for greeter in greeters for left in greeter.left]:
+                break
+    assert 0 < found[0] <= limit
 
 
 def test_a_call_without_an_endpoint_is_unavailable(world: World, namespace: str) -> None:
