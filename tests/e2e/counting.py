@@ -79,10 +79,10 @@ class Reports:
             self._report_added.notify_all()
         return b""
 
-    def next(self, wanted: Callable[[Report], bool] = lambda _: True) -> Report:
-        """Wait for the next report that `wanted` accepts; return it."""
+    def next(self, wanted: Callable[[Report], bool] = lambda _: True, *, after: int | None = None) -> Report:
+        """Wait for a report that `wanted` accepts; return it. The first `after` reports do not count, by default those so far."""
         with self._report_added:
-            mark = len(self.all)
+            mark = len(self.all) if after is None else after
             assert self._report_added.wait_for(lambda: any(map(wanted, self.all[mark:])), DEADLINE_S), "no report fits"
             return next(filter(wanted, self.all[mark:]))
 

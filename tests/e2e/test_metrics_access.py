@@ -9,7 +9,7 @@ from typing import Any
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
 from tests.e2e.manifests import deployment, service, split
-from tests.e2e.test_metrics_users import RELEASED, SEED, ask, counts
+from tests.e2e.test_metrics_users import RELEASED, SEED, WINDOW, ask, counts
 from tests.e2e.wire import Address, Request
 from tests.e2e.world import World, until
 
@@ -48,7 +48,7 @@ def statuses(world: World, request: Request, times: int) -> set[int]:
 def connect(address: Address, times: int) -> None:
     """Open connections, and assert that the proxy closes each without an answer."""
     for _ in range(times):
-        with socket.create_connection(address, timeout=30) as client:
+        with socket.create_connection(address, timeout=60) as client:
             client.sendall(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n")
             try:
                 assert client.recv(1) == b""
@@ -58,7 +58,7 @@ def connect(address: Address, times: int) -> None:
 
 def edges(world: World, resource: str) -> Mapping[tuple[str, str], Any]:
     """Return the edges of a resource, by direction and the peer's name."""
-    items = ask(world, f"{SEED}/namespaces/default/{resource}/edges")["items"]
+    items = ask(world, f"{SEED}/namespaces/default/{resource}/edges{WINDOW}")["items"]
     return {(item["edge"]["direction"], item["edge"]["resource"]["name"]): item for item in items}
 
 
@@ -88,7 +88,7 @@ def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
         "connection_failure_count": 0,
     }
     for resource in (f"services/{SERVER}", f"deployments/{SERVER}"):
-        url = f"{SEED}/namespaces/default/{resource}"
+        url = f"{SEED}/namespaces/default/{resource}{WINDOW}"
         until(lambda url=url: counts(ask(world, url)) == expected, f"{resource}: {expected}")
         assert ask(world, url)["mesh"] == {"pods": 1, "meshed": 1}
     received = edges(world, f"deployments/{SERVER}")
@@ -123,7 +123,7 @@ def test_a_service_counts_all_requests_to_its_pods(new_world: Callable[..., Worl
     expected = {"web": 107, "web-v1": 90, "web-v2": 17}
 
     def success_counts() -> Mapping[str, int]:
-        items = ask(world, f"{SEED}/namespaces/default/services")["items"]
+        items = ask(world, f"{SEED}/namespaces/default/services{WINDOW}")["items"]
         return {item["resource"]["name"]: counts(item)["success_count"] for item in items}
 
     until(lambda: success_counts() == expected, str(expected))
@@ -131,5 +131,5 @@ def test_a_service_counts_all_requests_to_its_pods(new_world: Callable[..., Worl
         (edge,) = edges(world, f"services/{name}").values()
         assert (edge["edge"]["resource"]["name"], counts(edge)["success_count"]) == ("gateway", count)
         assert counts(edge)["called_count"] == {"web": 100, "web-v1": 0, "web-v2": 7}[name]
-    legs = ask(world, f"{RELEASED}/namespaces/default/trafficsplits/web")["items"]
+    legs = ask(world, f"{RELEASED}/namespaces/default/trafficsplits/web{WINDOW}")["items"]
     assert {leg["backend"]["name"]: counts(leg)["success_count"] for leg in legs} == {"web-v1": 90, "web-v2": 10}

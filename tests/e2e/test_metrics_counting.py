@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from msgspec import structs
-from tests.e2e.counting import REQUESTS, ReportingRig, ReportingSidecar
+from tests.e2e.counting import REQUESTS, Report, ReportingRig, ReportingSidecar
 from tests.e2e.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
 from tests.e2e.rig import Echo
 from tests.e2e.wire import Address, Load, Request, listens
@@ -562,11 +562,15 @@ def test_an_unused_series_is_evicted_and_starts_again_at_zero():
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root), sweep_s=0.5) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))
-        rig.load(5)
-        rig.reports.next(lambda report: any(name == REQUESTS for name, _ in report.values))
+
+        def first_report_after(requests: int) -> Report:
+            mark = len(rig.reports.all)
+            rig.load(requests)
+            return rig.reports.next(lambda report: any(name == REQUESTS for name, _ in report.values), after=mark)
+
+        first_report_after(5)
         for _ in range(12):  # a proxy without traffic sends reports too
             rig.reports.next()
         assert not rig.reports.total(REQUESTS)
-        rig.load(1)
-        found = rig.reports.next(lambda report: any(name == REQUESTS for name, _ in report.values))
+        found = first_report_after(1)
         assert [value for (name, _), value in found.values.items() if name == REQUESTS] == [1]

@@ -79,7 +79,7 @@ class Shop:
             }
         return seconds
 
-    def ask(self, path: str, window: str = "15m") -> Any:
+    def ask(self, path: str, window: str = "2h") -> Any:
         return self.world.api.call("GET", f"{API}{path}?t={window}")
 
     def counted(self) -> Counter[tuple[str, str, str]]:
@@ -253,6 +253,8 @@ def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: S
     os.kill(pid, signal.SIGKILL)
     until(lambda: shop.pids("buyer").get(name, pid) != pid, "a new sidecar")
     (pod,) = shop.pods("buyer")
+    node = f"sidecar/default/{pod['metadata']['name']}"
+    until(lambda: '"state":"InSync"' in "".join(shop.world.headgate("proxies", node, "-o", "json").stdout.split()))
     shop.world.kubectl("wait", "--for=condition=Ready", f"pod/{pod['metadata']['name']}", "--timeout=60s")
     shop.send(PLAN)
     shop.wait_for_agreement()
