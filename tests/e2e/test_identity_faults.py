@@ -53,17 +53,16 @@ def test_calls_succeed_without_headgate_until_certificates_expire_and_after_its_
     with world.load(*rig.caller_requests(world)) as load:
         world.kill()
         last = first_expiry(world)
-        until(lambda: time.time() > last - 3)
-        assert set(load.counts) == {SERVER}
-        until(lambda: load.counts["503"] > 20)
+        until(lambda: load.counts.keys() - {SERVER})
         assert time.time() >= last  # no call failed before the certificates expired
+        until(lambda: load.counts["503"] > 20)
         assert set(load.counts) == {SERVER, "503"}
         assert rig.plaintext_answer(server) == b""
         world.start()
         seen = load.counts[SERVER]
         until(lambda: load.counts[SERVER] > seen + 100)
-    assert world.send(20, world.request(SERVER, 8080)) == {SERVER: 20}
-    assert world.stderr == ""
+    until(lambda: world.send(20, world.request(SERVER, 8080)) == {SERVER: 20})
+    assert world.complaints == []
 
 
 # --- the authority's private key
@@ -196,4 +195,4 @@ def test_headgate_reports_an_expired_root_and_loads_a_new_root_without_a_restart
         given.write(last, brief, first)
         seen = load.counts[SERVER]
         until(lambda: load.counts[SERVER] > seen + 100)
-    assert world.send(20, world.request(SERVER, 8080)) == {SERVER: 20}
+    until(lambda: world.send(20, world.request(SERVER, 8080)) == {SERVER: 20})

@@ -13,7 +13,7 @@ from tests.e2e import identity_rig as rig
 from tests.e2e.world import World, headgate, until
 from tests.processes import stopped
 
-ROTATIONS = 2
+ROTATIONS = 1
 PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
 
 
@@ -29,8 +29,8 @@ def serials(world: World) -> Mapping[str, str]:
 
 
 def test_no_request_fails_when_certificates_are_renewed(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """Every proxy gets several new certificates, and opens new connections with them."""
-    world = new_world("--certificate-lifetime", "10s", "--mtls", "strict", manifests=rig.site(tmp_path))
+    """Every proxy gets a new certificate, and opens new connections with it. A busy machine has 10 s for a renewal."""
+    world = new_world("--certificate-lifetime", "20s", "--mtls", "strict", manifests=rig.site(tmp_path))
     seen: dict[str, set[str]] = {path: set() for path in rig.admin_sockets(world)}
     assert len(seen) == 3
 
@@ -46,7 +46,7 @@ def test_no_request_fails_when_certificates_are_renewed(new_world: Callable[...,
     assert (
         rig.sidecar_counter(world, server, "ssl.handshake") - before > ROTATIONS
     )  # new certificates cause new handshakes
-    assert world.stderr == ""
+    assert world.complaints == []
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,7 @@ def test_no_request_fails_when_the_root_certificate_is_rotated(new_world: Callab
     """The status names a proxy that the rotation waits for, also after a restart; at the end no proxy trusts the old root."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     old = world.headgate("ca", "roots").stdout
-    silent = rig.pod(world, rig.CALLER)
-    caller = rig.sidecar_pid(world, silent)
+    caller = rig.sidecar_pid(world, rig.pod(world, rig.CALLER))
     waiting = "waiting for 1 proxy: sidecar/default/caller"
     with rig.load_without_loss(world, tmp_path), ExitStack() as stack:
         with stopped(caller):
@@ -125,5 +124,4 @@ def test_no_request_fails_when_the_root_certificate_is_rotated(new_world: Callab
         held = secrets(world, path)
         assert held["root"] == x509.load_pem_x509_certificate(new.encode())
         held["identity"].verify_directly_issued_by(held["root"])
-    late = f"proxy sidecar/default/{silent['metadata']['name']} has not answered a response for 5 s"
-    assert set(world.stderr.splitlines()) <= {late}  # the test stopped this proxy
+    assert world.complaints == []
