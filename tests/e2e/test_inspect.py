@@ -154,17 +154,20 @@ def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(wo
         assert (refusal["type"], refusal["object"]) == ("listeners", f"Service {namespace}/taken")
         assert "Address already in use" in refusal["message"]
         assert refusal["time"]
-        assert rows(world.headgate("proxies").stdout)["gateway"][1] == "Refused"
-        state = world.headgate("status")
+        until(lambda: rows(world.headgate("proxies").stdout)["gateway"][1] == "Refused")  # not during a retry
+        text = f"gateway rejected 1 resource: outbound/{namespace}/taken/{port}"
+        state = until(lambda: found if text in (found := world.headgate("status")).stdout else None)
         assert state.returncode == 1
-        assert f"gateway rejected 1 resource: outbound/{namespace}/taken/{port}" in state.stdout
     until(lambda: proxies(world)["gateway"]["state"] == "InSync")
     after = world.headgate("proxies", "gateway").stdout
     assert "an earlier rejection, now resolved: listeners" in after
 
 
 def test_status_exits_with_0_for_a_healthy_mesh_and_with_3_without_headgate(meshed: World) -> None:
-    done = until(lambda: found if "all compiled" in (found := meshed.headgate("status")).stdout else None)
+    settled = ("all compiled", "2: 2 in sync")
+    done = until(
+        lambda: found if all(text in (found := meshed.headgate("status")).stdout for text in settled) else None
+    )
     assert done.returncode == 0, done.stdout
     lines = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}
     assert lines["proxies"] == "2: 2 in sync"
@@ -215,5 +218,5 @@ def test_status_shows_the_proxies_and_pods_that_a_restarted_headgate_adopted(
         assert "adopted       2 proxies and 1 pod of an earlier run" in output, output
         return True
 
-    until(is_adopted, seconds=20)
+    until(is_adopted)
     assert {status["process"]["adopted"] for status in proxies(world).values()} == {True}

@@ -217,6 +217,8 @@ def test_argo_rollouts_aborts_a_rollout(world: World, namespace: str) -> None:
     assert world.send(100, request) == {"v1": 50, "v2": 30, "v3": 20}
     with world.load(request) as load:
         programmed(world, argo.set_weight(0))
+        seen = load.sent
+        until(lambda: load.sent > seen, "the end of a request in flight")
         before = Counter(load.counts)
         assert world.send(50, request) == {"v1": 50}
         for name in ("v2", "v3"):

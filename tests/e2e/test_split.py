@@ -3,7 +3,7 @@
 import pytest
 from tests.draws import fits
 from tests.e2e.manifests import annotated, endpoints, external, grant, service, split
-from tests.e2e.world import World
+from tests.e2e.world import World, until
 
 
 def test_the_shares_of_a_split_are_exact(world: World, namespace: str) -> None:
@@ -253,7 +253,7 @@ def test_a_split_works_in_every_order_of_creation_and_deletion(world: World, nam
     assert world.send(5, request) == {"v1": 5}
     world.delete("service/web", namespace)
     world.settle()
-    assert world.send(2, request) == {"ConnectionRefusedError": 2}
+    until(lambda: world.send(2, request) == {"ConnectionRefusedError": 2})
     world.apply(parts["root"], namespace=namespace)
     assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
