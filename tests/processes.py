@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def runs(pid: int) -> bool:

@@ -358,7 +358,7 @@ async def status_of(port: int, certificate: Certificate, client: tuple[Path, Pat
         trust = ssl.create_default_context(cadata=certificate.pem.decode())
         if client:
             trust.load_cert_chain(*client)
-        connection = http.client.HTTPSConnection("localhost", port, timeout=30, context=trust)
+        connection = http.client.HTTPSConnection("localhost", port, timeout=60, context=trust)
         try:
             connection.request("GET", path, headers={"X-Remote-User": "jane"})
             answer = connection.getresponse()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-ANSWER_S = 10.0
+ANSWER_S = 60.0
 """Timeout of a request in seconds; a request without an answer by then has failed."""
 PAUSE_S = 0.02
 """Pause after a response in seconds, so that the clients leave processor time to the tested processes."""

@@ -23,6 +23,7 @@ from headgate.xds.server import METHOD, XdsServer
 REF = PortRef("default/website", 8080)
 NAME = "outbound/default/website/8080"
 CHANGES = 500
+DEADLINE_S = 60
 
 
 def mesh(weight: int, services: int = 1) -> Mesh:
@@ -59,13 +60,13 @@ class World:
             proxy.config.set(config)
 
     async def settled(self, node: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await until(self.fleet.proxies[node].settled, self.fleet.change_count)
 
     async def sent(self, node: str) -> None:
         """Wait until a proxy is connected and has a response in flight."""
         proxy = self.fleet.proxies[node]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await until(
                 lambda: proxy.session is not None and bool(proxy.session.subscriptions[CLUSTER].in_flight),
                 self.fleet.change_count,
@@ -125,7 +126,7 @@ class Proxy:
 
     async def ended(self) -> grpc.StatusCode:
         """Wait for the end of the stream."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             found: grpc.StatusCode = await self._call.code()
         return found
 

@@ -68,7 +68,7 @@ class Clients:
 
 async def line_with(process: Any, text: str) -> str:
     """Return the next line of a command's messages with a text."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while text not in (line := (await process.stderr.readline()).decode()):
             assert line, f"the command ended before it printed {text!r}"
     return line

@@ -33,7 +33,7 @@ async def test_a_failed_check_is_retried_without_a_change_of_objects_and_printed
 
     program = ReloadCommand(Nginx(NGINX), ["true"])
     keeping = asyncio.ensure_future(keep_current(Latest(Snapshot()), render, tmp_path / "nginx", program))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert "the new configuration is not valid" in await printed.messages.get()
         for _ in range(4):
             await attempts.get()

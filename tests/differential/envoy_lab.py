@@ -23,7 +23,7 @@ from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
-SETTLED_S = 30
+SETTLED_S = 60
 NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # a proxy uses these resources until their deletion, so the lab waits for it
 
 

@@ -56,7 +56,7 @@ def target(*sources: str, rule: Mapping[str, str]) -> str:
 
 def headgate_wait(world: World, what: str) -> str:
     """Run `headgate wait WHAT` and assert success; return the command's output."""
-    done = world.headgate("wait", what)
+    done = world.headgate("wait", what, "--timeout", "60s")
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -183,7 +183,7 @@ def plaintext_answer(address: Address) -> bytes:
     """Send a request in plaintext without a client-side proxy; return the first line of the answer, or b""."""
     request = b"GET / HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n"
     try:
-        with socket.create_connection(address, timeout=20) as plain:
+        with socket.create_connection(address, timeout=60) as plain:
             plain.sendall(request)
             return plain.makefile("rb").readline().strip()
     except ConnectionError:

@@ -215,7 +215,7 @@ async def ask_h2(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], auth
     block = b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()  # HPACK: GET, http, /, :authority
     writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
     writer.write(len(block).to_bytes(3, "big") + b"\x01\x05" + (1).to_bytes(4, "big") + block)
-    async with asyncio.timeout(DEADLINE_S / 4):
+    async with asyncio.timeout(DEADLINE_S):
         try:
             return await _h2_answer(reader, writer)
         finally:

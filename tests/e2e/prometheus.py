@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.wire import DEADLINE_S
 from tests.e2e.world import until
 from tests.ports import free_port
 
@@ -30,13 +31,13 @@ class Prometheus:
 
     def get(self, path: str) -> Any:
         """GET a path of the API; return the decoded JSON."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=DEADLINE_S) as answer:
             return json.loads(answer.read())
 
     def healthy(self) -> bool:
         """Return whether Prometheus is ready."""
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"{self.url}/-/ready", timeout=30).close()
+            urllib.request.urlopen(f"{self.url}/-/ready", timeout=DEADLINE_S).close()
             return True
         return False
 
@@ -80,4 +81,4 @@ def prometheus(
         yield found
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(DEADLINE_S)

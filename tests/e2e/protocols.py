@@ -127,7 +127,7 @@ class Exchange(NamedTuple):
 
 async def talk(address: Address, send: str = "", *, tls: ssl.SSLContext | None = None, tunnel: str = "") -> Exchange:
     """Connect, read the greeting, then send text and read its echo. `tunnel` is the target of a CONNECT to a proxy."""
-    async with asyncio.timeout(DEADLINE_S / 4):
+    async with asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection(*address, ssl=tls, server_hostname="db" if tls else None)
         try:
             if tunnel:

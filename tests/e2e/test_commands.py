@@ -27,7 +27,7 @@ def test_wait_returns_when_the_new_weights_are_in_force(world: World, namespace:
     for step in range(3):
         weights = {"web-v1": 1, "web-v2": step}
         world.kubectl("apply", "-n", namespace, "-f", "-", stdin=split("web", "web", weights))
-        waited = headgate(world, "wait", "trafficsplit/web", "-n", namespace)
+        waited = headgate(world, "wait", "trafficsplit/web", "-n", namespace, "--timeout", "60s")
         assert waited.returncode == 0, waited.stderr
         assert world.send(6, request) == {"v1": 6 // (1 + step), **({"v2": 6 - 6 // (1 + step)} if step else {})}
 
@@ -45,7 +45,7 @@ def test_kubectl_wait_returns_when_a_split_is_programmed(world: World, namespace
         split("web", "web", {"web-v1": 1}),
         namespace=namespace,
     )
-    output = world.kubectl("wait", "trafficsplit/web", "-n", namespace, "--for=condition=Programmed", "--timeout=20s")
+    output = world.kubectl("wait", "trafficsplit/web", "-n", namespace, "--for=condition=Programmed", "--timeout=60s")
     assert "condition met" in output
 
 

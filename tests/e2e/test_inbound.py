@@ -164,9 +164,9 @@ def test_access_rules_allow_and_deny_grpc_calls_by_method(sidecar, tmp_path):
         trust = grpc.ssl_channel_credentials(own.roots.encode(), own.key.reveal().encode(), own.chain.encode())
         options = [("grpc.ssl_target_name_override", "foo"), ("grpc.enable_http_proxy", 0)]
         with grpc.secure_channel(f"{ADDRESS}:{port.port}", trust, options) as calls:
-            assert calls.unary_unary("/Greeter/Hello")(b"I am ", timeout=20) == b"I am v1"
+            assert calls.unary_unary("/Greeter/Hello")(b"I am ", timeout=60) == b"I am v1"
             with pytest.raises(grpc.RpcError) as refused:
-                calls.unary_unary("/Greeter/Refuse")(b"", timeout=20)
+                calls.unary_unary("/Greeter/Refuse")(b"", timeout=60)
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert CLIENT in refused.value.details()
     finally:

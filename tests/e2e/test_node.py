@@ -27,7 +27,7 @@ def own_world() -> Iterator[World]:
 def deployed(own_world: World) -> Iterator[World]:
     count = own_world.root / "count"
     own_world.apply(manifests.deployment("web", count, labels=LABELS, ports={"http": 8080}, replicas=2))
-    own_world.kubectl("rollout", "status", "deployment/web", "--timeout=50s")
+    own_world.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
     yield own_world
     own_world.kubectl("uncordon", "local")
 
@@ -62,7 +62,7 @@ def test_a_drained_node_runs_no_pod_until_it_is_uncordoned(deployed: World) -> N
     until(lambda: "FailedScheduling" in deployed.kubectl("describe", name), "an Event on the pod")
     assert "Unschedulable:      true" in deployed.kubectl("describe", "node", "local")
     deployed.kubectl("uncordon", "local")
-    deployed.kubectl("rollout", "status", "deployment/web", "--timeout=50s")
+    deployed.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
     assert phases(deployed) == ["Running", "Running"]
 
 

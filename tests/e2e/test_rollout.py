@@ -56,7 +56,7 @@ class Rollout:
 def rollout(world: World, namespace: str) -> Rollout:
     found = Rollout(world, namespace)
     found.kubectl("apply", "-f", str(ROLLOUT / "before"))
-    found.kubectl("rollout", "status", "deployment/foobar-v1", "--timeout=30s")
+    found.kubectl("rollout", "status", "deployment/foobar-v1", "--timeout=60s")
     until(lambda: world.send(2, found.request()) == {"v1": 2})
     return found
 
@@ -74,7 +74,7 @@ def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollo
 
     with world.load(rollout.request()) as load:  # R23: no request fails while v2 starts
         rollout.step("steps/2-foobar-v2.yaml")
-        rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=30s")
+        rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
         until(lambda: world.send(1, rollout.request("foobar-v2")) == {"v2": 1})
     assert load.counts == {"v1": load.sent}
     assert rollout.send(20) == {"v1": 20}
@@ -107,7 +107,7 @@ def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollo
 def test_a_new_split_removes_v2_from_the_roots_traffic_at_once(rollout: Rollout) -> None:
     """R24, R27: without the split, the root's traffic goes to all pods that it selects."""
     rollout.step("steps/2-foobar-v2.yaml")
-    rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=30s")
+    rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
     until(lambda: set(rollout.world.send(30, rollout.request())) == {"v1", "v2"})
     rollout.step("steps/1-split.yaml")
     assert rollout.send(50) == {"v1": 50}
@@ -120,7 +120,7 @@ def test_weights_apply_to_each_client_separately(rollout: Rollout) -> None:
     world, namespace = rollout.world, rollout.namespace
     rollout.step("steps/2-foobar-v2.yaml")
     rollout.step("steps/3-one-third.yaml")
-    rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=30s")
+    rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
     world.conditions("foobar-rollout", namespace, BackendsReady="True")
     world.settle()
     through_proxy = world.request("foobar", 8080, namespace=namespace, via="proxy")

@@ -82,7 +82,7 @@ def test_a_tap_redacts_header_and_query_values_without_the_option_values(booksto
 
     def call() -> None:
         command = ["curl", "-s", "-o", "/dev/null", "-H", "cookie: user=ada", "-x", f"http://{proxy}"]
-        subprocess.run([*command, "http://bookstore:8080/books?token=s3cret"], check=True, timeout=30)
+        subprocess.run([*command, "http://bookstore:8080/books?token=s3cret"], check=True, timeout=60)
 
     def from_curl(event: Event) -> bool:
         call()

@@ -38,7 +38,7 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 HEADGATE = Path(sys.executable).parent / "headgate"
-SETTLED_S = 30
+SETTLED_S = 60
 SHOWN = 4000
 
 

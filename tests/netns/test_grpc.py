@@ -9,7 +9,7 @@ from tests.netns.conftest import ALL_STRICT, GRPC
 from tests.netns.objects import requests, target
 from tests.netns.traffic import Relay
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def echo(asked, _context):

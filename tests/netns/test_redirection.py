@@ -14,7 +14,7 @@ from tests.netns.namespaces import APPLICATION, PROXY, Bridge, has_ipv6, origina
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 SERVICE = "10.96.7.7"  # an address without a route
-PATIENCE_S = 20
+PATIENCE_S = 60
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
 
 

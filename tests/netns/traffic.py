@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.e2e.wire import H2_LARGE_WINDOW, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, _h2_answer, _headers
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 CLOSED = "closed"
 
 

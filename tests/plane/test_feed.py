@@ -40,7 +40,7 @@ class Followed:
 
     async def snapshot(self) -> Snapshot:
         """Return the first snapshot that includes all objects that are stored now."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.feed.wait_until_current()
         snapshot = self.feed.snapshot.get()
         assert snapshot
@@ -150,7 +150,7 @@ async def test_a_wait_for_a_write_ends_when_the_object_has_changed_again_or_was_
     first = await followed.store.create(
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await followed.feed.wait_for_object(first)
         labels = {"metadata": {**first["metadata"], "labels": {"a": "b"}}}
         second = await followed.store.update({**first, **labels})

@@ -84,7 +84,7 @@ class Mesh:
             await self.live_state.feed.wait_until_current()
             return self.is_current
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await current()
             await until(lambda: self.is_current, self.live_state.history)
         return self.log.revisions

@@ -14,7 +14,7 @@ from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import StatusError
 
 NODE = "sidecar/shop/job-1"
-DEADLINE_S = 20
+DEADLINE_S = 60
 RUNNING: dict[str, Any] = {"running": {}}
 
 

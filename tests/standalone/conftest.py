@@ -66,7 +66,7 @@ class World:
             status = {**status, "conditions": [said]}
         await self.store.update({**pod, "status": status}, subresource="status")
 
-    async def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+    async def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> Any:
         return await until(self.store, holds, seconds)
 
 

@@ -25,7 +25,7 @@ def objects() -> list[dict[str, Any]]:
 
 
 def ask(address: str) -> str:
-    connection = http.client.HTTPConnection(address, 8080, timeout=30)
+    connection = http.client.HTTPConnection(address, 8080, timeout=60)
     connection.request("GET", "/")
     answer = connection.getresponse().read().decode()
     connection.close()

@@ -56,7 +56,7 @@ async def send(receiver, tmp_path):
 
         async def call(data, token):
             metadata = [("authorization", f"Bearer {token}")] if token else []
-            return await channel.unary_unary(METHOD)(data, metadata=metadata, timeout=20)
+            return await channel.unary_unary(METHOD)(data, metadata=metadata, timeout=60)
 
         yield call
 
@@ -146,7 +146,7 @@ async def test_a_killed_headgate_continues_from_its_checkpoint(tmp_path):
     receiver, proxy = fresh(), Proxy()
     state, path = StateFiles(tmp_path), tmp_path / NAME
     receiver.take(proxy.flush())
-    async with asyncio.timeout(20), running(write_checkpoints(receiver, state)):
+    async with asyncio.timeout(60), running(write_checkpoints(receiver, state)):
         for number in range(1, 6):
             proxy.count("a", 10)
             receiver.take(proxy.flush())
@@ -168,7 +168,7 @@ async def test_a_reset_is_saved_before_the_series_grows(tmp_path):
     """Otherwise a headgate that is killed soon after would continue from an old value that the series exceeds again."""
     receiver, proxy = fresh(), Proxy()
     state = StateFiles(tmp_path)
-    async with asyncio.timeout(20), running(write_checkpoints(receiver, state)):
+    async with asyncio.timeout(60), running(write_checkpoints(receiver, state)):
         proxy.count("a", 10)
         receiver.take(proxy.flush())
         while await counted(await load_checkpoint(state)) != 10:
@@ -224,7 +224,7 @@ async def test_a_failing_disk_is_logged_once(tmp_path, caplog):
         for _ in range(3):
             proxy.count("a")
             receiver.take(proxy.flush())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while "can't be saved" not in caplog.text:
                     await asyncio.sleep(0)
     assert caplog.text.count("can't be saved") == 1

@@ -19,7 +19,7 @@ from headgate.model.identities import Credential, PrivateText
 from headgate.xds.server import METHOD
 
 NAME = "headgate.headgate-system.svc"
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class Proxy:

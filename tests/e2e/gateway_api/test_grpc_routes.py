@@ -11,7 +11,7 @@ from tests.e2e.gateway_api.objects import fields, gateway, listener, route, rule
 from tests.e2e.gateway_api.site import Site
 from tests.e2e.wire import Address
 
-PORT, LIMIT_S = 9000, 20.0
+PORT, LIMIT_S = 9000, 60.0
 
 
 @pytest.fixture

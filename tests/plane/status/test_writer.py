@@ -34,7 +34,7 @@ from headgate.xds.fleet import Fleet
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
 SIDECAR = "sidecar/default/client"
 WEB, OTHER = Key(SPLIT, "TrafficSplit", "default", "web"), Key(SPLIT, "TrafficSplit", "default", "other")
-DEADLINE_S = 20
+DEADLINE_S = 60
 Status = Mapping[str, Any]
 
 

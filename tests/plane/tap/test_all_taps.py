@@ -43,7 +43,7 @@ async def tapping(live_state: LiveState, name: str) -> AsyncIterator[AsyncGenera
     """Tap a pod; yield the stream of events when the pod's sidecar must record requests."""
     events = await live_state.taps.tap(query(name))
     assert events is not None
-    async with aclosing(events), asyncio.timeout(20):
+    async with aclosing(events), asyncio.timeout(60):
         first = asyncio.ensure_future(anext(events))
         await until(lambda: f"sidecar/default/{name}" in live_state.loop.taps.get(), live_state.loop.taps)
 

@@ -16,7 +16,7 @@ from headgate.render.output import Rendered
 
 HAPROXY = find_program("haproxy")
 needs_haproxy = pytest.mark.skipif(not HAPROXY, reason="needs haproxy 2.6 or newer (Debian: haproxy)")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 UNRESOLVED = "could not resolve address"  # a warning about names that only exist in golden cases
 
 

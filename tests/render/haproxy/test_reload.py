@@ -14,7 +14,7 @@ from headgate.render.haproxy.configuration import render
 from headgate.render.proxy_ports import select
 
 REQUEST = f"GET / HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @needs_haproxy

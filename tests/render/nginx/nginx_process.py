@@ -19,7 +19,7 @@ needs_nginx = pytest.mark.skipif(
     not NGINX or (STREAM_MODULE != "" and not Path(STREAM_MODULE).exists()),
     reason="needs nginx with its stream module (Debian: nginx, libnginx-mod-stream)",
 )
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def check(directory: Path) -> str:

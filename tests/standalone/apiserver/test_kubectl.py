@@ -224,7 +224,7 @@ async def test_kubectl_creates_scales_and_shows_a_deployment(api: EmbeddedApi) -
     )
     status = {"replicas": 0, "updatedReplicas": 0, "availableReplicas": 0, "observedGeneration": 9}
     await set_status(api, "apps/v1", "Deployment", "web", status)
-    assert "successfully rolled out" in await api.ok("rollout", "status", "deploy/web", "--timeout=30s")
+    assert "successfully rolled out" in await api.ok("rollout", "status", "deploy/web", "--timeout=60s")
 
 
 async def set_status(api: EmbeddedApi, version: str, kind: str, name: str, status: dict[str, Any]) -> None:
@@ -235,13 +235,13 @@ async def set_status(api: EmbeddedApi, version: str, kind: str, name: str, statu
 
 async def test_kubectl_wait_returns_on_a_condition_and_on_deletion(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
-    waiting = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=condition=Programmed", "--timeout=20s"))
+    waiting = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=condition=Programmed", "--timeout=60s"))
     condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": "on 1 of 1 proxies"}
     status = {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     await set_status(api, "split.smi-spec.io/v1alpha4", "TrafficSplit", "website", status)
     assert "condition met" in (await waiting).out
     assert re.search(r"website +website .* Unknown +True ", await api.ok("get", "ts"))
-    gone = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=delete", "--timeout=20s"))
+    gone = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=delete", "--timeout=60s"))
     await api.ok("delete", "ts", "--all", "--wait=true")
     # `kubectl wait` reports NotFound if it starts after the deletion
     assert (await gone).code == 0 or "NotFound" in (await gone).err

@@ -109,7 +109,7 @@ async def test_the_address_of_a_deleted_gateway_is_released(store, addresses):
 async def test_a_new_gateway_gets_its_address_at_once(store, addresses):
     work = asyncio.create_task(GatewayAddresses(store, addresses).run())
     await store.create(gateway())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for change in store.watch(GROUP, "Gateway", since=str(store.revision - 1)):
             if (change.object.get("status") or {}).get("addresses"):
                 break

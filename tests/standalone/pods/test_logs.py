@@ -73,7 +73,7 @@ async def test_a_followed_log_yields_new_lines_until_the_process_ends(tmp_path, 
     with log.open("a") as file:
         file.write("b\n")
     (directory / "run.json").unlink()
-    assert await asyncio.wait_for(anext(pieces), 20) == b"b\n"
+    assert await asyncio.wait_for(anext(pieces), 60) == b"b\n"
     assert [piece async for piece in pieces] == []
 
 

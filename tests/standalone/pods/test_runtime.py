@@ -87,7 +87,7 @@ class Machine:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
-    async def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+    async def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> Any:
         return await until(self.store, holds, seconds)
 
     async def get(self, name: str = "web") -> Object:
@@ -218,7 +218,7 @@ async def test_a_process_ends_after_all_proxies_stopped_routing_to_its_pod(machi
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     await machine.store.delete(key())
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(asked.wait(), 60)
     assert await answer(found) == "web"  # the pod still serves requests
     free.set()
     await machine.gone()
@@ -253,7 +253,7 @@ async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_childre
     await machine.store.delete(key())
     await machine.gone()
     assert not runs(pid_of(found))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while runs(child):
             await asyncio.sleep(0)  # the orphaned process is no child of the test, so the test can only poll
 

@@ -277,7 +277,7 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
     await machine.abandon()
     machine.start()
     await machine.store.create(pod(ports=PORTS))
-    await asyncio.wait_for(written.wait(), 20)
+    await asyncio.wait_for(written.wait(), 60)
     directory = machine.directory(await machine.ready())
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     for path in directory.iterdir():

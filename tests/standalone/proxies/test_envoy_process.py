@@ -20,7 +20,7 @@ from headgate.standalone.proxies.envoy_process import DEFAULT_FLAGS, EnvoyFlags,
 from headgate.standalone.runtime_directory import runtime_directory
 
 BINARY = find_envoy(os.environ)
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 Start = Callable[..., EnvoyProcess]
 
