@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from headgate.standalone.proxies import admin
 from headgate.standalone.runtime_directory import remove_unused
 
 pytest_plugins = ["tests.embedded_api"]  # fixtures of the embedded API
@@ -39,6 +40,8 @@ SLOW = (  # files and directories that run first, in this order; all other files
     "tests/compiler",
     "tests/golden",
 )
+
+admin.TIMEOUT_S = 60.0  # a busy machine may need longer for an answer of Envoy's admin interface than 5 s
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes 0.6 s per start
 sys.dont_write_bytecode = False

@@ -60,7 +60,7 @@ class EnvoyLab:
             find_envoy(os.environ), content, directory=directory / "envoy", admin=directory / "admin"
         )
         await self.envoy.start()
-        await self.envoy.ready()
+        await self.envoy.ready(SETTLED_S)
 
     async def _stop(self):
         await self.envoy.stop()

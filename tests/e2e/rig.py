@@ -132,7 +132,7 @@ class Rig:
         await self._server.start(f"unix:{self._root}/xds.sock")
         self._proxy.config.set(encode(project(Mesh(domain="cluster.local"), NODE), self._memo))
         await self.envoy.start()
-        await self.envoy.ready()
+        await self.envoy.ready(DEADLINE_S)
 
     def free(self) -> Address:
         """Return an unused address."""

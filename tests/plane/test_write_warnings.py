@@ -61,7 +61,6 @@ async def test_warnings_are_computed_one_after_another(live_state: LiveState, mo
         return compiled_by(*snapshots)
 
     monkeypatch.setattr(live_state.loop, "compile_each", waiting)
-    monkeypatch.setattr("headgate.plane.write_warnings.PREVIEW_S", DEADLINE_S)
     spec = {"service": "missing", "backends": [{"service": "one", "weight": 1}]}
     metadata = {"name": "canary", "namespace": "default"}
     split = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", "metadata": metadata, "spec": spec}
@@ -99,8 +98,9 @@ async def effects(live_state, old, new, *, dry_run=False):
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    """Let each write wait for its effect, also on a busy machine."""
-    monkeypatch.setattr("headgate.plane.write_warnings.EFFECT_S", DEADLINE_S)
+    """Let each write wait for its findings and effect, also on a busy machine."""
+    for limit in ("PREVIEW_S", "DELETION_S", "EFFECT_S"):
+        monkeypatch.setattr(f"headgate.plane.write_warnings.{limit}", DEADLINE_S)
 
 
 async def test_an_update_is_answered_with_what_it_does_to_requests(tmp_path):

@@ -48,7 +48,7 @@ async def ready(tmp_path: Path):
         return pods if len(pods) == 4 and ready else []
 
     try:
-        yield await until(store, all_ready, 30)
+        yield await until(store, all_ready, 60)
     finally:
         assert await runtime.stop() == []
         await task

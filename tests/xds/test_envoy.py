@@ -129,7 +129,7 @@ class World:
     async def settled(self):
         async with asyncio.timeout(DEADLINE_S):
             await until(self.proxy.settled, self.fleet.change_count)
-            await self.envoy.ready()
+            await self.envoy.ready(DEADLINE_S)
 
     async def logged(self, text):
         """Wait until Envoy's log has a text."""

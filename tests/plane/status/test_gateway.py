@@ -234,7 +234,7 @@ async def written(store: MemoryStore, key: Key) -> dict[str, Any]:
     async def status() -> Any:
         return (await store.get(key)).get("status")
 
-    return dict(await until(store, status, 5))
+    return dict(await until(store, status, 60))
 
 
 async def test_the_writer_writes_the_status_of_all_kinds() -> None:
