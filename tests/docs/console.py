@@ -40,7 +40,12 @@ _MASKS = (
     (re.compile(r"[ \t]+"), " "),
 )
 SECONDS = 60.0
-_RETRIED = ("kubectl get", "kubectl describe", "kubectl traffic", "kubectl logs", "headgate try", "curl")
+_READING = ("ca", "check", "config", "explain", "logs", "proxies", "status", "try", "wait")
+"""Subcommands of headgate that read what follows a change later. The test repeats them until the output fits."""
+_RETRIED = (
+    *("kubectl get", "kubectl describe", "kubectl traffic", "kubectl logs", "curl"),
+    *(f"headgate {word}" for word in _READING),
+)
 
 
 class Step(NamedTuple):
