@@ -123,7 +123,7 @@ class World:
     def start(self) -> Line:
         """Start `headgate up` and wait until it is ready; return its ready line."""
         mark = self.launch()
-        ready = self.line(lambda line: "ready" in line, mark)
+        ready = self.line(lambda line: "ready" in line, mark, 3 * DEADLINE_S)
         self._disconnect()
         self.api = Api(Path(ready["kubeconfig"]))
         return ready
