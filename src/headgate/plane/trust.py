@@ -36,6 +36,11 @@ class Trust:
         self._trusted = trusted
         self.credentials = Credentials(issuer, self._schedule)
 
+    @property
+    def replaces_roots(self) -> bool:
+        """Whether the control plane itself replaces an expired root certificate, because the authority is its own."""
+        return isinstance(self._issuer, EmbeddedIssuer)
+
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet, fleet_known: asyncio.Event) -> None:
         """Wait until this control plane is active. Then renew certificates, rotate the root and publish the status.
 

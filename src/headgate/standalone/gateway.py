@@ -13,7 +13,9 @@ from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, 
 
 GATEWAY = "gateway"
 """The node ID of the gateway, and the name of its directory in the state directory."""
-REPAIR_S = 3.0  # seconds to wait for a CA that can't sign yet, for example while its expired root is replaced
+START_S = 60.0  # the longest wait for the gateway in seconds, for busy machines; an exit of Envoy ends it at once
+REPAIR_S = 20.0  # the longest wait in seconds while headgate replaces the expired root of its own CA
+EDIT_S = 3.0  # the same while the user replaces the files of another CA
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +23,12 @@ log = logging.getLogger(__name__)
 async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
     """Wait until the gateway is ready. Raises HeadgateError with the reason, such as a certificate that can't be issued."""
     faults = trust.credentials.faults
-    ready = asyncio.create_task(envoy.ready(), name="the gateway")
+    ready = asyncio.create_task(envoy.ready(START_S), name="the gateway")
     faulty = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")
     try:
         await asyncio.wait({ready, faulty}, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({ready}, timeout=REPAIR_S if faulty.done() else None)
+        if faulty.done():
+            await asyncio.wait({ready}, timeout=REPAIR_S if trust.replaces_roots else EDIT_S)
         if not ready.done() and (fault := faults.get().get(GATEWAY)):
             raise HeadgateError(f"the gateway can't start without a certificate: {fault}")
         await ready
