@@ -45,7 +45,7 @@ from headgate.xds.subscription import Subscription
 from headgate.xds.versions import AcknowledgedVersion
 
 _NAME_BYTES = 4
-BUILD_TIMEOUT_S = 5.0
+BUILD_TIMEOUT_S = 20.0  # less than the 30 seconds that a command waits for an answer
 
 
 class ConfigQuery(NamedTuple):
