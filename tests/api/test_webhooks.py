@@ -181,13 +181,29 @@ async def test_a_valid_object_is_allowed_with_warnings(app: Starlette) -> None:
     }
 
 
+@pytest.mark.parametrize(("length", "expected"), [(300, 300), (3000, 256)])
+async def test_a_warning_is_shortened_only_if_the_api_server_would_drop_warnings(length: int, expected: int) -> None:
+    """It drops the last ones when all have more than 4,096 characters; `...` says that the end is missing."""
+
+    async def long(*_write: object, dry_run: bool) -> Sequence[str]:
+        return ["a" * length, "b" * length]
+
+    reviews = Reviews(label, causes, object_check(DEFAULTS), long, FakeView)
+    _, answer = await call(create_webhooks(reviews, lambda: True), "/validate", review(SPLIT))
+    warnings = answer["response"]["warnings"]
+    assert [len(text) for text in warnings] == [expected] * 2
+    assert warnings[0].endswith("a" if length == expected else "a ...")
+
+
 async def test_an_invalid_object_is_denied_with_each_field(app: Starlette) -> None:
-    """R18, D1."""
+    """R18, D1. kubectl prints the kind and the name: one command often writes several objects."""
     spec = {"service": "website", "backends": [{"service": "website", "weight": 1}]}
     _, answer = await call(app, "/validate", review({**SPLIT, "spec": spec}))
     assert not answer["response"]["allowed"]
-    assert answer["response"]["status"]["code"] == 422
-    (cause,) = answer["response"]["status"]["details"]["causes"]
+    status = answer["response"]["status"]
+    assert (status["code"], status["details"]["kind"], status["details"]["name"]) == (422, "TrafficSplit", "canary")
+    assert status["message"].startswith('TrafficSplit.split.smi-spec.io "canary" is invalid: spec.backends[0].service:')
+    (cause,) = status["details"]["causes"]
     assert cause["field"] == "spec.backends[0].service"
 
 

@@ -16,6 +16,7 @@ from headgate.errors import (
     Unavailable,
 )
 from headgate.merge.server_side_apply import ApplyConflicts
+from headgate.resources.meta import Key
 from headgate.resources.registry import ServedKind
 
 _REASONS = {
@@ -84,15 +85,20 @@ def not_found(plural: str, group: str, name: str) -> ApiError:
 
 
 def invalid(served: ServedKind, name: str, causes: Sequence[Cause]) -> ApiError:
-    """Return the error for an invalid object: 422 with a cause for each field."""
-    qualified = f"{served.kind.kind}.{served.group}" if served.group else served.kind.kind
+    """Return the error for an invalid object of a served kind."""
+    return invalid_object(Key(served.group, served.kind.kind, "", name), causes)
+
+
+def invalid_object(key: Key, causes: Sequence[Cause]) -> ApiError:
+    """Return the error for an invalid object: 422 with a cause for each field. kubectl prints the kind and name of `key`."""
+    qualified = f"{key.kind}.{key.group}" if key.group else key.kind
     listed = ", ".join(map(str, causes))
     text = listed if len(causes) == 1 else f"[{listed}]"
     return ApiError(
         422,
-        f'{qualified} "{name}" is invalid: {text}',
+        f'{qualified} "{key.name}" is invalid: {text}',
         details={
-            **_details(served, name, kind=served.kind.kind),
+            **_details(key.group, key.kind, key.name),
             "causes": [
                 {"reason": "FieldValueInvalid", "message": cause.message, "field": cause.field} for cause in causes
             ],
@@ -125,10 +131,10 @@ def from_error(error: StoreError | DecodeError, served: ServedKind, name: str) -
         return invalid(served, name, error.causes)
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 500)
     reason = "AlreadyExists" if isinstance(error, AlreadyExists) else ""
-    details = _details(served, name, kind=served.plural) if code != 500 else {}
+    details = _details(served.group, served.plural, name) if code != 500 else {}
     return ApiError(code, str(error), reason=reason, details=details)
 
 
-def _details(served: ServedKind, name: str, *, kind: str) -> dict[str, Any]:
-    details = {"name": name, "group": served.group, "kind": kind}
+def _details(group: str, kind: str, name: str) -> dict[str, Any]:
+    details = {"name": name, "group": group, "kind": kind}
     return {key: value for key, value in details.items() if value}

@@ -16,17 +16,19 @@ from starlette.routing import Route
 
 from headgate.admission.foreign_keys import foreign_keys
 from headgate.api.responses import json_response
+from headgate.api.status import invalid_object
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import AdmissionStep, View
-from headgate.plan.quote import LONGEST
+from headgate.plan.quote import LONGEST, shortened
 from headgate.resources.decode import Check
-from headgate.resources.meta import Input, Object
+from headgate.resources.meta import Input, Key, Object
 from headgate.resources.pod_templates import template_path
 from headgate.resources.registry import split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
-# The API server drops warnings when they have more than 4,096 characters in total.
-MOST_WARNINGS = 4096 // LONGEST
+MOST_CHARACTERS = 4096
+"""The most characters of all warnings. With more, the API server shortens each to LONGEST, and drops the last ones."""
+MOST_WARNINGS = MOST_CHARACTERS // LONGEST
 _CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-system:")
 
 
@@ -160,7 +162,9 @@ def _stored(asked: _Request) -> Object | None:
 
 
 def _warnings(texts: Iterable[str]) -> dict[str, Any]:
-    found = [text[:LONGEST] for text in texts]
+    found = list(texts)
+    if sum(map(len, found)) > MOST_CHARACTERS:
+        found = [shortened(text, LONGEST) for text in found]
     if len(found) > MOST_WARNINGS:
         found = [*found[: MOST_WARNINGS - 1], found[-1]]  # the last one is the effect of the write
     return {"warnings": found} if found else {}
@@ -174,7 +178,7 @@ async def _answer(request: Request, review: Callable[[_Request], Any]) -> Respon
     try:
         response = {"allowed": True, **await review(asked.request)}
     except (Invalid, DecodeError) as error:
-        response = {"allowed": False, "status": _denied(error.causes)}
+        response = {"allowed": False, "status": invalid_object(_key(asked.request), error.causes).status()}
     answer = {"uid": asked.request.uid, **response}
     return json_response({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": answer})
 
@@ -195,17 +199,13 @@ async def _convert(request: Request) -> Response:
     return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
 
 
-def _denied(causes: Sequence[Cause]) -> dict[str, Any]:
-    return {
-        "code": 422,
-        "reason": "Invalid",
-        "message": "; ".join(map(str, causes)),
-        "details": {
-            "causes": [
-                {"reason": "FieldValueInvalid", "field": cause.field, "message": cause.message} for cause in causes
-            ]
-        },
-    }
+def _key(asked: _Request) -> Key:
+    """Return the key of a reviewed object. A pod of a controller has a prefix of its future name."""
+    obj = asked.object or {}
+    group, _ = split_api_version(obj.get("apiVersion", ""))
+    metadata = obj.get("metadata") or {}
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    return Key(group, obj.get("kind", ""), asked.namespace, name)
 
 
 def _patch(old: Object, new: Object, *, namespace: str) -> Iterator[Mapping[str, Any]]:

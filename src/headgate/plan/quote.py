@@ -36,10 +36,11 @@ def quote(world: World, *, only_served: bool, command: str = "") -> str:
     numbers = counted(found) if is_whole else f"at least {counted(found)}"
     start = f"{_TITLE}: {numbers}; first: " if len(shown) > 1 or not is_whole else f"{_TITLE}: "
     end = f" ({command} shows all)" if command else ""
-    return f"{start}{_shortened(shown[0], LONGEST - len(start) - len(end))}{end}"
+    return f"{start}{shortened(shown[0], LONGEST - len(start) - len(end))}{end}"
 
 
-def _shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
+    """Return a text with at most `limit` characters; ` ...` replaces its end if it is longer."""
     return text if len(text) <= limit else f"{text[: limit - 4]} ..."
 
 
