@@ -79,7 +79,7 @@ async def test_an_annotation_on_the_configmap_starts_a_rotation(world: World, au
 async def test_ca_without_an_authority_exits_with_1(world: World) -> None:
     ran = await world.run("ca")
     assert ran.code == 1
-    assert "this headgate has no certificate authority" in ran.err
+    assert "has no certificate authority" in ran.err
 
 
 async def test_status_says_that_a_rotation_waits_for_the_api_server_and_for_volumes(world: World) -> None:

@@ -41,6 +41,7 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     values = Values(image="headgate:1", budget_version=await installer.budget_version())
     first = [outcome async for _, outcome in installer.apply(manifests(values))]
     assert set(first) == {"created"}
+    assert await installer.has_any(manifests(values))
     again = {
         f"{obj['kind']}/{obj['metadata']['name']}": outcome async for obj, outcome in installer.apply(manifests(values))
     }
@@ -57,6 +58,7 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     assert left == ["Namespace"]  # the other objects are gone
     with pytest.raises(HeadgateError, match=r"the namespace headgate-system is being deleted; wait until it is gone"):
         await installer.check_own_namespace()
+    assert not await installer.has_any(manifests(values))
 
 
 async def test_a_definition_whose_rules_the_api_server_rejects_is_installed_without_them(

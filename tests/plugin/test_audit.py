@@ -59,8 +59,9 @@ def test_errors_name_the_next_step(plugin: InProcessPlugin) -> None:
         return ran.code, ran.err
 
     assert error(RECORDS, "-A", "-n", "x") == (2, "error: use either -A or -n\n")
-    code, text = error((404, {"message": "the server could not find the requested resource"}))
-    assert (code, "install headgate" in text) == (1, True)
+    for missing in ("404 page not found", {"message": "the server could not find the requested resource"}):
+        code, text = error((404, missing))
+        assert (code, "no inspect API" in text, "`headgate install`" in text) == (1, True, True)
     code, text = error((403, {"message": "forbidden"}))
     assert "apiGroups: [inspect.headgate.dev], resources: [callrecords], verbs: [list]" in text
     code, text = error((503, {"message": "not ready"}))

@@ -267,7 +267,7 @@ def test_a_cluster_without_the_metrics_api_prints_how_to_get_it(plugin: InProces
     ran = plugin.run("top", "pods")
     assert (ran.code, ran.out) == (1, "")
     assert f"no metrics API ({API})" in ran.err
-    assert "`headgate up`" in ran.err
+    assert "run `headgate install`, or on one machine `headgate up`" in ran.err
     assert "APIService v1beta1.traffic.metrics.k8s.io" in ran.err
 
 

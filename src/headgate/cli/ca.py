@@ -77,7 +77,7 @@ async def _read_state(client: Client) -> AuthorityState:
         return authority_state(await client.get(path_of(registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)))
     except NotFound as error:
         raise HeadgateError(
-            f"{CONFIG_MAP} does not exist: this headgate has no certificate authority, or has not started completely"
+            f"{CONFIG_MAP} does not exist: headgate is not installed, has no certificate authority, or has not started completely"
         ) from error
 
 

@@ -21,7 +21,7 @@ from headgate.resources.mesh_status import MESH, MeshStatus
 from headgate.resources.meta import Input, Object
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
 
-NO_GROUP = f"the API server does not serve {GROUP}: headgate does not run there, or is an older version"
+NO_GROUP = f"does not serve {GROUP}: headgate is not installed there, or is an older version; run `headgate install`, or use another kubeconfig"
 NOT_AVAILABLE = (
     f"no replica of headgate serves {GROUP} now; within seconds after an installation one does, else see `headgate status`"
     f" and `kubectl get apiservice v1.{GROUP} -o yaml`"
@@ -105,7 +105,7 @@ class InspectClient:
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return a decoded response.
 
-        Raises HeadgateError when the API has no inspect group, NotFound for a missing object.
+        Raises Unavailable when the API has no inspect group, NotFound for a missing object.
         """
         try:
             return self._read(await self._get(path, **query), shape)
@@ -120,11 +120,11 @@ class InspectClient:
             raise Unavailable(f"{error}: {NOT_AVAILABLE}") from None
 
     async def _group_missing(self, error: NotFound) -> HeadgateError:
-        """Return the error for a 404: NO_GROUP when the inspect group is missing, else `error`."""
+        """Return the error for a 404: Unavailable when the inspect group is missing, else `error`."""
         try:
             await self.client.get(f"/apis/{API_VERSION}")
         except NotFound:
-            return HeadgateError(NO_GROUP)
+            return Unavailable(f"the API server {await self.client.server()} {NO_GROUP}")
         return error
 
     async def _of_proxy(self, text: str, namespace: str, shape: type[T], part: str = "", **query: str) -> T:

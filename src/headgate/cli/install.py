@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 import yaml
 from msgspec import structs
+from rich.console import Console
 from rich.status import Status
 
 from headgate.cli.mesh_options import (
@@ -35,6 +36,7 @@ from headgate.cli.mesh_options import (
     parse_pull_secrets,
 )
 from headgate.cli.output import TimedOut, note, stderr, stdout
+from headgate.cli.wait import parse_duration
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
@@ -80,10 +82,13 @@ def install(
     otlp_collector: OtlpCollector = "",
     nginx_image: NginxImage = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,
-    timeout: Annotated[int, typer.Option(help="Seconds to wait until the control plane is ready.")] = 120,
+    timeout: Annotated[
+        str, typer.Option(help="The longest time to wait until the control plane is ready: 90s, 5m.")
+    ] = "120s",
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
+    patience = parse_duration(timeout)
     values = Values(
         image=check_image(image),
         replicas=replicas,
@@ -103,7 +108,7 @@ def install(
     if dry_run:
         sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
         return
-    asyncio.run(_install(Client(_credentials(kubeconfig), _HINTS), values, patience=timeout))
+    asyncio.run(_install(Client(_credentials(kubeconfig), _HINTS), values, patience=patience))
 
 
 def uninstall(
@@ -149,10 +154,10 @@ async def wait_ready(client: Client, installer: Installer, patience: float) -> N
 
     No reason ends the wait early: registries, quotas and nodes can become available at any time.
     """
-    unready = UnreadyPods(client)
-    reporting = asyncio.create_task(_report(unready))
+    unready, spinner = UnreadyPods(client), Status("waiting until the control plane is ready", console=stderr())
+    reporting = asyncio.create_task(_report(unready, spinner.console))
     try:
-        with contextlib.suppress(TimeoutError), Status("waiting until the control plane is ready", console=stderr()):
+        with contextlib.suppress(TimeoutError), spinner:
             async with asyncio.timeout(patience):
                 return await installer.wait_ready()
     finally:
@@ -169,7 +174,7 @@ async def wait_ready(client: Client, installer: Installer, patience: float) -> N
     )
 
 
-async def _report(unready: UnreadyPods) -> None:
+async def _report(unready: UnreadyPods, console: Console) -> None:
     """Print each reason once, with the first pod that has it, until canceled."""
     printed: set[str] = set()
     while True:
@@ -179,21 +184,21 @@ async def _report(unready: UnreadyPods) -> None:
                 _, _, reason = line.partition(": ")
                 if reason not in printed:
                     printed.add(reason)
-                    note(f"waiting: {line}")
+                    note(f"waiting: {line}", console)
 
 
 async def _uninstall(client: Client, *, force: bool) -> None:
     async with client:
         installer = Installer(client)
         pods = await installer.pods_with_sidecar()
-        if pods and not force:
-            shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
-            raise HeadgateError(
-                f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
-                " Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain pod/NAME` names,"
-                " and restart the pods; or add --force"
-            )
+        shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
+        remaining = f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
         every = manifests(Values(image="", budget_version=await installer.budget_version(), custom_metrics=True))
+        if pods and not force and await installer.has_any(every):
+            raise HeadgateError(
+                f"{remaining} Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain"
+                " pod/NAME` names, and restart the pods; or add --force"
+            )
         found = False
         for deletion in (installer.prune(()), installer.delete(every)):
             async for obj, outcome in deletion:
@@ -205,6 +210,11 @@ async def _uninstall(client: Client, *, force: bool) -> None:
             if found
             else "headgate is not installed"
         )
+        if pods:
+            note(
+                f"{remaining} Without headgate, their calls over mutual TLS fail when their certificates expire; restart the"
+                " pods, for example by `kubectl -n NAMESPACE rollout restart deployment`"
+            )
 
 
 def _print(obj: Object, outcome: str) -> None:

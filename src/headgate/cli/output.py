@@ -61,9 +61,9 @@ def fail(message: str) -> None:
     console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
-def note(message: str) -> None:
-    """Print a note on stderr, so that stdout stays readable for scripts."""
-    stderr().print(Text(message), soft_wrap=True)
+def note(message: str, console: Console | None = None) -> None:
+    """Print a note on stderr, so that stdout stays readable for scripts. While a spinner turns, `console` is that of the spinner."""
+    (console or stderr()).print(Text(message), soft_wrap=True)
 
 
 def reason_in(record: logging.LogRecord) -> str:

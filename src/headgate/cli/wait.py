@@ -218,7 +218,7 @@ async def _wait(
                     return obj, progress
                 if problem := await _class_problem(client, obj) if obj else NOT_FOUND:
                     if problem != noted:
-                        note(f"{kind.kind} {namespace}/{name}: {problem}")
+                        note(f"{kind.kind} {namespace}/{name}: {problem}", spinner.console)
                     noted, progress = problem, Progress(Readiness.PENDING, problem)
                 spinner.update(f"{title}: {progress.message}")
                 clock.reschedule(end)

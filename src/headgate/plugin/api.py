@@ -13,6 +13,10 @@ from headgate.plugin.kinds import Kind
 from headgate.plugin.kubectl_proxy import KubectlProxy, Response
 from headgate.plugin.metrics import parse_window
 
+INSPECT = "inspect.headgate.dev/v1"
+INSTALL = "run `headgate install`, or on one machine `headgate up`"
+_NO_PATH = "could not find the requested resource"
+
 Document = Mapping[str, Any]
 """A TrafficMetrics or TrafficMetricsList, as the API returned it."""
 
@@ -95,7 +99,7 @@ class MetricsApi:
         response = self._proxy.get(f"/apis/{query.kind.api}")
         if response.status != 200:
             return NoMetrics(
-                f"this cluster has no metrics API ({query.kind.api}); run `headgate up`, or install an implementation that"
+                f"this cluster has no metrics API ({query.kind.api}); {INSTALL}; or install another implementation that"
                 f" registers the APIService {_api_service(query.kind.api)}"
             )
         served = sorted(str(one.get("name")) for one in _document(response).get("resources") or ())
@@ -159,6 +163,13 @@ def no_api_error(message: str) -> Unavailable:
     return Unavailable(
         f"the API server can't be reached ({message}); check that the cluster runs and that --context is right"
     )
+
+
+def no_inspect_error(response: Response) -> NoMetrics | None:
+    """Return the error for a 404 of an API server without the inspect API; None for another response."""
+    if response.status != 404 or (is_api_status(response) and _NO_PATH not in error_message(response)):
+        return None
+    return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; {INSTALL}")
 
 
 def is_api_status(response: Response) -> bool:

@@ -10,11 +10,17 @@ import typer
 
 from headgate.errors import HeadgateError, Unavailable
 from headgate.plugin import colors
-from headgate.plugin.api import error_message, forbidden_error, is_api_status, no_api_error
-from headgate.plugin.errors import NoMetrics, WrongUsage
+from headgate.plugin.api import (
+    INSPECT,
+    error_message,
+    forbidden_error,
+    is_api_status,
+    no_api_error,
+    no_inspect_error,
+)
+from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kubectl_proxy import Kubectl, Response
 from headgate.plugin.table import Cell, format_table
-from headgate.plugin.tap import INSPECT
 
 _RECORDS = "callrecords"
 _TITLES = ("DESTINATION", "PORT", "PROTOCOL", "CALLER", "WOULD_REFUSE", "LAST")
@@ -96,12 +102,10 @@ def _cells(item: AuditedCall, *, everywhere: bool) -> Iterator[str]:
 
 def _error(response: Response) -> HeadgateError:
     status, message = response.status, error_message(response)
+    if missing := no_inspect_error(response):
+        return missing
     if not is_api_status(response):
         return no_api_error(message)
-    if status == 404:
-        return NoMetrics(
-            f"this cluster has no inspect API ({INSPECT}), or an older one; run `headgate up`, or install headgate"
-        )
     if status == 403:
         return forbidden_error(message, INSPECT.partition("/")[0], _RECORDS, "list")
     kind = Unavailable if status in (501, 503) else HeadgateError

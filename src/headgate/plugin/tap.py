@@ -10,12 +10,18 @@ import typer
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import TAPPABLE_KINDS
-from headgate.plugin.api import error_message, forbidden_error, is_api_status, no_api_error
+from headgate.plugin.api import (
+    INSPECT,
+    error_message,
+    forbidden_error,
+    is_api_status,
+    no_api_error,
+    no_inspect_error,
+)
 from headgate.plugin.colors import Color, enabled, paint
-from headgate.plugin.errors import NoMetrics, WrongUsage
+from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kubectl_proxy import Kubectl, KubectlProxy, Response
 
-INSPECT = "inspect.headgate.dev/v1"
 _BY_NAME = {word: names.plural for names in TAPPABLE_KINDS for word in names.words}
 _FAILED = 500
 _ACCOUNT = "/sa/"
@@ -92,10 +98,10 @@ def _events(proxy: KubectlProxy, path: str, limit: int) -> Iterator[bytes]:
 
 def _error(path: str, response: Response) -> HeadgateError:
     status, message = response.status, error_message(response)
+    if missing := no_inspect_error(response):
+        return missing
     if not is_api_status(response):
         return no_api_error(message)
-    if status == 404 and "could not find the requested resource" in message:
-        return NoMetrics(f"this cluster has no inspect API ({INSPECT}); run `headgate up`, or install headgate")
     if status == 404:
         return NotFound(message)
     if status == 403:

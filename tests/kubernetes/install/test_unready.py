@@ -66,6 +66,16 @@ async def test_a_pod_whose_container_runs_can_be_left_out() -> None:
     assert len(await unready_reasons(cast("Client", cluster))) == 2
 
 
+async def test_an_installation_does_not_report_the_pods_that_it_replaces() -> None:
+    """After a wrong image, the pods of this image stay until the first new pod is ready."""
+    waits = ({"reason": "ErrImagePull", "message": "no headgaet:1"}, {"reason": "ContainerCreating"})
+    old, new = (pod(wait, creationTimestamp=f"2026-01-0{index}T00:00:00Z") for index, wait in enumerate(waits, 1))
+    for index, item in enumerate((old, new)):
+        item["metadata"]["labels"] = {"pod-template-hash": str(index)}
+    assert await UnreadyPods(cast("Client", FakeClient(old, new))).reasons() == ["pod headgate-1: ContainerCreating"]
+    assert len(await unready_reasons(cast("Client", FakeClient(old, new)))) == 2
+
+
 async def test_a_pause_between_pulls_keeps_the_cause_of_the_last_failure() -> None:
     waits = ({"reason": "ErrImagePull", "message": "not found"}, {"reason": "ImagePullBackOff", "message": "Back-off"})
     cluster = FakeClient(pod(waits[0]))

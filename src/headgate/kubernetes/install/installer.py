@@ -102,6 +102,14 @@ class Installer:
             except NotFound:
                 continue
 
+    async def has_any(self, objects: Iterable[Object]) -> bool:
+        """Return whether the cluster has one of the objects, and it is not being deleted."""
+        for obj in objects:
+            with contextlib.suppress(NotFound):
+                if not (await self._client.get(await self._path(obj)))["metadata"].get("deletionTimestamp"):
+                    return True
+        return False
+
     async def prune(self, objects: Sequence[Object]) -> AsyncIterator[tuple[Object, str]]:
         """Delete roles, bindings and APIServices of an installation with other options. Yield each with `deleted`."""
         kept = {_identity(obj) for obj in objects}

@@ -26,8 +26,9 @@ class UnreadyPods:
         self._failed_pulls: dict[str, str] = {}  # by the beginning of the line, which names the pod
 
     async def reasons(self, *, starting: bool = True) -> Sequence[str]:
-        """Return the lines of `unready_reasons`. Raises HeadgateError."""
-        return [self._with_cause(line) for line in await unready_reasons(self._client, starting=starting)]
+        """Return the lines of `unready_reasons`, without those of pods that the installation replaces. Raises HeadgateError."""
+        found = await unready_reasons(self._client, starting=starting, replaced=False)
+        return [self._with_cause(line) for line in found]
 
     def _with_cause(self, line: str) -> str:
         pod, _, reason = line.partition(": ")
@@ -36,13 +37,17 @@ class UnreadyPods:
         return self._failed_pulls.get(pod, line) if reason.startswith(PULL_PAUSED) else line
 
 
-async def unready_reasons(client: Client, *, starting: bool = True) -> Sequence[str]:
+async def unready_reasons(client: Client, *, starting: bool = True, replaced: bool = True) -> Sequence[str]:
     """Return a line for each pod of the control plane that is not ready, or why there are no pods. Raises HeadgateError.
 
-    Without `starting`, pods whose container runs and may soon be ready are left out.
+    Without `starting`, pods whose container runs and may soon be ready are left out; without `replaced`, those of an
+    earlier template, such as the pods of a wrong image after an installation with the right one.
     """
     listed = await client.get(_PODS, labelSelector=f"app.kubernetes.io/name={NAME}")
     pods = [pod for pod in listed.get("items") or () if not pod["metadata"].get("deletionTimestamp")]
+    if not replaced:
+        newest = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+        pods = [pod for pod in pods if _template(pod) == _template(newest)]
     if not starting:
         pods = [pod for pod in pods if not _runs(pod)]
     lines = [
@@ -51,6 +56,10 @@ async def unready_reasons(client: Client, *, starting: bool = True) -> Sequence[
         if not _is_ready(pod)
     ]
     return lines + list(_creation_failures(await client.get(_DEPLOYMENT)))
+
+
+def _template(pod: Object | None) -> str:
+    return str(((pod or {}).get("metadata", {}).get("labels") or {}).get("pod-template-hash", ""))
 
 
 def _is_ready(pod: Object) -> bool:
