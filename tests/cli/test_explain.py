@@ -268,11 +268,18 @@ async def test_explain_without_files_uses_the_running_headgate(world: World) -> 
     assert {item["status"] for item in found["backends"]} == {503}
 
 
-async def test_the_running_headgate_resolves_a_short_host_name_in_the_namespace_of_n(world: World) -> None:
+async def test_the_running_headgate_resolves_a_short_host_name_in_the_namespace_of_n_or_of_the_context(
+    world: World,
+) -> None:
     await world.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     for namespace in ("default", "shop"):
         await world.store.create(service("website", 8080, namespace=namespace))
     shown = await world.run("explain", "http://website:8080/", "-n", "shop")
+    assert "Service    shop/website, port 8080\n" in shown.out
+    config = yaml.safe_load((world.state / "kubeconfig").read_text())
+    config["contexts"][0]["context"]["namespace"] = "shop"
+    (own := world.state / "of-shop").write_text(yaml.safe_dump(config))
+    shown = await world.run("explain", "http://website:8080/", "--kubeconfig", str(own))
     assert "Service    shop/website, port 8080\n" in shown.out
 
 

@@ -115,6 +115,21 @@ def test_a_caller_without_a_sidecar_calls_in_plaintext(explain: Callable[..., An
     assert arrival(found)["reason"] == "it accepts mutual TLS only, and this is plaintext"
 
 
+def test_routes_apply_to_a_caller_without_a_sidecar_only_at_the_gateway_of_a_service(
+    explain: Callable[..., Any],
+) -> None:
+    """R32. Otherwise Kubernetes leads it to the endpoints of the Service itself."""
+    split = obj("TrafficSplit", "s", spec={"service": "web", "backends": [{"service": "v2", "weight": 1}]})
+    objects = world(*service("v2", ("server", "10.1.0.1")), split, *CLOSED)
+    found = explain(objects, "pod/bare")
+    assert [item["service"] for item in found["backends"]] == ["default/web"]
+    assert "no route applies to its requests" in found["caller_note"]
+    objects[0]["metadata"]["annotations"] = {"headgate.dev/gateway": "envoy"}
+    found = explain(objects, "pod/bare")
+    assert ([item["service"] for item in found["backends"]], found["identity"]) == (["default/v2"], GATEWAY)
+    assert "the envoy gateway of the Service default/web forwards its requests" in found["caller_note"]
+
+
 def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Callable[..., Any]) -> None:
     local = pod("local", "127.77.128.9", account="sa-2", sidecar="")
     found = explain(world(local), "pod/local")

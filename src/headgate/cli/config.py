@@ -35,7 +35,15 @@ Type = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Option("--name", help="Only the Envoy resource with this name.", show_default=False)]
-InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")]
+InNamespace = Annotated[
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        help="Namespace of the pod; by default that of the kubeconfig's context.",
+        show_default=False,
+    ),
+]
 
 
 def config(
@@ -43,7 +51,7 @@ def config(
     type: Type = "",
     *,
     name: Name = "",
-    namespace: InNamespace = "default",
+    namespace: InNamespace = "",
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,

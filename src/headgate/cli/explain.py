@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import structs
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
@@ -19,6 +20,7 @@ from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
 from headgate.compiler.explain import Backend, Copy, Explanation, Tried
 from headgate.compiler.request_spec import BadRequest, RequestSpec, check, explain_request
 from headgate.errors import HeadgateError
+from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.settings import Settings
 
 ERROR_STATUSES = 400
@@ -65,7 +67,12 @@ From = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option("-n", "--namespace", help="Namespace of the objects in --from and --via, and of short host names."),
+    typer.Option(
+        "-n",
+        "--namespace",
+        help="Namespace of the objects in --from and --via, and of short host names; by default that of the kubeconfig's context, with -f default.",
+        show_default=False,
+    ),
 ]
 
 At = Annotated[
@@ -86,7 +93,7 @@ def explain_(
     header: Headers = None,
     via: Via = "",
     from_: From = "",
-    namespace: InNamespace = "default",
+    namespace: InNamespace = "",
     filename: Files = None,
     at: At = 0,
     mtls: Mtls = "permissive",
@@ -108,7 +115,9 @@ def explain_(
             raise usage_error(
                 "a pod is explained by the running mesh; leave out -H, --via, --from, -f and --at", option="pod/NAME"
             )
-        explain_pod(asyncio.run(InspectClient.of(kubeconfig, state).pod_sidecar(*pod)), output)
+        place, name = pod
+        client = InspectClient.of(kubeconfig, state)
+        explain_pod(asyncio.run(client.pod_sidecar(place or client.client.namespace, name)), output)
         return
     *before, url = what
     if len(before) > 1:
@@ -119,7 +128,7 @@ def explain_(
         headers=parse_headers(header or (), fixed=FIXED - {CONNECTION}),
         caller=from_,
         via=via,
-        namespace=namespace,
+        namespace=namespace or DEFAULT_NAMESPACE,
     )
     try:
         check(request)
@@ -130,7 +139,9 @@ def explain_(
     if filename:
         found = _explain_files(filename, Settings(mtls=mtls, access=access), request)
     else:
-        found = asyncio.run(InspectClient.of(kubeconfig, state).explanation(request, str(at or "")))
+        client = InspectClient.of(kubeconfig, state)
+        request = structs.replace(request, namespace=namespace or client.client.namespace)
+        found = asyncio.run(client.explanation(request, str(at or "")))
     if at:
         note(f"with the objects of revision {at}; {NOT_RECORDED}")
     answer(found, output, lambda: show(found))

@@ -128,7 +128,7 @@ class InspectClient:
         return error
 
     async def _of_proxy(self, text: str, namespace: str, shape: type[T], part: str = "", **query: str) -> T:
-        proxy_namespace, name = parse_proxy_name(text, namespace or "default")
+        proxy_namespace, name = parse_proxy_name(text, namespace or self.client.namespace)
         path = f"{resource_path('proxies', proxy_namespace)}/{quote(name, safe='')}{part}"
         try:
             return self._read(await self._get(path, **query), shape)

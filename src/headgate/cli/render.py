@@ -133,13 +133,14 @@ def render(
     settings = Settings(domain=domain, mtls=mtls, access=access)
     _check_settings(filename, settings)
     if filename:
-        mesh = _mesh_of_files(filename, settings)
+        mesh, namespace = _mesh_of_files(filename, settings), DEFAULT_NAMESPACE
     else:
         settings = asyncio.run(settings_in_force(find_api(kubeconfig, state)))
-        mesh = asyncio.run(current_mesh(find_api(kubeconfig, state), settings))
+        mesh = asyncio.run(current_mesh(client := find_api(kubeconfig, state), settings))
+        namespace = client.namespace
     chosen = Chosen(
-        _found(service or (), [item.service for item in mesh.frontends], "--service"),
-        _found(gateway or (), [item.gateway for item in mesh.gateways], "--gateway"),
+        _found(_full(service or (), namespace), [item.service for item in mesh.frontends], "--service"),
+        _found(_full(gateway or (), namespace), [item.gateway for item in mesh.gateways], "--gateway"),
         address=listen,
         dns=endpoints == "dns",
     )
@@ -216,14 +217,15 @@ def _check_address(text: str) -> None:
         raise usage_error(f"{text!r} is not an IP address; write one such as 0.0.0.0", option="--listen") from None
 
 
-def _found(written: Sequence[str], known: Sequence[str], option: str) -> list[str]:
-    """Return names as `namespace/name`. Raises BadParameter for an unknown name."""
-    found = []
-    for text in written:
-        name, _, namespace = text.partition(".")
-        found.append(f"{namespace or DEFAULT_NAMESPACE}/{name}")
-        if found[-1] not in known:
-            raise usage_error(
-                f"{found[-1]} has no routes; write one of: {', '.join(sorted(set(known)))}", option=option
-            )
-    return found
+def _full(written: Sequence[str], namespace: str) -> list[str]:
+    """Return names, `NAME` or `NAME.NAMESPACE`, as `namespace/name`."""
+    parts = [text.partition(".") for text in written]
+    return [f"{own or namespace}/{name}" for name, _, own in parts]
+
+
+def _found(names: list[str], known: Sequence[str], option: str) -> list[str]:
+    """Return the names. Raises BadParameter for an unknown name."""
+    for name in names:
+        if name not in known:
+            raise usage_error(f"{name} has no routes; write one of: {', '.join(sorted(set(known)))}", option=option)
+    return names

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
+from msgspec import structs
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -57,7 +58,12 @@ From = Annotated[
     ),
 ]
 InNamespace = Annotated[
-    str, typer.Option("--namespace", help="Namespace of --from; on a cluster without --from, of a short Service name.")
+    str,
+    typer.Option(
+        "--namespace",
+        help="Namespace of --from; on a cluster without --from, of a short Service name. By default that of the kubeconfig's context.",
+        show_default=False,
+    ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Timeout of one request, in seconds.")]
 
@@ -95,7 +101,7 @@ def try_(
     data: Body = "",
     timeout: Timeout = 10.0,
     from_: From = "",
-    namespace: InNamespace = "default",
+    namespace: InNamespace = "",
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,
@@ -122,7 +128,9 @@ def try_(
         raise usage_error(str(error), option="--from") from None
     batch = Batch(request=sent, number=number, concurrency=concurrency)
     inspect_client = InspectClient.of(kubeconfig, state)
-    result = asyncio.run(_run(inspect_client, target, batch, caller, Here(state, namespace)))
+    here = Here(state, namespace or inspect_client.client.namespace)
+    caller = caller and structs.replace(caller, namespace=here.namespace)
+    result = asyncio.run(_run(inspect_client, target, batch, caller, here))
     answer(document(result), output, lambda: _print(result))
     if not result.fits:
         raise typer.Exit(EXIT_FAILURE)

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import structs
 
-from headgate.compiler import arrivals
+from headgate.compiler import arrivals, plain_callers
 from headgate.compiler.arrivals import Caller
 from headgate.compiler.explain import ExplainInput, Explanation, explain
 from headgate.compiler.report import Compiled
@@ -76,6 +76,8 @@ def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -
         where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme])
         note = f"{caller.name} calls through the Gateway" if spec.caller else ""
         caller = arrivals.gateway(compiled.mesh.trust_domain, note)
+    elif not caller.identity:
+        compiled, caller = plain_callers.as_reached(compiled, parts.netloc, caller)
     return explain(compiled, snapshot, where, ExplainInput(request=request, url=parts.geturl(), caller=caller))
 
 
