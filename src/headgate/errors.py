@@ -38,6 +38,10 @@ class NotFound(StoreError):
     """The object does not exist."""
 
 
+class OutsideMesh(NotFound):
+    """The object is in a namespace that does not belong to the mesh. The message says so to users."""
+
+
 class AlreadyExists(StoreError):
     """An object of this kind and name already exists."""
 

@@ -141,6 +141,8 @@ async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: Cluste
     label(cluster, "shop", **{NAMESPACE_NAME: "shop"})
     assert (await eventually(lambda: decided("NamespaceLabel")))["decision"]["injected"]
     label(cluster, "shop", **{NAMESPACE_NAME: None, INJECT: None})
+    elsewhere = await plane.get("/apis/inspect.headgate.dev/v1/namespaces/kube-system/pods/explained/sidecar")
+    assert elsewhere["message"].startswith("the namespace kube-system does not belong to the mesh")
 
 
 async def test_an_installation_for_fewer_namespaces_deletes_the_roles_elsewhere(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names, types
 from headgate.cli.inspect_client import InspectClient, display_name
-from headgate.cli.output import Format, answer, stdout, usage_error
+from headgate.cli.output import Format, answer, print_table, stdout, usage_error
 from headgate.errors import NotFound
 from headgate.resources.inspect import TYPES, ProxyConfig
 
@@ -82,7 +82,7 @@ def _show(found: ProxyConfig) -> None:
     for item in found.resources:
         cells = (item.type, item.name, item.object, item.version[:_VERSION_LETTERS], item.state)
         table.add_row(*cells, style=_STYLES.get(item.state))
-    console.print(table)
+    print_table(table)
     for item in found.resources:
         if item.message:
             text = f"{display_name(found.node)} rejected {item.type} {item.name}: {item.message}"

@@ -14,7 +14,7 @@ from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import Access, Mtls, compile_files
-from headgate.cli.output import EXIT_FAILURE, Format, answer, note, stdout, usage_error
+from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stdout, usage_error
 from headgate.cli.try_command import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
 from headgate.compiler.explain import Backend, Copy, Explanation, Tried
@@ -167,7 +167,7 @@ def show(found: Explanation) -> None:
     for title, text in _facts(found):
         console.print(f"{title:<11}{text}", soft_wrap=True)
     console.print()
-    console.print(backends_table(found.backends))
+    print_table(backends_table(found.backends))
     for title, lines in _lists(found):
         console.print(f"\n{title}", style="bold")
         for line in lines:

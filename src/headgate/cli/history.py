@@ -12,7 +12,7 @@ from rich.table import Table
 from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Output, State, parse_kind_and_name
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.output import Format, answer, note, stdout, usage_error
+from headgate.cli.output import Format, answer, note, print_table, stdout, usage_error
 from headgate.formatting import NONE, pluralize
 from headgate.history.records import RECORDED
 from headgate.resources.inspect import ObjectRef
@@ -112,7 +112,7 @@ def _list(found: RevisionList, *, across: bool) -> None:
     for item in found.items:
         table.add_row(str(item.revision), item.time, _writers(item), _changes(item, across=across), _effect(item))
     if found.items:
-        stdout().print(table)
+        print_table(table)
     if found.older:
         note(f"{pluralize(found.older, 'older revision')} not shown; --limit 0 lists all")
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from headgate.compiler.reasons import Severity
@@ -96,6 +97,17 @@ def stdout(*, folds: bool = False) -> Console:
     """
     width = None if folds or sys.stdout.isatty() else _UNFOLDED
     return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def print_table(table: Table) -> None:
+    """Print a table on stdout. Without a terminal, its lines end with their last letter."""
+    console = stdout()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def stderr() -> Console:

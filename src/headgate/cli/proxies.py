@@ -11,7 +11,7 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
-from headgate.cli.output import Format, answer, stdout
+from headgate.cli.output import Format, answer, print_table, stdout
 from headgate.formatting import NONE, age, pluralize
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
 from headgate.resources.meta import epoch_seconds
@@ -61,7 +61,7 @@ def proxies(
 
 def _list(every: Sequence[Proxy]) -> None:
     console = stdout()
-    console.print(table(every))
+    print_table(table(every))
     for item in every:
         for line in _trouble(item):
             console.print(line, style=STYLES[item.status.state], soft_wrap=True)

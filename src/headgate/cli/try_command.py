@@ -17,7 +17,7 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.output import EXIT_FAILURE, Format, answer, note, stderr, stdout, usage_error
+from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stderr, stdout, usage_error
 from headgate.cli.probe import Batch, Failure, Header, Request, Tally
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
@@ -225,7 +225,7 @@ def _warn(split: Object) -> None:
 def _print(result: TryResult) -> None:
     console = stdout()
     if result.rows:  # empty when the proxy itself answers all requests, for example with a redirect
-        console.print(table(result))
+        print_table(table(result))
     failures = sorted(result.tally.failures.items(), key=lambda item: -item[1])
     for failure, count in failures[:SHOWN_FAILURES]:
         console.print(f"{count} x {_describe_failure(failure)}", soft_wrap=True)

@@ -17,7 +17,7 @@ def version(output: Output = Format.TABLE, state: State = None) -> None:
     """Show the versions of headgate and Envoy, and the addresses of the running headgate."""
     running = find_runtime_info(state)
     found = {"headgate": version_of("headgate"), "envoy": envoy_version(), "instance": running}
-    runs = f"API {running.api}, proxy {running.proxy}, process {running.pid}" if running else "nothing"
+    runs = f"API {running.api}, proxy {running.proxy}, process {running.pid}" if running else "nothing on this machine"
     text = f"headgate  {found['headgate']}\nenvoy     {found['envoy']}\nrunning   {runs}"
     answer(found, output, lambda: stdout().print(text, soft_wrap=True))
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from headgate.backoff import pauses
-from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, StoreError, Unavailable
+from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, OutsideMesh, StoreError, Unavailable
 from headgate.kinds import METRICS_KINDS
 from headgate.kubernetes.client import AccessDenied, Client, Rejected, WatchEvent, path_of
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAMESPACE
@@ -72,7 +72,10 @@ class ClusterStore:
         """Return an object. Raises NotFound."""
         served = self._served(key.group, key.kind)
         if self._namespaces and key.namespace not in ("", EVENTS_NAMESPACE, *self._namespaces):
-            raise NotFound(f"{key} is in none of the namespaces of --namespaces")
+            raise OutsideMesh(
+                f"the namespace {key.namespace} does not belong to the mesh, so {key} is not known; an operator can add"
+                " the namespace with `headgate install --namespaces`"
+            )
         return _hub(served, await _stored(self._client.get(_path(served, key.namespace, key.name))))
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:

@@ -94,6 +94,14 @@ async def test_a_finding_and_its_recovery_each_cause_one_event(setting: Setting)
     assert await setting.events() == [("Warning", "NoReadyEndpoints"), ("Normal", "NoReadyEndpointsResolved")]
 
 
+async def test_the_event_about_an_ignored_annotation_names_it(setting: Setting) -> None:
+    field = "metadata.annotations.headgate.dev/gateway"
+    ignored = Finding(ABOUT, Reason.FIELD_IGNORED, field, "must be envoy or nginx, not 'envoi'")
+    await setting.finding_events.announce(ABOUT, split(), [ignored], fresh=True)
+    (event,) = (await setting.store.list("", "Event")).items
+    assert event["message"] == f"{field}: must be envoy or nginx, not 'envoi'"
+
+
 async def test_events_of_an_earlier_headgate_are_not_repeated(setting: Setting) -> None:
     await setting.finding_events.announce(ABOUT, split("v1", "v2"), [EMPTY], fresh=False)
     assert await setting.events() == []

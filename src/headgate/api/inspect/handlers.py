@@ -22,7 +22,7 @@ from headgate.api.inspect.query import CREATE, METRICS, TAP, TAP_VALUES, Inspect
 from headgate.api.status import ApiError, method_not_allowed, not_found, unsupported_value
 from headgate.compiler.request_spec import BadRequest
 from headgate.compiler.request_spec import RequestSpec as Sent
-from headgate.errors import HeadgateError, NotFound
+from headgate.errors import HeadgateError, NotFound, OutsideMesh
 from headgate.plane.history import explain_at
 from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.resources.inspect import API_VERSION, GROUP, TYPES, ObjectName, PodSidecar, ProxyConfig
@@ -146,6 +146,8 @@ async def _config(inspector: Inspector, path: InspectPath, query: QueryParams) -
 async def _pod_sidecar(inspector: Inspector, path: InspectPath) -> PodSidecar:
     try:
         return await inspector.pod_sidecar(ObjectName(namespace=path.namespace, name=path.name))
+    except OutsideMesh as error:
+        raise ApiError(404, str(error)) from None
     except NotFound:
         raise ApiError(404, f"Pod {path.namespace}/{path.name} not found") from None
 

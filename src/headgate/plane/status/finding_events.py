@@ -86,7 +86,7 @@ class FindingEvents:
         known = last.findings if last else frozenset()
         for finding in sorted(now - known, key=str):
             level = _LEVELS[finding.reason.severity]
-            await self._events.record(obj, type=level, reason=finding.reason.value, message=finding.message)
+            await self._events.record(obj, type=level, reason=finding.reason.value, message=_message(finding))
         for finding in sorted(known - now, key=str):
             edited = last is not None and last.generation != generation
             if message := recovered(finding, now, edited=edited, obj=obj):
@@ -116,6 +116,12 @@ class FindingEvents:
                 continue
             return namespace, (found.get("spec") or {}).get("selector") or {}
         return "", {}
+
+
+def _message(finding: Finding) -> str:
+    """Return the message of an Event. Only that of FieldIgnored needs the field: `must be envoy or nginx, not 'envoi'`."""
+    named = finding.reason is Reason.FIELD_IGNORED and finding.field
+    return f"{finding.field}: {finding.message}" if named else finding.message
 
 
 def _services(obj: Object, finding: Finding) -> Iterator[str]:
