@@ -63,6 +63,7 @@ class Tap:
         self._left = limit
         self._waiting: deque[Record] = deque()
         self._dropped: Counter[str] = Counter()
+        self._is_counted = False
         self._woken = asyncio.Event()
 
     def offer(self, record: Record) -> None:
@@ -83,21 +84,22 @@ class Tap:
         self._dropped[SAMPLED] += missed
 
     async def refresh(self) -> None:
-        """Update the target from the current objects, and reset the count of events in this second."""
+        """Update the target from the current objects, and end the second: its omitted requests are counted."""
         self.target = await self._find()
-        self._left = self._limit
+        self._left, self._is_counted = self._limit, True
         self._woken.set()
 
     async def steps(self) -> AsyncGenerator[Step]:
-        """Yield log records as they arrive, and the number of omitted requests for each reason."""
+        """Yield log records as they arrive, and after each second the number of omitted requests for each reason."""
         while True:
             await self._woken.wait()
             self._woken.clear()
             while self._waiting:
                 yield self._waiting.popleft()
-            dropped, self._dropped = self._dropped, Counter()
-            for reason, count in dropped.items():
-                yield count, reason
+            if self._is_counted:
+                self._is_counted, dropped, self._dropped = False, self._dropped, Counter()
+                for reason, count in dropped.items():
+                    yield count, reason
 
 
 class Taps:
