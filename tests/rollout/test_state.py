@@ -87,7 +87,7 @@ def test_requests_count_only_once_every_proxy_has_the_weights(rollout: Rollout) 
 def test_without_requests_a_rollout_holds_and_says_so(rollout: Rollout) -> None:
     rollout.look(3600)
     assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 0)
-    assert "no request has reached v2 yet" in rollout.message
+    assert "no request to v2 has counted yet" in rollout.message
 
 
 def test_a_holding_rollout_names_the_criteria_whose_need_is_unknown() -> None:

@@ -87,7 +87,7 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
     """Yield what the next step needs, and how long this takes at the rate of requests in this step."""
     requests = state.seen.candidate.trials
     if not requests:
-        yield f"no request has reached {analysis.canary} yet, and without requests nothing is decided"
+        yield f"no request to {analysis.canary} has counted yet, and without requests nothing is decided"
         yield f"requests to {plan.spec.service} count, also those through a Gateway whose route has this backend"
         return
     by_name = {item.name: item for item in plan.criteria(state)}
