@@ -22,10 +22,9 @@ from headgate.resources.meta import Input, Object
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
 
 NO_GROUP = f"does not serve {GROUP}: headgate is not installed there, or is an older version; run `headgate install`, or use another kubeconfig"
-NOT_AVAILABLE = (
-    f"no replica of headgate serves {GROUP} now; within seconds after an installation one does, else see `headgate status`"
-    f" and `kubectl get apiservice v1.{GROUP} -o yaml`"
-)
+NOT_AVAILABLE = f"no replica of headgate serves {GROUP} now; within seconds after an installation one does, else see "
+SEE_STATUS = "`headgate status` and "
+SEE_API_SERVICE = f"`kubectl get apiservice v1.{GROUP} -o yaml`"
 
 T = TypeVar("T")
 
@@ -100,7 +99,7 @@ class InspectClient:
             raise await self._group_missing(error) from None
         except Unavailable as error:
             await self.client.get("/apis")  # raises the error when the API server itself can't be reached
-            raise Unavailable(f"{error}: {NOT_AVAILABLE}") from None
+            raise Unavailable(f"{error}: {NOT_AVAILABLE}{SEE_STATUS}{SEE_API_SERVICE}") from None
 
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return a decoded response.
@@ -117,7 +116,7 @@ class InspectClient:
             return await self.client.get(path, **query)
         except Unavailable as error:
             await self.client.get("/apis")  # raises the error when the API server itself can't be reached
-            raise Unavailable(f"{error}: {NOT_AVAILABLE}") from None
+            raise Unavailable(f"{error}: {NOT_AVAILABLE}{SEE_STATUS}{SEE_API_SERVICE}") from None
 
     async def _group_missing(self, error: NotFound) -> HeadgateError:
         """Return the error for a 404: Unavailable when the inspect group is missing, else `error`."""

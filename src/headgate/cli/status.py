@@ -9,7 +9,7 @@ from msgspec import structs
 from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.inspect_client import InspectClient
+from headgate.cli.inspect_client import SEE_STATUS, InspectClient
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
@@ -51,7 +51,7 @@ async def _status(client: InspectClient) -> MeshStatus:
             async with client.client:
                 reasons += await unready_reasons(client.client)
                 reasons += await _missing_permissions(client.client)
-        raise Unavailable("\n".join((str(error), *reasons))) from error
+        raise Unavailable("\n".join((str(error).replace(SEE_STATUS, ""), *reasons))) from error
 
 
 async def _with_replicas(client: Client, found: MeshStatus) -> MeshStatus:
