@@ -165,6 +165,18 @@ async def test_another_meshs_injection_key_beside_headgates_key_gives_no_warning
     assert answer["response"] == {"uid": "123", "allowed": True}
 
 
+async def test_a_misspelled_annotation_of_pods_gives_a_warning(app: Starlette) -> None:
+    wrong = {"annotations": {"headgate.dev/proxy-cpus": "1"}}
+    expected = "metadata.annotations.headgate.dev/proxy-cpus: headgate.dev/proxy-cpus has no effect"
+    _, answer = await call(app, "/inject", review({"metadata": wrong, "spec": {"containers": []}}))
+    (found,) = answer["response"]["warnings"]
+    assert found.startswith(expected)
+    assert answer["response"]["patch"]
+    _, answer = await call(app, "/validate", review(workload("Deployment", wrong)))
+    (found,) = answer["response"]["warnings"]
+    assert found.startswith(f"spec.template.{expected}")
+
+
 async def test_the_injection_annotation_on_a_namespace_is_denied_because_only_the_label_applies(app: Starlette) -> None:
     metadata = {"name": "shop", "annotations": {"headgate.dev/inject": "enabled"}}
     _, answer = await call(app, "/validate", review({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from headgate.admission.foreign_keys import foreign_keys
+from headgate.admission.useless_keys import useless_keys_of_pods
 from headgate.api.responses import json_response
 from headgate.api.status import invalid_object
 from headgate.errors import Cause, DecodeError, Invalid
@@ -121,8 +122,9 @@ class _Handlers:
         found = self._reviews.inject({**pod, "metadata": metadata}, None, self._reviews.view())
         patch = list(_patch(pod, found, namespace=asked.namespace))
         if not patch:
-            return _warnings(foreign_keys(pod))
-        return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
+            return _warnings([*foreign_keys(pod), *useless_keys_of_pods(pod)])
+        encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
+        return {"patchType": "JSONPatch", "patch": encoded, **_warnings(useless_keys_of_pods(pod))}
 
     async def _validated(self, asked: _Request) -> dict[str, Any]:
         if asked.operation == "DELETE":
@@ -150,7 +152,7 @@ class _Handlers:
         causes = [cause for cause in self._reviews.check_workload(obj, view) if cause not in known]
         if causes:
             raise Invalid(*causes)
-        return _warnings(foreign_keys(obj))
+        return _warnings([*foreign_keys(obj), *useless_keys_of_pods(obj)])
 
 
 def _stored(asked: _Request) -> Object | None:
