@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.cli.conftest import World, make_split, service
 from tests.plan.manifests import deployment, group, target
 
 from headgate.cli.plan_rates import SERVICES
+from headgate.errors import Denied
+from headgate.resources.meta import Key, Object
 
 Run = Callable[..., Any]
 VERSIONS = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
@@ -162,6 +165,23 @@ async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(world: Wo
     assert (gone.code, "TrafficSplit default/gone does not exist" in gone.err) == (1, True), gone
     other = write(tmp_path / "other.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
     assert (await world.run("plan", "-f", other)).code == 0
+
+
+async def test_a_plan_of_config_maps_needs_no_permission_to_get_them(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster, the control plane may only list and watch ConfigMaps and Secrets."""
+    get = world.store.get
+
+    async def denied(key: Key) -> Object:
+        if key.kind == "ConfigMap":
+            raise Denied(f"{key} is forbidden")
+        return await get(key)
+
+    monkeypatch.setattr(world.store, "get", denied)
+    program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {}}
+    ended = await world.run("plan", "-f", write(tmp_path / "program.yaml", program))
+    assert (ended.code, ended.err) == (0, "nothing changes\n")
 
 
 async def test_a_running_headgate_predicts_the_endpoints_of_a_new_service(world: World, tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
     reader, changes = Reader(running, REVIEW, tmp_path), EXAMPLES / "review/changes"
     half, inventory = changes / "half.yaml", changes / "inventory.yaml"
     moves = "40 % of them from review/bookstore-v1:8080 to review/bookstore-v2:8080"
+    assert "nothing changes" in reader.headgate("plan", "-f", EXAMPLES / "bookstore")
     plan = reader.headgate("plan", "-f", half, code=1)
     assert "Service review/bookstore:8080: all requests" in plan
     assert moves in plan

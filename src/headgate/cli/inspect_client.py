@@ -12,7 +12,7 @@ from headgate.compiler.explain import Explanation
 from headgate.compiler.request_spec import RequestSpec
 from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound, Unavailable
-from headgate.kubernetes.client import Client
+from headgate.kubernetes.client import NO_MESSAGE, Client
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.plan.planning import PlanQuery, PlanResult
 from headgate.resources.call_records import CallRecordList
@@ -99,7 +99,7 @@ class InspectClient:
             raise await self._group_missing(error) from None
         except Unavailable as error:
             await self.client.get("/apis")  # raises the error when the API server itself can't be reached
-            raise Unavailable(f"{error}: {NOT_AVAILABLE}{SEE_STATUS}{SEE_API_SERVICE}") from None
+            raise _with_next_step(error) from None
 
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return a decoded response.
@@ -116,7 +116,7 @@ class InspectClient:
             return await self.client.get(path, **query)
         except Unavailable as error:
             await self.client.get("/apis")  # raises the error when the API server itself can't be reached
-            raise Unavailable(f"{error}: {NOT_AVAILABLE}{SEE_STATUS}{SEE_API_SERVICE}") from None
+            raise _with_next_step(error) from None
 
     async def _group_missing(self, error: NotFound) -> HeadgateError:
         """Return the error for a 404: Unavailable when the inspect group is missing, else `error`."""
@@ -142,6 +142,12 @@ class InspectClient:
             raise HeadgateError(
                 f"the response of {GROUP} can't be decoded; the responding headgate may have another version: {error}"
             ) from error
+
+
+def _with_next_step(error: Unavailable) -> Unavailable:
+    """Return an error with what to do about it, if the API server answered, and not headgate with a message of its own."""
+    by_headgate = not str(error).startswith(NO_MESSAGE)
+    return error if by_headgate else Unavailable(f"{error}: {NOT_AVAILABLE}{SEE_STATUS}{SEE_API_SERVICE}")
 
 
 def resource_path(plural: str, namespace: str = "") -> str:

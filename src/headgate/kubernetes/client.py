@@ -39,6 +39,8 @@ _ERRORS: Mapping[int, type[HeadgateError]] = {
     503: Unavailable,
     504: Unavailable,
 }
+NO_MESSAGE = "the API answers with"
+"""How the message of an error begins if the response has no Status object with a message."""
 _JSON = "application/json"
 _METADATA = "application/json;as={};g=meta.k8s.io;v=v1"
 _DISCOVERY = "application/json;as=APIGroupDiscoveryList;g=apidiscovery.k8s.io;v={}"
@@ -321,7 +323,7 @@ class Client:
             details = dict(found.get("details") or {})
         except (msgspec.DecodeError, KeyError, TypeError):
             text = content.decode(errors="replace").strip().partition("\n")[0]
-            message = f"the API answers with {status}" + (f" ({text})" if text else "")
+            message = f"{NO_MESSAGE} {status}" + (f" ({text})" if text else "")
         if status in (401, 403):
             permission = denied_permission(message, details, request.target) if status == 403 else None
             if permission and self._denied:

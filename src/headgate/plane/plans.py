@@ -1,8 +1,11 @@
 """Plan a change of the stored objects: compile them with the changed ones, and compare both results."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.errors import HeadgateError, NotFound
@@ -22,6 +25,10 @@ _KEPT_OF_SERVICES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """Fields of a Service that the API server sets, and that an update without them does not change."""
 
 
+_ONLY_LISTED = frozenset({("", "ConfigMap"), ("", "Secret")})
+"""The kinds that a control plane on a cluster may list and watch, but not get: it needs only some of their objects."""
+
+
 class InvalidChange(HeadgateError):
     """An object of a change has mistakes."""
 
@@ -33,7 +40,7 @@ async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
         async with asyncio.timeout(PLAN_TIMEOUT_S):
             before = await live_state.wait_compiled()
             snapshot = live_state.feed.snapshot.get() or Snapshot()
-            applied = [await _applied(live_state.store, obj) for obj in objects]
+            applied = [await _applied(live_state.store, snapshot, obj) for obj in objects]
             new = [*applied, *_expected_slices(snapshot, applied)]
             after = with_objects(snapshot, {**{key_of(obj): obj for obj in new}, **_deletions(snapshot, query)})
             compiled = await live_state.preview(after)
@@ -63,12 +70,16 @@ def _hub_versions(query: PlanQuery) -> tuple[list[Object], tuple[str, ...]]:
     return found, tuple(ignored)
 
 
-async def _applied(store: Reader, obj: Object) -> Object:
+async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
     """Return an object as it is stored after it is applied: with the fields that the server sets and the user omits."""
     key = key_of(obj)
-    try:
-        stored = await store.get(key)
-    except NotFound:
+    stored: Object = {}
+    if (key.group, key.kind) not in _ONLY_LISTED:
+        with contextlib.suppress(NotFound):
+            stored = await store.get(key)
+    elif known := snapshot.objects.get(key):
+        stored = {"metadata": msgspec.to_builtins(known.metadata)}
+    if not stored:
         return obj
     metadata = part(stored, "metadata")
     kept = {name: metadata[name] for name in _KEPT_METADATA if name in metadata}
