@@ -15,8 +15,18 @@ from tests.e2e.gateway_api.hosts import NAMES, Backend
 from tests.e2e.gateway_api.objects import gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.e2e.wire import Address, Answer, Network, Request, ask_once
-from tests.e2e.world import until
-from tests.pods.conftest import BIN, SYSTEM, Cluster, build_image, deployment, namespace, service, token, wait_for_port
+from tests.pods.conftest import (
+    BIN,
+    SYSTEM,
+    Cluster,
+    build_image,
+    deployment,
+    namespace,
+    service,
+    token,
+    until,
+    wait_for_port,
+)
 from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
 
 from headgate.kinds import names_of
@@ -245,7 +255,7 @@ def prepare(cluster: Cluster) -> None:
     cluster.apply(*(traffic_deployment(SITE, name) for name in ("protocols", "client")))
     cluster.wait_rolled_out(SITE, *NAMES, "protocols", "client")
     cluster.wait_rolled_out(NEIGHBOR, *NAMES)
-    cluster.kubectl("-n", SITE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+    cluster.kubectl("-n", SITE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
     for place in (SITE, NEIGHBOR):
         cluster.wait_in_sync(place)
 

@@ -14,28 +14,34 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import pytest
-from tests.e2e.world import until
+from tests.e2e import world
 from tests.ports import free_port
 
 IMAGE = "localhost/headgate:test"
 APPLICATION = "localhost/base:dev"
 BIN = Path(sys.executable).parent
-START_S, COMMAND_S = 240, 120
-TEST_S = 600
+START_S, COMMAND_S = 240, 300
+TEST_S = 900
 """The limit of a test with its fixtures, of which the start of a cluster takes START_S at most."""
-TAKEOVER_S = 120
-"""The limit of waits for the next active replica: the Lease of a killed one expires, and all proxies connect again."""
+PATIENCE_S = 120
+"""The limit of waits. The next active replica waits until the Lease of a killed one has expired, and all proxies connect again."""
+T = TypeVar("T")
 SYSTEM = "headgate-system"
 ACTIVE = {"headgate.dev/active": "true"}
 SIDECAR = "headgate-sidecar"
 
 
 _newest_ports = itertools.count(20001)
+
+
+def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_S) -> T:
+    """Do what `until` of the world on one machine does, with a longer limit."""
+    return world.until(condition, what, seconds)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -108,7 +114,7 @@ class Cluster:
     def wait_rolled_out(self, namespace: str, *deployments: str) -> None:
         """Wait until Deployments have only ready pods of their newest template."""
         for name in deployments:
-            self.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=100s")
+            self.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=240s")
 
     def wait_ended(self, namespace: str, **labels: str) -> None:
         """Wait until no container of a deleted pod runs.
@@ -125,7 +131,7 @@ class Cluster:
 
     def wait_programmed(self, what: str, namespace: str) -> None:
         """Wait until all proxies have acknowledged an object, `KIND/NAME`."""
-        self.headgate("wait", what, "-n", namespace, "--timeout", "100s")
+        self.headgate("wait", what, "-n", namespace, "--timeout", "240s")
 
     def wait_in_sync(self, namespace: str) -> None:
         """Wait until the sidecars of a namespace have acknowledged their whole configuration, also that of other Services.
@@ -146,7 +152,7 @@ class Cluster:
             proxies = json.loads(self.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/proxies"))["items"]
             return nodes <= {item["node"] for item in proxies if item["status"]["state"] == "InSync"}
 
-        until(in_sync, f"sidecars of {namespace} in sync", seconds=TAKEOVER_S)
+        until(in_sync, f"sidecars of {namespace} in sync")
 
     def wait_for_nodes(self, namespace: str, **selector: str) -> None:
         """Wait until nodes know all Services and endpoints that the API server has.
@@ -365,7 +371,7 @@ def active_pod(cluster: Cluster) -> str:
         pods = [pod for pod in labeled if not is_deleted(pod)]
         return [pod["metadata"]["name"] for pod in pods if is_ready(pod) and {pod["metadata"]["name"]} == holders]
 
-    (found,) = until(active, "the active replica", seconds=TAKEOVER_S)
+    (found,) = until(active, "the active replica")
     return found
 
 

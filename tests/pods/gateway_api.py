@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from tests.e2e.world import until
-from tests.pods.conftest import Cluster
+from tests.pods.conftest import Cluster, until
 
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions

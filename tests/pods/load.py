@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tests.e2e.world import until
-from tests.pods.conftest import Cluster
+from tests.pods.conftest import Cluster, until
 
 CONNECTIONS = 4
 REQUEST_S = 50

@@ -74,7 +74,7 @@ def wait_replicas(cluster: Cluster, name: str, count: int) -> None:
     for field in ("spec.replicas", "status.readyReplicas"):
         condition = f"--for=jsonpath={{.{field}}}={count}"
         try:
-            cluster.kubectl("-n", PLACE, "wait", f"deployment/{name}", condition, "--timeout=110s")
+            cluster.kubectl("-n", PLACE, "wait", f"deployment/{name}", condition, "--timeout=240s")
         except AssertionError as error:
             raise AssertionError(cluster.kubectl("-n", PLACE, "describe", f"hpa/{name}")) from error
 

@@ -6,8 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.e2e.world import until
-from tests.pods.conftest import BIN, Cluster, active_pod, deployment, graceful, kill_program, namespace, service
+from tests.pods.conftest import BIN, Cluster, active_pod, deployment, graceful, kill_program, namespace, service, until
 from tests.pods.load import failures, load
 
 PLACE = "rollouts"
@@ -57,7 +56,7 @@ def ended(cluster: Cluster, phase: str) -> Mapping[str, Any]:
         programmed = [item["status"] for item in found.get("conditions", ()) if item["type"] == "Programmed"]
         return found if (found.get("phase"), programmed) == (phase, ["True"]) else None
 
-    result: Mapping[str, Any] = until(last, phase, seconds=120)
+    result: Mapping[str, Any] = until(last, phase)
     return result
 
 

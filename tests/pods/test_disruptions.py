@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.world import until
 from tests.pods.api_faults import ApiFaults
 from tests.pods.conftest import (
     BIN,
+    PATIENCE_S,
     SYSTEM,
-    TAKEOVER_S,
     Cluster,
     active_pod,
     deployment,
@@ -29,6 +28,7 @@ from tests.pods.conftest import (
     program,
     service,
     split,
+    until,
     wait_replicas,
 )
 from tests.pods.load import CONNECTIONS, failures, load
@@ -212,7 +212,7 @@ def test_a_client_that_is_asked_to_end_can_still_send_requests_and_they_are_coun
 ) -> None:
     """The proxy ends after the application and after its last report, for which it waits for the next active replica."""
     leaver = deployment(SHOP, "leaver", command=["python3", "-c", LEAVE, "website"])
-    leaver["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 2 * TAKEOVER_S
+    leaver["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 2 * PATIENCE_S
     shop.apply(leaver)
     shop.wait_rolled_out(SHOP, "leaver")
     (pod,) = pods(shop, "leaver")
@@ -223,7 +223,7 @@ def test_a_client_that_is_asked_to_end_can_still_send_requests_and_they_are_coun
         shop.kubectl("-n", SHOP, "delete", "deployment/leaver")
         printed = output.readline()
     assert json.loads(printed) == [200] * 100
-    until(lambda: counted(shop, SHOP, "services/website/edges", pod)["website"] == 100, seconds=TAKEOVER_S)
+    until(lambda: counted(shop, SHOP, "services/website/edges", pod)["website"] == 100)
 
 
 def test_a_killed_sidecar_misroutes_no_request(shop: Cluster) -> None:
@@ -234,7 +234,7 @@ def test_a_killed_sidecar_misroutes_no_request(shop: Cluster) -> None:
     with load(shop, SHOP, "website") as counts:
         kill_program(shop, pod, SHOP)
         until(lambda: restarts(shop, SHOP, pod) == restarts_before + 1)
-        shop.kubectl("-n", SHOP, "wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=100s")
+        shop.kubectl("-n", SHOP, "wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=240s")
     assert counts["v1"] > 0
     assert "v2" not in counts
     assert sum(failures(counts, "v1", "v1-more").values()) <= CONNECTIONS
@@ -248,13 +248,13 @@ def test_a_frozen_active_replica_is_replaced_and_ends_when_it_continues(shop: Cl
     with load(shop, SHOP, "website") as counts:
         os.kill(process, signal.SIGSTOP)
         try:
-            until(lambda: lease_holder(shop) != frozen, seconds=TAKEOVER_S)
+            until(lambda: lease_holder(shop) != frozen)
             until(lambda: shop.apply(split(SHOP, "canary", "website", website_v1=0, website_v2=1)) is None)
             shop.wait_programmed("trafficsplit/canary", SHOP)
         finally:
             with contextlib.suppress(ProcessLookupError):  # the kubelet may have killed it, for its liveness probe
                 os.kill(process, signal.SIGCONT)
-        until(lambda: restarts(shop, SYSTEM, frozen) == restarts_before + 1, seconds=TAKEOVER_S)
+        until(lambda: restarts(shop, SYSTEM, frozen) == restarts_before + 1)
         wait_replicas(shop)
         assert active_pod(shop) != frozen
     assert not failures(counts, "v1", "v1-more", "v2")
@@ -270,8 +270,8 @@ def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effec
     shift(shop, website_v1=1, website_v2=0)
     with load(shop, SHOP, "website") as counts:
         os.kill(int((shop.work / "run/kube-apiserver.pid").read_text()), signal.SIGKILL)
-        until(lambda: "ok" in shop.kubectl("get", "--raw", "/readyz"), seconds=TAKEOVER_S)
-        until(lambda: "in sync" in shop.headgate("status"), seconds=TAKEOVER_S)
+        until(lambda: "ok" in shop.kubectl("get", "--raw", "/readyz"))
+        until(lambda: "in sync" in shop.headgate("status"))
         shift(shop, website_v1=0, website_v2=1)
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
@@ -364,7 +364,7 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
             installed.kubectl("-n", place, "delete", what)
         installed.wait_ended(place)
     assert rollout.received[OLD] > 0
-    until(lambda: counted(installed, place)[place] == rollout.received.total(), seconds=TAKEOVER_S)
+    until(lambda: counted(installed, place)[place] == rollout.received.total())
 
 
 @contextlib.contextmanager

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from tests.draws import fits
-from tests.e2e.world import until
-from tests.pods.conftest import BIN, Cluster, build_image, deployment, is_deleted, namespace, wait_for_port
+from tests.pods.conftest import BIN, Cluster, build_image, deployment, is_deleted, namespace, until, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.test_gateways import address
 
@@ -56,7 +55,7 @@ def running(installed: Cluster) -> Iterator[Cluster]:
         deployments = installed.get("-n", name, "deployments")["items"]
         installed.wait_rolled_out(name, *(item["metadata"]["name"] for item in deployments))
         installed.wait_in_sync(name)
-    installed.kubectl("-n", ROLLOUT, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+    installed.kubectl("-n", ROLLOUT, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
     wait_for_port(address(installed, "edge", ROLLOUT), 8000)
     yield installed
     installed.kubectl("-n", ROLLOUT, "delete", "gateways,httproutes", "--all")

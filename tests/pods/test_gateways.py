@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.world import until
 from tests.pods.conftest import (
     BIN,
     IMAGE,
@@ -19,6 +18,7 @@ from tests.pods.conftest import (
     namespace,
     service,
     split,
+    until,
     wait_for_port,
 )
 from tests.pods.gateway_api import install_gateway_api
@@ -71,7 +71,7 @@ def edge(cluster: Cluster) -> Iterator[Cluster]:
     )
     installed.wait_rolled_out(WEB, "v1", "v2")
     installed.wait_rolled_out(OUTSIDE, "client")
-    installed.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+    installed.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
     installed.wait_in_sync(WEB)
     wait_for_port(address(installed, "edge"), 80)
     yield installed
@@ -189,7 +189,7 @@ def replace_by_nginx(cluster: Cluster) -> None:
     """Replace the proxies of `web` by nginx and change its weights, without a failed request."""
     with load(cluster, OUTSIDE, "web.web", reconnect=True) as counts:
         cluster.apply(specified_canary("nginx"))
-        until(lambda: images(cluster, "web") == {NGINX_IMAGE}, "nginx alone runs", seconds=120)
+        until(lambda: images(cluster, "web") == {NGINX_IMAGE}, "nginx alone runs")
         cluster.apply(specified_canary("nginx", canary=0))
         until(lambda: answers(cluster, "web", 40) == {"v1": 40})
         cluster.apply(specified_canary("nginx"))
@@ -244,7 +244,7 @@ def test_a_canary_is_judged_by_requests_through_the_gateway(edge: Cluster) -> No
         assert {"Promoted", "Programmed"} <= found, status
         return True
 
-    until(promoted, seconds=120)
+    until(promoted)
     assert ask(40) == {"v2": 40}
 
 
@@ -268,7 +268,7 @@ def test_a_wrong_parameter_is_reported_and_does_not_stop_running_proxies(edge: C
     parameters(replicas="2")
     until(lambda: len(proxies(edge)) == 2)
     edge.wait_rolled_out(SYSTEM, proxy_name(WEB, "edge"))
-    edge.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+    edge.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
     parameters(replicas="1")  # each proxy counts by itself, so the shares of the other tests are exact with one proxy
     until(lambda: len(proxies(edge)) == 1)
     edge.apply(gateway("edge", 80, 8080))
@@ -286,7 +286,7 @@ def test_commands_show_the_proxies_of_a_gateway(edge: Cluster) -> None:
 def test_a_deleted_gateway_leaves_no_proxy(edge: Cluster) -> None:
     before = proxies(edge)
     edge.apply(gateway("second", 80))
-    edge.kubectl("-n", WEB, "wait", "gateway/second", "--for=condition=Programmed", "--timeout=100s")
+    edge.kubectl("-n", WEB, "wait", "gateway/second", "--for=condition=Programmed", "--timeout=240s")
     assert len(proxies(edge)) == len(before) + 1
     edge.kubectl("-n", WEB, "delete", "gateway/second")
     until(lambda: proxies(edge) == before)

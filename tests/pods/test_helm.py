@@ -8,7 +8,7 @@ from tests.pods.test_install import leftovers
 REPOSITORY, TAG = IMAGE.rsplit(":", 1)
 OPTIONS = ("--namespace", SYSTEM, "--set", f"image.repository={REPOSITORY},image.tag={TAG}")
 # API servers of Kubernetes 1.20 panic when an APIService is applied.
-WAIT = ("--server-side=false", "--wait", "--timeout", "100s")
+WAIT = ("--server-side=false", "--wait", "--timeout", "240s")
 
 
 def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
@@ -47,10 +47,10 @@ def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
     at_once = ("--all", "--force", "--grace-period=0")  # the deletion of a namespace would wait for them
     cluster.kubectl("-n", "shop", "delete", "deployments,replicasets,pods", *at_once)
     cluster.kubectl("delete", "namespace", "shop")
-    cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "100s")
+    cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "240s")
     assert "trafficsplits.split.smi-spec.io" in cluster.kubectl("get", "customresourcedefinitions", "-o", "name")
     cluster.headgate("uninstall")
-    cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=100s")
+    cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
     assert leftovers(cluster) == []
 
 

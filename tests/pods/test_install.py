@@ -1,8 +1,7 @@
 """Installing headgate on a real cluster, installing it again, and removing it."""
 
 import pytest
-from tests.e2e.world import until
-from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace
+from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace, until
 
 
 def leftovers(cluster: Cluster) -> list[str]:
@@ -24,5 +23,5 @@ def test_an_installation_can_be_repeated_and_removed(installed: Cluster) -> None
         installed.headgate("uninstall")
     installed.kubectl("-n", "shop", "delete", "deployment/client")
     until(lambda: installed.headgate("uninstall"))  # once the pod is gone
-    installed.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=100s")
+    installed.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
     assert leftovers(installed) == []

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.e2e.world import until
-from tests.pods.conftest import APPLICATION, Cluster, counted, deployment, namespace, service
+from tests.pods.conftest import APPLICATION, Cluster, counted, deployment, namespace, service, until
 
 BATCH = "batch"
 REQUESTS = 10
@@ -54,14 +53,14 @@ def test_a_job_completes_and_its_requests_are_counted(batch: Cluster, policy: st
     """R85. The sidecar is a container of the pod on Kubernetes before 1.29, and a native sidecar since then."""
     name, before = f"complete-{policy.lower()}", counted(batch, BATCH, "server")
     batch.apply(job(name, policy, sender("app", "server")))
-    batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", f"job/{name}", "--timeout=100s")
+    batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", f"job/{name}", "--timeout=240s")
     until(lambda: counted(batch, BATCH, "server") == before + REQUESTS)
 
 
 def test_a_job_whose_container_fails_is_failed_and_its_requests_are_counted(batch: Cluster) -> None:
     before = counted(batch, BATCH, "server")
     batch.apply(job("fail", "Never", sender("app", "server", code=3)))
-    batch.kubectl("-n", BATCH, "wait", "--for=condition=failed", "job/fail", "--timeout=100s")
+    batch.kubectl("-n", BATCH, "wait", "--for=condition=failed", "job/fail", "--timeout=240s")
     until(lambda: counted(batch, BATCH, "server") == before + REQUESTS)
 
 
@@ -69,4 +68,4 @@ def test_an_init_container_of_a_job_reaches_a_service(batch: Cluster) -> None:
     """The init container runs before a sidecar that is not native, and before connections are redirected to the sidecar."""
     setup = sender("setup", "prepares")
     batch.apply(job("prepared", "Never", sender("app", "prepares"), initContainers=[setup]))
-    batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", "job/prepared", "--timeout=100s")
+    batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", "job/prepared", "--timeout=240s")

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.e2e.world import until
 from tests.pods.conftest import (
     SYSTEM,
     Cluster,
@@ -19,6 +18,7 @@ from tests.pods.conftest import (
     node_exec,
     program,
     service,
+    until,
     wait_replicas,
 )
 from tests.pods.load import failures, load

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.world import until
-from tests.pods.conftest import BIN, IMAGE, Cluster, deployment, graceful, namespace, service, split
+from tests.pods.conftest import BIN, IMAGE, Cluster, deployment, graceful, namespace, service, split, until
 from tests.pods.load import CONNECTIONS, failures, load
 from tests.pods.test_split import COUNT
 

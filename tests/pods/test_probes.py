@@ -1,7 +1,6 @@
 """Probes of pods with a sidecar on a real cluster, with strict mutual TLS."""
 
-from tests.e2e.world import until
-from tests.pods.conftest import SIDECAR, Cluster, deployment, namespace
+from tests.pods.conftest import SIDECAR, Cluster, deployment, namespace, until
 
 VAULT = "vault"
 LATE = """

@@ -10,9 +10,8 @@ from tests.api_client import Api
 from tests.delivery import HASH, PORT, Argo, ArgoRoute, ArgoSplit, FlaggerRoute, FlaggerSplit, Object, is_programmed
 from tests.draws import fits
 from tests.e2e.wire import Address, Request
-from tests.e2e.world import until
 from tests.pods.cluster_host import build_traffic_image, settle, token_kubeconfig, traffic_deployment
-from tests.pods.conftest import Cluster, namespace, service, wait_for_port
+from tests.pods.conftest import Cluster, namespace, service, until, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.test_gateways import gateway
 from tests.pods.traffic_pod import ControlledPod
@@ -120,7 +119,7 @@ def rollouts(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
         services.create_services("demo", "demo-stable", "demo-canary", "demo-experiment")
         services.select("demo-experiment", VERSIONS["v3"])
         shared_cluster.wait_rolled_out(PLACE, *COUNTED, *CLIENTS)
-        shared_cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+        shared_cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
         shared_cluster.wait_in_sync(PLACE)
         found = stack.enter_context(closing(Rollouts(shared_cluster, api)))
         wait_for_port(*found.request_to_gateway().address)

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.world import until
 from tests.pods.conftest import (
     APPLICATION,
     BIN,
     IMAGE,
     SYSTEM,
-    TAKEOVER_S,
     Cluster,
     active_pod,
     deployment,
@@ -25,6 +23,7 @@ from tests.pods.conftest import (
     service,
     split,
     token,
+    until,
     wait_replicas,
 )
 
@@ -236,7 +235,7 @@ def test_a_new_active_replica_continues_the_counts_and_changes_nothing_at_the_pr
     new = active_pod(shop.cluster)
     assert new != old
     until(lambda: shows_all_in_sync(shop))
-    until(lambda: shop.counted() == shop.sent, seconds=TAKEOVER_S)
+    until(lambda: shop.counted() == shop.sent)
 
 
 def test_a_killed_active_replica_loses_no_count(shop: Shop) -> None:
@@ -245,7 +244,7 @@ def test_a_killed_active_replica_loses_no_count(shop: Shop) -> None:
     shop.send(200)
     kill_program(shop.cluster, active)
     shop.send(200)
-    until(lambda: shop.counted() == shop.sent, seconds=TAKEOVER_S)
+    until(lambda: shop.counted() == shop.sent)
     shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     wait_replicas(shop.cluster)  # for the webhooks that other tests use
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
-from tests.e2e.world import until
-from tests.pods.conftest import IMAGE, Cluster, counted, deployment, namespace, service, token, wait_for_port
+from tests.pods.conftest import IMAGE, Cluster, counted, deployment, namespace, service, token, until, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 
 from headgate.kinds import GATEWAY
@@ -116,7 +115,7 @@ def telemetry(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         )
         cluster.wait_rolled_out(SHOP, "server", "client")
         cluster.wait_rolled_out(MONITORING, "collector")
-        cluster.kubectl("-n", SHOP, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+        cluster.kubectl("-n", SHOP, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
         until(lambda: found.ask('headgate_traffic_start_time_seconds{by="pod"}'), "the first scrape")
         pod = only_pod(cluster, MONITORING, app="collector")
         yield Telemetry(cluster, pod["status"]["podIP"], found)
