@@ -19,6 +19,7 @@ from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
+from headgate.xds import server
 from headgate.xds.authentication import InvalidToken, LocalTokens
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
@@ -209,8 +210,9 @@ async def test_a_proxy_without_a_token_file_is_rejected(root):
         assert world.fleet.connected() == []
 
 
-async def test_while_streams_end_with_their_tokens_no_request_fails_and_no_resource_is_sent(root):
+async def test_while_streams_end_with_their_tokens_no_request_fails_and_no_resource_is_sent(root, monkeypatch):
     """The token in the file is valid for longer, as a busy machine may use it late."""
+    monkeypatch.setattr(server, "REPORT_SECONDS", DEADLINE_S)  # Envoy may report late; then an empty response follows
     async with World(root, longest=1.0) as world:
         world.tokens.write(WEB_1, world.token)
         statuses, enough = [], asyncio.Event()
