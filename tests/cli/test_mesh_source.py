@@ -62,7 +62,9 @@ async def test_the_command_prints_one_message_when_the_api_is_away_and_one_when_
 async def answer(request: web.Request) -> web.Response:
     """Answer as an API server with Services, one of which has no name."""
     if request.path == "/apis":
-        return web.json_response({"groups": []})
+        return web.json_response({"groups": [{"name": "apps", "versions": [{"groupVersion": "apps/v1"}]}]})
+    if request.path == "/apis/apps/v1":
+        return web.json_response({"resources": []})
     if request.path == "/api/v1":
         return web.json_response({"resources": [{"name": "services"}]})
     return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {}}]})
