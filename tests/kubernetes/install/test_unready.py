@@ -48,8 +48,14 @@ class FakeClient:
         ),
         (FakeClient(pod({"reason": "ContainerCreating"})), ["pod headgate-1: ContainerCreating"]),
         (FakeClient(pod(conditions=UNSCHEDULED)), ["pod headgate-1: 0/1 nodes are available"]),
-        (FakeClient(pod(), log="no issuer; install it\n"), ["pod headgate-1: no issuer; install it"]),
-        (FakeClient(pod({"reason": "CrashLoopBackOff"}), log="it ends"), ["pod headgate-1: it ends"]),
+        (
+            FakeClient(pod(), log="no issuer; install it\n"),
+            ["pod headgate-1: its log ends with: no issuer; install it"],
+        ),
+        (
+            FakeClient(pod({"reason": "CrashLoopBackOff"}), log="it ends"),
+            ["pod headgate-1: its log ends with: it ends"],
+        ),
         (FakeClient(pod()), ["pod headgate-1: it is not ready"]),
         (FakeClient(conditions=QUOTA), ["deployment headgate: exceeded quota: small"]),
     ],

@@ -51,7 +51,7 @@ async def unready_reasons(client: Client, *, starting: bool = True, replaced: bo
     if not starting:
         pods = [pod for pod in pods if not _runs(pod)]
     lines = [
-        f"pod {pod['metadata']['name']}: {_state(pod) or await _last_log_line(client, pod) or 'it is not ready'}"
+        f"pod {pod['metadata']['name']}: {_state(pod) or await _log_end(client, pod) or 'it is not ready'}"
         for pod in pods
         if not _is_ready(pod)
     ]
@@ -81,14 +81,16 @@ def _state(pod: Object) -> str:
     return str(unscheduled[0].get("message", "")) if unscheduled else ""
 
 
-async def _last_log_line(client: Client, pod: Object) -> str:
+async def _log_end(client: Client, pod: Object) -> str:
+    """Return the last line of a pod's log, which often has the reason; empty without a log."""
     content = b""
     with contextlib.suppress(HeadgateError):  # the reason is only a help: the caller names the pod in any case
         path = f"{_PODS}/{pod['metadata']['name']}/log"
         async with contextlib.aclosing(client.stream(path, container=NAME, tailLines="1")) as parts:
             async for part in parts:
                 content += part
-    return content.decode(errors="replace").strip()
+    line = content.decode(errors="replace").strip()
+    return f"its log ends with: {line}" if line else ""
 
 
 def _creation_failures(deployment: Object) -> Iterator[str]:
