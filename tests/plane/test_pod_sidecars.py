@@ -118,6 +118,7 @@ def test_a_pod_that_is_older_than_its_setting_must_be_replaced() -> None:
     assert found.advice[0] == f"a new pod with the same labels gets a sidecar; replace the pod: {restart}"
     found = explained(pod(sidecar=True), state="InSync")
     assert found.advice[0] == f"a new pod with the same labels gets no sidecar; replace the pod: {restart}"
+    assert "`headgate inject`" in found.advice[1]
 
 
 def test_the_explanation_names_probes_that_the_sidecar_does_not_serve() -> None:

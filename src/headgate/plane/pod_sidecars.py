@@ -130,6 +130,8 @@ def _problems(facts: PodFacts, added: Iterable[AddedSidecar]) -> Iterator[str]:
     if facts.decision.injected != bool(kind):
         gets = "a sidecar" if facts.decision.injected else "no sidecar"
         yield f"a new pod with the same labels gets {gets}; {_replacement(pod)}"
+        if CONTAINER in container_names(pod):
+            yield "if `headgate inject` added the sidecar to the pod template, new pods get it from there; apply the original manifest"
     if CONTAINER in container_names(pod) and (found := ", ".join(moved_checks(pod))):
         yield f"an older headgate injected the pod, and its sidecar does not serve {found}; {_replacement(pod)}"
     if outdated := ", ".join(item.name for item in added if kind and item.generation != item.newest):

@@ -51,6 +51,7 @@ RECOVERIES = {
     Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has an address now; clients can reach the Gateway",
     Reason.NO_PODS: "this object selects pods now",
     Reason.FIELD_IGNORED: "the field is valid or absent now",
+    Reason.INVALID_PARAMETERS: "the parameters are valid now",
     Reason.NOT_ENFORCED: "every selected pod enforces this object now",
     Reason.RULE_NOT_FOUND: "the routes and matches that the rule names exist now",
     Reason.RULE_NOT_APPLICABLE: "a port of the destination has the protocol of the rule now",
