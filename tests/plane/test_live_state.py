@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
+from tests.compiler.pods import compiled
 from tests.plane.live_states import GATEWAY, connect, live_state_of
 
 from headgate.compiler.snapshot import Snapshot
@@ -45,6 +47,19 @@ async def test_the_end_of_a_pod_waits_for_disconnected_proxies_that_still_serve(
     sidecar = live_state.fleet.proxies[SIDECAR]
     assert sidecar.session
     sidecar.detach(sidecar.session)
+    assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
+
+
+async def test_the_end_of_a_pod_waits_until_its_endpoint_is_compiled(live_state: LiveState) -> None:
+    """A pod may end that was ready only for a moment: proxies would get its endpoint later."""
+    live_state.feed.snapshot.set(Snapshot(1))
+    assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
+    live_state.loop.compiled.set(structs.replace(compiled(), revision=1))
+    assert await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
+    metadata = {"name": "web", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}}
+    endpoints = [{"addresses": ["10.1.0.1"], "conditions": {"ready": True}}]
+    head = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
+    await live_state.store.create({**head, "addressType": "IPv4", "endpoints": endpoints, "ports": []})
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
 
 

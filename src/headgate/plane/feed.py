@@ -84,12 +84,12 @@ class Feed:
                 return
             await next_batch.wait()
 
-    async def wait_until_current(self) -> None:
+    async def wait_until_current(self, *kinds: Kind) -> None:
         """Wait until the feed has read all objects in the versions that are stored now, or in later versions.
 
-        Also waits while the objects can't be read.
+        With `kinds`, only the objects of these kinds. Also waits while the objects can't be read.
         """
-        for group, kind in self._versions:
+        for group, kind in [(one.group, one.kind) for one in kinds] or self._versions:
             waits = pauses()
             while True:
                 next_batch = self.seen.next_change()

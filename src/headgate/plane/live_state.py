@@ -17,6 +17,7 @@ from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
 from headgate.resources.meta import Key, Object
+from headgate.resources.registry import ENDPOINT_SLICE
 from headgate.telemetry.access_records import AccessRecords, no_call
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -183,8 +184,16 @@ class LiveState:
         """Wait until no proxy sends requests to the address of a pod any more.
 
         This includes disconnected proxies, which still serve: after a restart of headgate, they reconnect one by one.
+        It also includes those that will send to a pod that was ready so briefly that its endpoint is not compiled yet.
         """
+        await self.feed.wait_until_current(ENDPOINT_SLICE)
+        snapshot = self.feed.snapshot.get()
+        await until(lambda: self._has_compiled(snapshot.revision if snapshot else 0), self.loop.compiled)
         await until(lambda: self._is_unrouted(address) and self._have_all_answered(), *self._changes)
+
+    def _has_compiled(self, revision: int) -> bool:
+        compiled = self.loop.compiled.get()
+        return compiled is not None and compiled.revision >= revision
 
     def _is_proxy_settled(self, node_id: str) -> bool:
         proxy = self.fleet.proxies.get(node_id)
