@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.cluster.conftest import ADMIN, Cluster, controller, started
 from tests.cluster.control_planes import eventually
 
 from headgate.errors import HeadgateError
@@ -17,6 +17,7 @@ from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manife
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
 
 
@@ -131,6 +132,46 @@ async def test_an_installation_without_an_option_deletes_the_objects_of_the_opti
     async for _ in installer.delete(objects[False]):
         pass
     assert cluster.call("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterroles/of-a-user")[0] == 200
+
+
+async def test_kubernetes_own_roles_get_the_rights_of_users_in_their_namespace(
+    cluster: Cluster, installer: Installer
+) -> None:
+    """Kubernetes' own controller aggregates the ClusterRoles, and the API server reviews the rights of users."""
+    roles = [obj for obj in manifests(Values(image="headgate:1")) if obj["kind"] == "ClusterRole"]
+    async for _ in installer.apply(roles):
+        pass
+    cluster.namespace("team")
+    every, writers = {"view", "edit", "admin"}, {"edit", "admin"}
+    for role in every:
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}
+        binding = {"metadata": {"name": role}, "roleRef": reference, "subjects": [subject]}
+        cluster.make("/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings", binding)
+
+    def allowed(verb: str, resource: str, namespace: str = "team") -> set[str]:
+        """Return the users with a right; `resource` is written as for `kubectl auth can-i`."""
+        plural, _, group = resource.partition(".")
+        group, _, subresource = group.partition("/")
+        right = {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "namespace": namespace}
+        specs = {user: {"user": user, "resourceAttributes": right} for user in every}
+        return {user for user, spec in specs.items() if cluster.make(REVIEWS, {"spec": spec})["status"]["allowed"]}
+
+    with controller(cluster, "clusterrole-aggregation"):
+        await eventually(lambda: allowed("list", "trafficsplits.split.smi-spec.io") == every)
+        await eventually(lambda: allowed("create", "trafficsplits.split.smi-spec.io") == writers)
+    assert allowed("watch", "canaries.headgate.dev") == every
+    assert allowed("deletecollection", "traffictargets.access.smi-spec.io") == writers
+    assert allowed("get", "pods.traffic.metrics.k8s.io/edges") == every
+    for verb, resource in (
+        ("update", "canaries.headgate.dev/status"),
+        ("list", "nodes.traffic.metrics.k8s.io"),
+        ("list", "proxies.inspect.headgate.dev"),
+    ):
+        assert allowed(verb, resource) == set(), (verb, resource)
+    assert allowed("list", "trafficsplits.split.smi-spec.io", "default") == set()
+    async for _ in installer.delete(roles):
+        pass
 
 
 async def test_a_kind_that_the_cluster_does_not_serve_is_an_error(installer: Installer) -> None:

@@ -22,6 +22,7 @@ from headgate.api.delegated_auth import DelegatedAuthorizer, read_request_header
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
+from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.latest import Latest
 from headgate.telemetry.prometheus.text import Family, Line
 
@@ -85,10 +86,15 @@ class Metrics(NamedTuple):
         scope, kind = (f"/namespaces/{namespace}", "Role") if namespace else ("", "ClusterRole")
         rule = {"apiGroups": [group], "resources": list(resources), "verbs": ["*"]}
         self.cluster.make(f"{RBAC}{scope}/{kind.lower()}s", {"metadata": {"name": user}, "rules": [rule]})
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": user}
+        self.bind(user, user, namespace=namespace, kind=kind)
+
+    def bind(self, user: str, role_name: str, *, namespace: str, kind: str) -> None:
+        """Bind a user to a role, in a namespace or (empty) in all namespaces."""
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role_name}
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
         binding = {"metadata": {"name": user}, "roleRef": role, "subjects": [subject]}
-        self.cluster.make(f"{RBAC}{scope}/{kind.lower()}bindings", binding)
+        self.cluster.make(f"{RBAC}{scope}/{'rolebindings' if namespace else 'clusterrolebindings'}", binding)
 
     def workload(self, name: str, *pods: str) -> None:
         """Create a Deployment and its ready pods, which no kubelet runs."""
@@ -238,6 +244,20 @@ async def test_a_role_of_a_namespace_reads_only_its_metrics(metrics: Metrics) ->
             assert (await way("nadia", path))[0] == 200, (way, path)
         for path in (*CLUSTER_WIDE, f"{SEED}/namespaces/kube-system/pods", f"{SEED}/namespaces/kube-system"):
             assert (await way("nadia", path))[0] == 403, (way, path)
+
+
+async def test_the_installed_role_of_users_reads_metrics_of_its_namespace_only(metrics: Metrics) -> None:
+    """Kubernetes' own roles `view`, `edit` and `admin` include this role."""
+    (role,) = (obj for obj in manifests(Values(image="headgate:1")) if obj["metadata"]["name"] == "headgate-view")
+    metrics.cluster.make(f"{RBAC}/clusterroles", role)
+    metrics.bind("vera", "headgate-view", namespace="default", kind="ClusterRole")
+    await metrics.settled("vera", POD)
+    for way in (metrics.through, metrics.past):
+        for path in {*OF_DEFAULT} - {DEFAULT}:
+            assert (await way("vera", path))[0] == 200, (way, path)
+        elsewhere = (f"{SEED}/namespaces/kube-system/pods", f"{INSPECT}/namespaces/default/proxies")
+        for path in (*CLUSTER_WIDE, DEFAULT, *elsewhere):
+            assert (await way("vera", path))[0] == 403, (way, path)
 
 
 async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metrics: Metrics) -> None:

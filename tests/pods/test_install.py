@@ -1,7 +1,9 @@
 """Installing headgate on a real cluster, installing it again, and removing it."""
 
+import json
+
 import pytest
-from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace, until
+from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace, split, until
 
 
 def leftovers(cluster: Cluster) -> list[str]:
@@ -12,6 +14,30 @@ def leftovers(cluster: Cluster) -> list[str]:
     return [name for name in names if "headgate" in name or "smi-spec.io" in name]
 
 
+def assert_users_have_rights(cluster: Cluster, place: str) -> None:
+    """Assert what users with the Kubernetes roles `view` and `edit` in a namespace may do there.
+
+    Kubernetes' controller adds the rights to its roles a moment after the installation.
+    """
+    for user in ("view", "edit"):
+        cluster.kubectl("-n", place, "create", "rolebinding", user, f"--clusterrole={user}", f"--user={user}")
+    viewer, editor = (("--as", user, "-n", place) for user in ("view", "edit"))
+    splits, deployments = "trafficsplits.split.smi-spec.io", "/apis/traffic.metrics.k8s.io/v1beta1/{}deployments"
+    made = json.dumps(split(place, "canary", "website", v1=1))
+    until(lambda: cluster.kubectl(*editor, "apply", "-f", "-", stdin=made), "rights of the role `edit`")
+    until(lambda: "canary" in cluster.kubectl(*viewer, "get", splits), "rights of the role `view`")
+    until(lambda: "client" in cluster.kubectl(*viewer, "get", "--raw", deployments.format(f"namespaces/{place}/")))
+    for refused in (
+        (*viewer, "delete", splits, "canary"),
+        ("--as", "view", "get", splits, "--all-namespaces"),
+        (*viewer, "get", "--raw", deployments.format("")),
+        (*viewer, "get", "--raw", f"/apis/inspect.headgate.dev/v1/namespaces/{place}/proxies"),
+    ):
+        with pytest.raises(AssertionError, match=r"User .*view.* cannot (delete|list)"):
+            cluster.kubectl(*refused)
+    cluster.kubectl(*editor, "delete", splits, "canary")
+
+
 def test_an_installation_can_be_repeated_and_removed(installed: Cluster) -> None:
     """A second installation changes nothing, and an uninstallation leaves nothing, once no pod has a sidecar."""
     printed = installed.headgate("install", "--image", IMAGE)
@@ -19,6 +45,7 @@ def test_an_installation_can_be_repeated_and_removed(installed: Cluster) -> None
     assert "deployment/headgate unchanged" in printed
     installed.apply(namespace("shop"), deployment("shop", "client", command=["sleep", "infinity"]))
     installed.wait_rolled_out("shop", "client")
+    assert_users_have_rights(installed, "shop")
     with pytest.raises(AssertionError, match=r"1 pod still has a sidecar: shop/client-"):
         installed.headgate("uninstall")
     installed.kubectl("-n", "shop", "delete", "deployment/client")

@@ -142,6 +142,45 @@ def test_no_permission_is_for_all_groups_or_all_verbs() -> None:
             assert "secrets" not in rule["resources"] or rule in found("Role")["rules"]
 
 
+def rights(role: str) -> set[tuple[str, str, str]]:
+    """Return what an installation adds to a role of Kubernetes, as group, resource and verb."""
+    label = f"rbac.authorization.k8s.io/aggregate-to-{role}"
+    return {
+        (group, resource, verb)
+        for item in manifests(VALUES)
+        if item["metadata"]["labels"].get(label) == "true"
+        for rule in item["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_users_with_the_roles_of_kubernetes_read_or_write_each_kind_with_a_definition_but_no_status() -> None:
+    specs = [item["spec"] for item in manifests(VALUES) if item["kind"] == "CustomResourceDefinition"]
+    kinds = {(spec["group"], spec["names"]["plural"]) for spec in specs if spec["scope"] == "Namespaced"}
+    view, edit = rights("view"), rights("edit")
+    of_objects = {right for right in view if not right[0].endswith("metrics.k8s.io")}
+    assert of_objects == {(*kind, verb) for kind in kinds for verb in ("get", "list", "watch")}
+    written = {(*kind, verb) for kind in kinds for verb in ("create", "update", "patch", "delete", "deletecollection")}
+    assert edit == view | written
+    assert rights("admin") == edit
+
+
+def test_users_with_the_roles_of_kubernetes_read_metrics_of_resources_with_a_namespace_only() -> None:
+    """R100. Edges are a resource of their own; nodes have no namespace, and no role gives a right to the inspect API."""
+    metrics = {right for right in rights("view") if right[0].endswith("metrics.k8s.io")}
+    assert {("traffic.metrics.k8s.io", name, "get") for name in ("deployments", "pods", "pods/edges")} <= metrics
+    assert {verb for _, _, verb in metrics} == {"get", "list"}
+    assert not {name.partition("/")[0] for _, name, _ in metrics} & {"nodes", "namespaces", "*"}
+
+
+def test_the_roles_of_users_are_bound_to_no_account() -> None:
+    bound = {item["roleRef"]["name"] for item in manifests(VALUES) if item["kind"].endswith("RoleBinding")}
+    assert "headgate" in bound
+    assert not bound & {"headgate-view", "headgate-edit"}
+
+
 @pytest.mark.parametrize("kind", mesh_kinds(), ids=lambda kind: kind.plural)
 def test_a_definition_serves_every_version_and_stores_the_hub(kind: Any) -> None:
     webhook = {"service": {"namespace": "a", "name": "b"}}

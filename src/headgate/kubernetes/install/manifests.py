@@ -8,6 +8,7 @@ from headgate.api.aggregated_server import api_services
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.install.user_roles import UserRole, user_roles
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
 from headgate.kubernetes.permissions import Role, Rule
 from headgate.model.identities import GATEWAY_ACCOUNT
@@ -61,6 +62,7 @@ def manifests(values: Values) -> tuple[Object, ...]:
         _object("v1", "ServiceAccount", NAME),
         _object("v1", "ServiceAccount", GATEWAY_ACCOUNT, automountServiceAccountToken=False),
         *_roles(values),
+        *map(_user_role, user_roles()),
         *_services(),
         _deployment(values),
         _disruption_budget(values),
@@ -119,6 +121,12 @@ def _binding(role: Role) -> Object:
         roleRef={"apiGroup": _RBAC, "kind": role.kind, "name": role.name},
         subjects=[{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
     )
+
+
+def _user_role(role: UserRole) -> Object:
+    made = _object(f"{_RBAC}/v1", "ClusterRole", role.name, namespace="", rules=list(role.rules))
+    made["metadata"]["labels"].update(role.labels)
+    return made
 
 
 def _services() -> tuple[Object, ...]:

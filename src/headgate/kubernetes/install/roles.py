@@ -105,18 +105,18 @@ def _reviews() -> Iterator[Rule]:
 def _reads() -> Iterator[Rule]:
     compiled = [(kind.group, kind.plural) for kind in COMPILED]
     metrics = [(kind.group, kind.plural) for kind in METRICS_KINDS]
-    for group, resources in _by_group(compiled):
+    for group, resources in by_group(compiled):
         yield Rule(group, resources, _FOLLOW, "changes have no effect, and a replica that starts does not become ready")
-    for group, resources in _by_group(key for key in compiled if key not in _NOT_GOTTEN):
+    for group, resources in by_group(key for key in compiled if key not in _NOT_GOTTEN):
         yield Rule(group, resources, ("get",), "statuses and Events are not written")
     yield Rule("", ("pods",), ("get",), "the sidecars of Jobs do not end, and Events of pods are not written")
-    for group, resources in _by_group(key for key in metrics if key not in compiled):
+    for group, resources in by_group(key for key in metrics if key not in compiled):
         yield Rule(group, resources, _FOLLOW, "the metrics API does not serve metrics of these objects")
 
 
 def _writes() -> Iterator[Rule]:
     written = [names_of(kind, group) for group, kind in (*STATUSES, *ONLY_WITH_FINDINGS)]
-    for group, resources in _by_group((kind.group, f"{kind.plural}/status") for kind in written):
+    for group, resources in by_group((kind.group, f"{kind.plural}/status") for kind in written):
         yield Rule(group, resources, ("update",), "these statuses are not written")
     yield Rule(GATEWAY, ("gateways/status",), ("patch",), "Gateways get no addresses")
     yield Rule(GATEWAY, ("gatewayclasses",), ("create",), f"the GatewayClass {OWN_CLASS} is not created")
@@ -179,7 +179,7 @@ def _own() -> Iterator[Rule]:
     yield Rule("coordination.k8s.io", ("leases",), ("watch",), without)
 
 
-def _by_group(resources: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def by_group(resources: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each group with its resources."""
     found: dict[str, list[str]] = {}
     for group, resource in resources:

@@ -1,0 +1,48 @@
+"""ClusterRoles for users. Kubernetes adds their rules to its own roles `view`, `edit` and `admin`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, is_cluster_scoped
+from headgate.kubernetes.install.custom_resources import mesh_kinds
+from headgate.kubernetes.install.roles import by_group
+from headgate.kubernetes.names import NAME
+
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "update", "patch", "delete", "deletecollection")
+_READ_METRICS = ("get", "list")
+_METRICS = METRICS_GROUPS["traffic.metrics.k8s.io", "v1beta1"]
+
+
+class UserRole(NamedTuple):
+    """A ClusterRole for users. `extends` are Kubernetes' roles that its rules extend, `rules` are those of the object."""
+
+    name: str
+    extends: tuple[str, ...]
+    rules: Sequence[Mapping[str, Any]]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels by which Kubernetes' roles select the ClusterRole."""
+        return {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in self.extends}
+
+
+def user_roles() -> tuple[UserRole, ...]:
+    """Return the ClusterRoles for users: of the objects and metrics that belong to a namespace.
+
+    The inspect API shows more than the objects of a namespace, so these roles give no right to it.
+    """
+    objects = list(by_group((kind.group, kind.plural) for kind in mesh_kinds() if kind.namespaced))
+    read, write = ([_rule(*one, verbs) for one in objects] for verbs in (_READ, _WRITE))
+    metrics = [plural for plural in _METRICS.kinds if not is_cluster_scoped(plural)]
+    edges = [f"{plural}/{EDGES}" for plural in metrics]
+    return (
+        UserRole(
+            f"{NAME}-view", ("view", "edit", "admin"), (*read, _rule(_METRICS.name, metrics + edges, _READ_METRICS))
+        ),
+        UserRole(f"{NAME}-edit", ("edit", "admin"), write),
+    )
+
+
+def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Mapping[str, Any]:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
