@@ -160,7 +160,7 @@ def test_users_with_the_roles_of_kubernetes_read_or_write_each_kind_with_a_defin
     specs = [item["spec"] for item in manifests(VALUES) if item["kind"] == "CustomResourceDefinition"]
     kinds = {(spec["group"], spec["names"]["plural"]) for spec in specs if spec["scope"] == "Namespaced"}
     view, edit = rights("view"), rights("edit")
-    of_objects = {right for right in view if not right[0].endswith("metrics.k8s.io")}
+    of_objects = {right for right in view if "metrics." not in right[0]}
     assert of_objects == {(*kind, verb) for kind in kinds for verb in ("get", "list", "watch")}
     written = {(*kind, verb) for kind in kinds for verb in ("create", "update", "patch", "delete", "deletecollection")}
     assert edit == view | written
@@ -169,8 +169,9 @@ def test_users_with_the_roles_of_kubernetes_read_or_write_each_kind_with_a_defin
 
 def test_users_with_the_roles_of_kubernetes_read_metrics_of_resources_with_a_namespace_only() -> None:
     """R100. Edges are a resource of their own; nodes have no namespace, and no role gives a right to the inspect API."""
-    metrics = {right for right in rights("view") if right[0].endswith("metrics.k8s.io")}
+    metrics = {right for right in rights("view") if "metrics." in right[0]}
     assert {("traffic.metrics.k8s.io", name, "get") for name in ("deployments", "pods", "pods/edges")} <= metrics
+    assert ("metrics.smi-spec.io", "trafficsplits", "get") in metrics  # `kubectl traffic top trafficsplits`
     assert {verb for _, _, verb in metrics} == {"get", "list"}
     assert not {name.partition("/")[0] for _, name, _ in metrics} & {"nodes", "namespaces", "*"}
 

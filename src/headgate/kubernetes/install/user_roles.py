@@ -1,9 +1,9 @@
 """ClusterRoles for users. Kubernetes adds their rules to its own roles `view`, `edit` and `admin`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, is_cluster_scoped
+from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, is_cluster_scoped
 from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.roles import by_group
 from headgate.kubernetes.names import NAME
@@ -11,7 +11,6 @@ from headgate.kubernetes.names import NAME
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _READ_METRICS = ("get", "list")
-_METRICS = METRICS_GROUPS["traffic.metrics.k8s.io", "v1beta1"]
 
 
 class UserRole(NamedTuple):
@@ -34,14 +33,20 @@ def user_roles() -> tuple[UserRole, ...]:
     """
     objects = list(by_group((kind.group, kind.plural) for kind in mesh_kinds() if kind.namespaced))
     read, write = ([_rule(*one, verbs) for one in objects] for verbs in (_READ, _WRITE))
-    metrics = [plural for plural in _METRICS.kinds if not is_cluster_scoped(plural)]
-    edges = [f"{plural}/{EDGES}" for plural in metrics]
+    metrics = [_rule(group.name, list(_metrics(group)), _READ_METRICS) for group in METRICS_GROUPS.values()]
     return (
-        UserRole(
-            f"{NAME}-view", ("view", "edit", "admin"), (*read, _rule(_METRICS.name, metrics + edges, _READ_METRICS))
-        ),
+        UserRole(f"{NAME}-view", ("view", "edit", "admin"), (*read, *metrics)),
         UserRole(f"{NAME}-edit", ("edit", "admin"), write),
     )
+
+
+def _metrics(group: MetricsGroup) -> Iterator[str]:
+    """Yield the resources of a metrics group that have a namespace, with their edges. TrafficSplits have no edges."""
+    for plural in group.kinds:
+        if not is_cluster_scoped(plural):
+            yield plural
+            if plural != SPLITS:
+                yield f"{plural}/{EDGES}"
 
 
 def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Mapping[str, Any]:
