@@ -170,7 +170,7 @@ class ClusterHost:
         self.settle()
         self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOR}})
         original = json.loads(gateway())
-        ports = [listener["port"] for listener in original["spec"]["listeners"]]
+        ports = {listener["port"] for listener in original["spec"]["listeners"]}
         self._wait_for_service_of_gateway()
         changed = self._ports_of_gateway() != ports
         self._replace(original)
@@ -178,9 +178,9 @@ class ClusterHost:
             until(lambda: self._ports_of_gateway() == ports, "the ports of the Gateway's Service")
             self._cluster.wait_for_nodes(SITE, app="v1")
 
-    def _ports_of_gateway(self) -> list[int]:
+    def _ports_of_gateway(self) -> set[int]:
         found = self._cluster.get("-n", SYSTEM, f"service/{proxy_name(SITE, 'edge')}")
-        return [port["port"] for port in found["spec"]["ports"]]
+        return {port["port"] for port in found["spec"]["ports"]}
 
     def _wait_for_service_of_gateway(self) -> None:
         """Wait until the Gateway's Service has the ports of its listeners, unless the Gateway is not accepted.
@@ -190,7 +190,7 @@ class ClusterHost:
 
         def is_current() -> bool:
             found = self.get("gateway/edge", SITE)
-            wanted = sorted({listener["port"] for listener in found["spec"]["listeners"]})
+            wanted = {listener["port"] for listener in found["spec"]["listeners"]}
             accepted = {item["type"]: item["status"] for item in found["status"]["conditions"]}["Accepted"] == "True"
             return not accepted or self._ports_of_gateway() == wanted
 
