@@ -13,6 +13,7 @@ WITHOUT_PACKAGE = {
     "docs": "runs the examples of the documentation",
     "e2e": "sends real traffic through `headgate up`",
     "golden": "compares the result of every stage from manifests to proxies with files",
+    "make": "builds objects and model values for all tests",
     "netns": "sends real traffic in network namespaces",
     "pods": "sends real traffic between pods of a Kubernetes cluster",
     "properties": "tests properties of generated inputs across packages",
