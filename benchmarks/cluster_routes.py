@@ -12,11 +12,11 @@ from benchmarks import routes
 from tests.api_client import Api
 from tests.e2e.gateway_api.objects import gateway
 from tests.e2e.test_routes import PORT
-from tests.e2e.wire import Address, Network
 from tests.pods.cluster_host import build_traffic_image, token_kubeconfig, traffic_deployment
 from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod, program, service, started
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.traffic_pod import PORT as BACKEND_PORT
+from tests.wire import Address, Network
 
 COUNTS = routes.Counts(created=900, attached=1000, changes=300)
 """Fewer than on one machine: a write takes longer on a cluster."""

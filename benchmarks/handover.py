@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from tests.e2e.world import until
 from tests.pods.conftest import (
     IMAGE,
     SYSTEM,
@@ -26,6 +25,7 @@ from tests.pods.conftest import (
     split,
     started,
 )
+from tests.waiting import until
 
 from headgate.admission.sidecar_containers import DIRECTORY
 from headgate.cli.sidecar import ADMIN_SOCKET

@@ -22,8 +22,9 @@ from benchmarks.load import cpu_seconds
 from tests.api_client import Api, access
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.test_routes import gateway, gateway_address, gateway_api_object
-from tests.e2e.wire import Address, Client, Load, Network, Request, ask_once
-from tests.e2e.world import World, until, world_in_a_new_directory
+from tests.e2e.world import World, world_in_a_new_directory
+from tests.waiting import until
+from tests.wire import Address, Client, Load, Network, Request, ask_once
 
 CHANGE_PAUSE_S = 0.2
 IDLE_S = 180

@@ -32,6 +32,7 @@ SLOW = (  # files and directories that run first, in this order; all other files
     "tests/properties",
     "tests/differential",
     "tests/e2e",
+    "tests/envoy",
     "tests/netns",
     "tests/cli",
     "tests/standalone",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import World, make_split, service
 from tests.cli.rendered_proxies import Watched, assert_watch_loses_no_request, canary, written
-from tests.e2e.inbound_rig import Authority
+from tests.envoy.inbound_rig import Authority
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, running
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from tests.e2e.collector import collector
-from tests.e2e.world import until as poll
 from tests.inotify_limit import limited
 from tests.ports import free_port
 from tests.telemetry.proxies import ABSENCES
+from tests.waiting import until as poll
 from tests.xds.proxies import Authority
 
 from headgate.latest import Latest, until

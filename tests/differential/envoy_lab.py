@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.e2e.wire import Network
+from tests.wire import Network
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.bootstrap import bootstrap

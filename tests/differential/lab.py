@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from tests.differential.backends import Member, ask
 from tests.differential.envoy_lab import SETTLED_S, EnvoyLab
-from tests.e2e.inbound_rig import Authority
+from tests.envoy.inbound_rig import Authority
 from tests.ports import free_port
 
 from headgate.compiler.compile import compile_mesh

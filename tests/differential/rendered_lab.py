@@ -20,8 +20,8 @@ from tests.differential.lab import MEMBERS
 from tests.differential.protocols import protocols
 from tests.differential.routing_expectation import place_of
 from tests.differential.worlds import requests, root_worlds, worlds
-from tests.e2e.inbound_rig import Authority
-from tests.e2e.wire import Network
+from tests.envoy.inbound_rig import Authority
+from tests.wire import Network
 
 from headgate.compiler.compile import compile_mesh
 from headgate.model.authorities import resolve

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tests.differential.backends import Member
 from tests.differential.envoy_lab import EnvoyLab
 from tests.differential.http_exchange import Message, exchange
-from tests.e2e.inbound_rig import Authority
+from tests.envoy.inbound_rig import Authority
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.upstream_tls import MESH_ALPN

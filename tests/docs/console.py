@@ -24,8 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.e2e.world import until
 from tests.patient_program import write_script
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

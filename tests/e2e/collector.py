@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from tests.e2e.counting import counts_requests
+from tests.envoy.counting import counts_requests
 
 from headgate.envoy import pb
 from headgate.telemetry.reports.otlp import METHOD, Report, Series, read_report

@@ -1,4 +1,4 @@
-"""Fixtures: a shared `World` with a namespace for each test, new worlds, and a proxy without headgate."""
+"""Fixtures: a shared `World` with a namespace for each test, and new worlds."""
 
 import itertools
 import tempfile
@@ -7,7 +7,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from tests.e2e.rig import Rig
 from tests.e2e.world import World, world_in_a_new_directory
 
 _numbers = itertools.count(1)
@@ -46,18 +45,3 @@ def unstarted() -> Iterator[World]:
     """Return a world whose headgate the test starts."""
     with tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root, closing(World(Path(root))) as world:
         yield world
-
-
-@pytest.fixture(scope="module")
-def envoy() -> Iterator[Rig]:
-    """Run an Envoy whose configuration the test renders, without headgate."""
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
-        yield rig
-
-
-@pytest.fixture
-def rig(envoy: Rig) -> Rig:
-    """Return the proxy with three backends."""
-    for name in ("one", "two", "other"):
-        envoy.echo(name)
-    return envoy

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.manifests import deployment, service
-from tests.e2e.wire import Address, Answer, Client, Load, Network, Request, ask_unix
-from tests.e2e.world import KUBECTL, World, until
+from tests.e2e.world import KUBECTL, World
+from tests.waiting import until
+from tests.wire import Address, Answer, Client, Load, Network, Request, ask_unix
 
 PORTS = {"http": 8080, "raw": 9000}
 SIDECAR_PORT = 15001

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.wire import Backend
+from tests.protocols import HasAddress
+from tests.wire import Backend
 
 POD = Path(__file__).parent / "pod.py"
 
@@ -84,3 +85,11 @@ def _text(version: str, kind: str, name: str, **content: Any) -> str:
 
 def _object(version: str, kind: str, name: str, *, metadata: Mapping[str, Any] | None = None, **content: Any) -> Any:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **(metadata or {})}, **content}
+
+
+def protocol_service(name: str, *backends: HasAddress, app: str = "", port_name: str = "main", port: int = 9000) -> str:
+    """Return a Service of one port with an appProtocol, whose endpoints are servers in the test's process."""
+    written = json.loads(service(name, {port_name: port}))
+    if app:
+        written["spec"]["ports"][0]["appProtocol"] = app
+    return json.dumps(written) + "\n---\n" + endpoints(name, {port_name: backends})

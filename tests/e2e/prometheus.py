@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.wire import DEADLINE_S
-from tests.e2e.world import until
 from tests.ports import free_port
+from tests.waiting import until
+from tests.wire import DEADLINE_S
 
 BINARY = shutil.which("prometheus")
 MISSING = "no prometheus is installed (Debian: prometheus)"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.draws import TIMES
 from tests.e2e.manifests import annotated, external, split
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ab-test"
 FIREFOX = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}

@@ -9,8 +9,9 @@ from pathlib import Path
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
 from tests.e2e.test_identity_access import RAW, ROUTES, WEB, ask, open_connections
-from tests.e2e.wire import Request
-from tests.e2e.world import BIN, World, until
+from tests.e2e.world import BIN, World
+from tests.waiting import until
+from tests.wire import Request
 
 THIEF = "thief"
 GATEWAY = "headgate-system/gateway"

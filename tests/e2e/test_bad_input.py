@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.wire import Request
-from tests.e2e.world import World, headgate, until
+from tests.e2e.world import World, headgate
+from tests.waiting import until
+from tests.wire import Request
 
 SPLIT = """\
 apiVersion: split.smi-spec.io/v1alpha4

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.test_metrics_users import SEED, ask, counts
-from tests.e2e.wire import Address
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Address
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = EXAMPLES / "bookstore-steps"

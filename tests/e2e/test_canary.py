@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import external
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 
 SPECIFIED = """
 apiVersion: v1beta1

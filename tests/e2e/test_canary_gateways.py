@@ -8,8 +8,9 @@ from typing import Any
 from tests.e2e.manifests import external
 from tests.e2e.test_canary_trials import TESTER, canary
 from tests.e2e.test_routes import gateway, gateway_address, route, rule_to
-from tests.e2e.wire import Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Request
 
 from headgate.envoy.stats_sink import CLUSTER_SECONDS
 

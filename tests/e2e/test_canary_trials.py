@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.manifests import annotated, external
-from tests.e2e.wire import Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Request
 
 TESTER = {"x-tester": "yes"}
 PATIENT = {"interval": "1s", "success": {"margin": "50%"}}  # decides after few requests

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.collector import collector
 from tests.e2e.test_metrics_exact import PLAN, shop_in
-from tests.e2e.world import until, world_in_a_new_directory
+from tests.e2e.world import world_in_a_new_directory
+from tests.waiting import until
 
 
 def test_a_collector_gets_the_same_counts_as_headgate(tmp_path: Path) -> None:

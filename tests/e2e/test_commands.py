@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, external, service, split
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import HEADGATE, World
+from tests.waiting import until
 
 
 def headgate(world: World, *words: str) -> "subprocess.CompletedProcess[str]":

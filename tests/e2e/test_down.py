@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, service
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import HEADGATE, World
 from tests.processes import runs
+from tests.waiting import until
 
 
 def test_down_ends_and_names_the_processes_of_a_killed_headgate(

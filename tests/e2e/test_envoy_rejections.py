@@ -3,8 +3,9 @@
 import socket
 
 from tests.e2e.manifests import external, service, split
-from tests.e2e.wire import Address
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Address
 
 
 def occupied(world: World, namespace: str) -> socket.socket:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import service, split
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import HEADGATE, World
 from tests.inotify_limit import limited
+from tests.waiting import until
 
 New = Callable[..., World]
 

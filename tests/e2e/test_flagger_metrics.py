@@ -9,7 +9,8 @@ import pytest
 import yaml
 from tests.e2e.manifests import external, split
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
-from tests.e2e.world import until, world_in_a_new_directory
+from tests.e2e.world import world_in_a_new_directory
+from tests.waiting import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "progressive-delivery.md"
 pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)

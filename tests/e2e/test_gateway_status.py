@@ -6,8 +6,9 @@ from typing import Any
 
 import yaml
 from tests.e2e.manifests import external
-from tests.e2e.wire import Address, Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Address, Request
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gateway" / "gateway.yaml"
 GROUP = "gateway.networking.k8s.io"

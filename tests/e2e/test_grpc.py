@@ -8,10 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.e2e.manifests import split
-from tests.e2e.protocols import protocol_service
-from tests.e2e.wire import Address
+from tests.e2e.manifests import protocol_service, split
 from tests.e2e.world import World
+from tests.wire import Address
 
 PORT = 9000
 LIMIT_S = 60.0

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.e2e.manifests import external, service, split
-from tests.e2e.world import World, until, world_in_a_new_directory
+from tests.e2e.world import World, world_in_a_new_directory
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

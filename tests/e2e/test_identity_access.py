@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
-from tests.e2e.wire import Answer
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Answer
 
 WEB = {"kind": "HTTPRouteGroup", "name": "web"}
 RAW = {"kind": "TCPRoute", "name": "raw"}

@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 from tests.xds.proxies import Proxy
 
 from headgate.xds.authentication import SECRET_BYTES, LocalTokens

@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER
 from tests.e2e.test_privileges import unprivileged
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 
 from headgate.atomic_file import write_private
 from headgate.identity.authority import Authority, new_root

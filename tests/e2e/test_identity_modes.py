@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e import identity_rig as rig
-from tests.e2e.wire import Address
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Address
 
 SERVED = b"HTTP/1.1 200 OK"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import SERVER
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 
 
 def conditions(pod: Any) -> dict[str, str]:

@@ -10,8 +10,9 @@ from threading import Thread
 import pytest
 from cryptography import x509
 from tests.e2e import identity_rig as rig
-from tests.e2e.world import World, headgate, until
+from tests.e2e.world import World, headgate
 from tests.processes import stopped
+from tests.waiting import until
 
 ROTATIONS = 1
 PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")

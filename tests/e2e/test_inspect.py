@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tests.e2e.manifests import deployment, external, service, split
 from tests.e2e.test_envoy_rejections import occupied
-from tests.e2e.wire import ask_unix
-from tests.e2e.world import HEADGATE, World, until, world_in_a_new_directory
+from tests.e2e.world import HEADGATE, World, world_in_a_new_directory
 from tests.processes import stopped
+from tests.waiting import until
+from tests.wire import ask_unix
 
 
 def proxies(world: World) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, external, service, split
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import HEADGATE, World
+from tests.waiting import until
 
 PORTS = {"http": 8080}
 

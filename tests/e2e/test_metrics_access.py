@@ -10,8 +10,9 @@ from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
 from tests.e2e.manifests import deployment, service, split
 from tests.e2e.test_metrics_users import RELEASED, SEED, WINDOW, ask, counts
-from tests.e2e.wire import Address, Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Address, Request
 
 HTTP, RAW = rig.PORTS["http"], rig.PORTS["raw"]
 ROUTES = (

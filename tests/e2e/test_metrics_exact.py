@@ -14,8 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.e2e.manifests import service
-from tests.e2e.wire import Address, Request
-from tests.e2e.world import World, until, world_in_a_new_directory
+from tests.e2e.world import World, world_in_a_new_directory
+from tests.waiting import until
+from tests.wire import Address, Request
 
 HERE = Path(__file__).parent
 PORTS = {"http": 8080}

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from tests.e2e.manifests import endpoints, external, service, split
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 WINDOW = "?t=15m"  # includes all requests, on a busy machine too

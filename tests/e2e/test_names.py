@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.wire import Request
 from tests.e2e.world import World
+from tests.wire import Request
 
 FORMS = ("web.{}", "web.{}.svc", "web.{}.svc.cluster.local")
 PORTS = ("", ":8080")

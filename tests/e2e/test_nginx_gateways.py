@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.manifests import annotated, split
-from tests.e2e.protocols import connect_often, greeting_server, protocol_service
+from tests.e2e.manifests import annotated, protocol_service, split
 from tests.e2e.test_canary import Versions
-from tests.e2e.world import World, until
+from tests.e2e.world import World
 from tests.processes import listens
+from tests.protocols import connect_often, greeting_server
 from tests.render.nginx.nginx_process import needs_nginx
+from tests.waiting import until
 
 NAMESPACE = "shop"
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.e2e import manifests
-from tests.e2e.world import World, until, world_in_a_new_directory
+from tests.e2e.world import World, world_in_a_new_directory
+from tests.waiting import until
 
 LABELS = {"app": "web"}
 MISSPELLED = """

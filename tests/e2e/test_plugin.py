@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import service
-from tests.e2e.world import BIN, World, until, world_in_a_new_directory
+from tests.e2e.world import BIN, World, world_in_a_new_directory
+from tests.waiting import until
 
 HERE = Path(__file__).parent
 REQUESTS = 30

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, endpoints, external, service, split
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 
 LEFT_OUT = "traffic will not be split for blue-birds on port 8080"
 

@@ -18,8 +18,9 @@ from tests.delivery import (
 )
 from tests.draws import fits
 from tests.e2e.manifests import deployment
-from tests.e2e.wire import Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Request
 
 MANY = 1000
 

@@ -17,9 +17,10 @@ from tests.e2e.identity_rig import workload
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
-from tests.e2e.wire import Address
-from tests.e2e.world import until, world_in_a_new_directory
+from tests.e2e.world import world_in_a_new_directory
 from tests.ports import free_port
+from tests.waiting import until
+from tests.wire import Address
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SPLIT = json.dumps(

@@ -6,19 +6,10 @@ import ssl
 from pathlib import Path
 
 from tests.draws import fits
-from tests.e2e.manifests import external, split
-from tests.e2e.protocols import (
-    certificate,
-    connect_often,
-    greeting_server,
-    http2_server,
-    protocol_service,
-    talk,
-    upgrade,
-    websocket_server,
-)
-from tests.e2e.wire import Address, Request
+from tests.e2e.manifests import external, protocol_service, split
 from tests.e2e.world import World
+from tests.protocols import certificate, connect_often, greeting_server, http2_server, talk, upgrade, websocket_server
+from tests.wire import Address, Request
 
 from headgate.cli.reporter import service_address
 from headgate.envoy.names import outbound

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.test_bookstore import EXAMPLES, last_results
-from tests.e2e.world import BIN, World, until
+from tests.e2e.world import BIN, World
+from tests.waiting import until
 
 REVIEW = EXAMPLES / "review"
 GENERATED = "traffictarget/bookstore-http-8080"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.wire import Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Request
 
 ROLLOUT = Path(__file__).parents[2] / "examples" / "foobar-rollout"
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from tests.draws import fits
 from tests.e2e.manifests import endpoints, external, service, split
-from tests.e2e.protocols import certificate, connect_often, greeting_server
-from tests.e2e.wire import Address, Backend, Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.protocols import certificate, connect_often, greeting_server
+from tests.waiting import until
+from tests.wire import Address, Backend, Request
 
 from headgate.envoy import names
 from headgate.model.routing import PortRef

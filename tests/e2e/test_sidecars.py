@@ -15,8 +15,9 @@ import pytest
 from cryptography import x509
 from tests.e2e.manifests import deployment, service
 from tests.e2e.test_lifecycle import alive, site, workload
-from tests.e2e.wire import Address
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import HEADGATE, World
+from tests.waiting import until
+from tests.wire import Address
 
 REQUEST_PROGRAM = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode().strip())"
 """A program that sends one request through the proxy that its environment names."""

@@ -3,7 +3,8 @@
 import pytest
 from tests.draws import fits
 from tests.e2e.manifests import annotated, endpoints, external, grant, service, split
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
 
 
 def test_the_shares_of_a_split_are_exact(world: World, namespace: str) -> None:

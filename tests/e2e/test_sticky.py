@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from tests.draws import TIMES, fits
 from tests.e2e.manifests import annotated, external, split
-from tests.e2e.wire import Address, Client, Request
-from tests.e2e.world import World, until
+from tests.e2e.world import World
+from tests.waiting import until
+from tests.wire import Address, Client, Request
 
 from headgate.compiler.splits import StickyBackend, with_slots
 from headgate.model.hash_slots import slot_of, slot_range_at

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.wire import ask_unix
-from tests.e2e.world import BIN, World, until, world_in_a_new_directory
+from tests.e2e.world import BIN, World, world_in_a_new_directory
+from tests.waiting import until
+from tests.wire import ask_unix
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "bookstore"
 PLUGIN = str(BIN / "kubectl-traffic")

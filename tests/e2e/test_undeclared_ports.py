@@ -10,7 +10,8 @@ import pytest
 from tests.e2e import manifests
 from tests.e2e.manifests import POD, service
 from tests.e2e.test_sidecars import ask
-from tests.e2e.world import World, headgate, until
+from tests.e2e.world import World, headgate
+from tests.waiting import until
 
 BYPASS = 31002  # the process listens on this port directly, not behind its sidecar
 

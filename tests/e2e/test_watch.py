@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.world import HEADGATE, until
+from tests.e2e.world import HEADGATE
+from tests.waiting import until
 
 TMUX = shutil.which("tmux")
 pytestmark = pytest.mark.skipif(TMUX is None, reason="needs tmux")

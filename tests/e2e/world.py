@@ -24,8 +24,9 @@ from typing import Any, Literal, NamedTuple, Self
 
 import yaml
 from tests.api_client import Api
-from tests.e2e.wire import DEADLINE_S, Address, Answer, Backend, Load, Network, Request, T, ask_h2, ask_once, ask_unix
 from tests.patient_program import COMMAND
+from tests.waiting import until
+from tests.wire import DEADLINE_S, Address, Answer, Backend, Load, Network, Request, ask_h2, ask_once, ask_unix
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
@@ -34,27 +35,8 @@ BIN = Path(sys.executable).parent
 HEADGATE = str(BIN / "headgate")
 KUBECTL = next((path for path in (str(BIN / "kubectl"), shutil.which("kubectl") or "") if Path(path).is_file()), "")
 LATE = re.compile(r"proxy \S+ has not answered a response for 5 s")
-POLL_S = 0.02
 Via = Literal["address", "proxy"]
 Line = Mapping[str, Any]
-
-
-def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_S) -> T:
-    """Call `condition` until it returns a true value; return that value.
-
-    AssertionError and LookupError of `condition` count as false. Raises AssertionError after `seconds`.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        begun = time.monotonic()
-        try:
-            if found := condition():
-                return found
-            failure = ""
-        except (AssertionError, LookupError) as error:
-            failure = repr(error)
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure}"
-        time.sleep(max(POLL_S, time.monotonic() - begun))  # leave half of the CPU time to other processes
 
 
 class Done(NamedTuple):

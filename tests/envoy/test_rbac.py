@@ -1,4 +1,4 @@
-"""Grants as RBAC policies. The real Envoy enforces them in tests/e2e/test_inbound.py."""
+"""Grants as RBAC policies. The real Envoy enforces them in test_inbound_traffic.py."""
 
 import pytest
 import re2

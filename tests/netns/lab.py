@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.e2e.wire import Network
 from tests.netns import objects
 from tests.netns.namespaces import PROXY, Bridge
 from tests.netns.traffic import Application
+from tests.wire import Network
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.bootstrap import bootstrap, token_source

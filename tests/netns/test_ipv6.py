@@ -1,12 +1,12 @@
 """Transparent sidecars of pods with IPv6 addresses."""
 
 import pytest
-from tests.e2e.world import until
 from tests.netns.conftest import Address
 from tests.netns.lab import Lab
 from tests.netns.namespaces import has_ipv6
 from tests.netns.objects import served, strict
 from tests.netns.traffic import CLOSED, ask, talk
+from tests.waiting import until
 
 WEB, ECHO = Address("fd00:96::10", 80), Address("fd00:96::14", 7000)
 pytestmark = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")

@@ -4,12 +4,12 @@ import ssl
 import time
 
 import pytest
-from tests.e2e.protocols import certificate
-from tests.e2e.world import until
 from tests.netns.conftest import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Address
 from tests.netns.lab import tls_of
 from tests.netns.objects import mirror, split, strict
 from tests.netns.traffic import CLOSED, ask, ask_h2, ask_often, talk
+from tests.protocols import certificate
+from tests.waiting import until
 
 from headgate.identity.authority import new_root
 from headgate.settings import Settings

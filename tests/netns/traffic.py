@@ -6,7 +6,7 @@ import ssl
 from collections import Counter
 from typing import NamedTuple
 
-from tests.e2e.wire import H2_LARGE_WINDOW, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, _h2_answer, _headers
+from tests.wire import H2_LARGE_WINDOW, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, _h2_answer, _headers
 
 PATIENCE_S = 60
 CLOSED = "closed"

@@ -14,7 +14,6 @@ from tests.api_client import Api
 from tests.e2e.gateway_api.hosts import NAMES, Backend
 from tests.e2e.gateway_api.objects import gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
-from tests.e2e.wire import Address, Answer, Network, Request, ask_once
 from tests.pods.conftest import (
     BIN,
     SYSTEM,
@@ -28,6 +27,7 @@ from tests.pods.conftest import (
     wait_for_port,
 )
 from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
+from tests.wire import Address, Answer, Network, Request, ask_once
 
 from headgate.kinds import names_of
 from headgate.resources.gateway import proxy_name
@@ -239,8 +239,8 @@ def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str
 
 def build_traffic_image() -> None:
     """Build the image of the Deployments of `traffic_deployment`."""
-    sources = f"{TESTS}/e2e:/opt/tests/tests/e2e", f"{TESTS}/pods/traffic_pod.py:/opt/tests/tests/pods/traffic_pod.py"
-    added = [word for source in sources for word in ("--add", source)]
+    sources = "e2e", "protocols.py", "wire.py", "pods/traffic_pod.py"
+    added = [word for source in sources for word in ("--add", f"{TESTS}/{source}:/opt/tests/tests/{source}")]
     build_image(TRAFFIC_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *added, "--env", "PYTHONPATH=/opt/tests")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import pytest
-from tests.e2e import world
+from tests import waiting
 from tests.ports import free_port
 
 IMAGE = "localhost/headgate:test"
@@ -41,7 +41,7 @@ _newest_ports = itertools.count(20001)
 
 def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_S) -> T:
     """Do what `until` of the world on one machine does, with a longer limit."""
-    return world.until(condition, what, seconds)
+    return waiting.until(condition, what, seconds)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,12 +9,12 @@ import pytest
 from tests.api_client import Api
 from tests.delivery import HASH, PORT, Argo, ArgoRoute, ArgoSplit, FlaggerRoute, FlaggerSplit, Object, is_programmed
 from tests.draws import fits
-from tests.e2e.wire import Address, Request
 from tests.pods.cluster_host import build_traffic_image, settle, token_kubeconfig, traffic_deployment
 from tests.pods.conftest import Cluster, namespace, service, until, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.test_gateways import gateway
 from tests.pods.traffic_pod import ControlledPod
+from tests.wire import Address, Request
 
 PLACE = "delivery"
 MANY = 1000

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from tests.e2e.world import until
 from tests.pods.conftest import BIN, SYSTEM, Cluster, active_pod, deployment, graceful, namespace, service
 from tests.pods.load import failures, load
+from tests.waiting import until
 
 from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
 

@@ -1,7 +1,7 @@
 """The program of pods that serve and send the requests of a test, and the test's connection to such a pod.
 
 In a pod: an HTTP server on the port of the variable PORT (8080), the servers of the variable SERVERS, and a control server. The image needs only this
-file, `tests/e2e`, and the packages that headgate needs.
+file, `tests/e2e`, `tests/protocols.py`, `tests/wire.py`, and the packages that headgate needs.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.gateway_api.servers import PROTOCOLS
-from tests.e2e.wire import DEADLINE_S, Address, Answer, Backend, Network, Received, Request, ask_once
+from tests.wire import DEADLINE_S, Address, Answer, Backend, Network, Received, Request, ask_once
 
 PORT, CONTROL_PORT = 8080, 9100
 ANY_ADDRESS = "0.0.0.0"

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tests.e2e.gateway_api.servers import PROTOCOLS, GrpcServer
-from tests.e2e.manifests import deployment, endpoints, external, service
-from tests.e2e.protocols import protocol_service
-from tests.e2e.wire import Address, Answer, Network, Received, Request
+from tests.e2e.manifests import deployment, endpoints, external, protocol_service, service
 from tests.e2e.world import World
+from tests.wire import Address, Answer, Network, Received, Request
 
 NAMES = ("v1", "v2", "v3")
 

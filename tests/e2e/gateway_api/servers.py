@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import grpc
-from tests.e2e.protocols import FREE_PORT, HasAddress, http2_server, websocket_server
-from tests.e2e.wire import Address, Network
+from tests.protocols import FREE_PORT, HasAddress, http2_server, websocket_server
+from tests.wire import Address, Network
 
 
 class GrpcServer(grpc.GenericRpcHandler):

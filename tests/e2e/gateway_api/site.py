@@ -8,8 +8,8 @@ from typing import Any, Self
 from tests.e2e.gateway_api.hosts import Host
 from tests.e2e.gateway_api.objects import CHANGED
 from tests.e2e.test_routes import PORT
-from tests.e2e.wire import Address, Answer, Request
-from tests.e2e.world import until
+from tests.waiting import until
+from tests.wire import Address, Answer, Request
 
 
 def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

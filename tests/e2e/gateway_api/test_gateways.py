@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.e2e.gateway_api.objects import GROUP, gateway, grant, listener, path, route, rule
 from tests.e2e.gateway_api.site import Site, conditions
-from tests.e2e.protocols import certificate
 from tests.e2e.test_routes import PORT, gateway_api_object
-from tests.e2e.wire import Address
-from tests.e2e.world import until
+from tests.protocols import certificate
+from tests.waiting import until
+from tests.wire import Address
 
 HTTP_ROUTE = [{"group": GROUP, "kind": "HTTPRoute"}]
 

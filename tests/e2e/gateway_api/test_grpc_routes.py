@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.gateway_api.hosts import NAMES
 from tests.e2e.gateway_api.objects import fields, gateway, listener, route, rule
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.wire import Address
+from tests.wire import Address
 
 PORT, LIMIT_S = 9000, 60.0
 

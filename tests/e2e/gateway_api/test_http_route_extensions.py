@@ -22,10 +22,10 @@ from tests.e2e.gateway_api.objects import (
     rule,
 )
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.protocols import upgrade
 from tests.e2e.test_routes import PORT
-from tests.e2e.wire import Address, Answer
-from tests.e2e.world import until
+from tests.protocols import upgrade
+from tests.waiting import until
+from tests.wire import Address, Answer
 
 
 @pytest.mark.conformance("HTTPRouteListenerPortMatching")

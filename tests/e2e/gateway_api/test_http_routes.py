@@ -6,7 +6,7 @@ import pytest
 from tests.e2e.gateway_api.objects import fields, gateway, grant, listener, path, redirect, route, rule
 from tests.e2e.gateway_api.site import Site
 from tests.e2e.manifests import endpoints, external, service
-from tests.e2e.world import until
+from tests.waiting import until
 
 LABEL = "example.com/backend"
 CHANGED = ("x-header", "x-set", "x-add", "x-remove", "other")

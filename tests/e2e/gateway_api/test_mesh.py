@@ -22,7 +22,7 @@ from tests.e2e.gateway_api.objects import (
     rule,
 )
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.wire import Address
+from tests.wire import Address
 
 ECHO = {"group": "", "kind": "Service", "name": "echo", "port": 8080}
 

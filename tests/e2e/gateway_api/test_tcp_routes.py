@@ -9,8 +9,8 @@ from tests.e2e.gateway_api.hosts import NAMES
 from tests.e2e.gateway_api.objects import gateway, listener, rule
 from tests.e2e.gateway_api.site import Site
 from tests.e2e.test_routes import PORT, gateway_api_object
-from tests.e2e.wire import Address
-from tests.e2e.world import until
+from tests.waiting import until
+from tests.wire import Address
 
 CONNECTIONS = 400
 TCP = 9000

@@ -3,8 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from tests.e2e.rig import Rig
-from tests.e2e.world import until
+from tests.envoy.rig import Rig
+from tests.waiting import until
 
 from headgate.standalone.request_counters import BackendRequests, RequestCounters
 

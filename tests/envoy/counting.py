@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.e2e.inbound_rig import Sidecar
-from tests.e2e.rig import Rig
-from tests.e2e.wire import DEADLINE_S
-from tests.e2e.world import until
+from tests.envoy.inbound_rig import Sidecar
+from tests.envoy.rig import Rig
+from tests.waiting import until
+from tests.wire import DEADLINE_S
 
 from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded

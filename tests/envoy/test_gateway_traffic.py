@@ -4,9 +4,9 @@ import ssl
 from collections import Counter
 
 import pytest
-from tests.e2e.rig import ADDRESS, Rig
-from tests.e2e.wire import Address
-from tests.e2e.world import until
+from tests.envoy.rig import ADDRESS, Rig
+from tests.waiting import until
+from tests.wire import Address
 
 from headgate.api.certificate import self_signed
 from headgate.model.evaluate import Request, by_host, decide

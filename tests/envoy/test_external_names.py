@@ -11,9 +11,9 @@ import pytest
 import yaml
 from msgspec import structs
 from tests.e2e.manifests import split
-from tests.e2e.rig import NODE, Rig
-from tests.e2e.wire import Address
-from tests.e2e.world import until
+from tests.envoy.rig import NODE, Rig
+from tests.waiting import until
+from tests.wire import Address
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import pytest
 from msgspec import structs
-from tests.e2e.counting import REQUESTS, Report, ReportingRig, ReportingSidecar
-from tests.e2e.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
-from tests.e2e.rig import Echo
-from tests.e2e.wire import Address, Load, Request, listens
-from tests.e2e.world import until
+from tests.envoy.counting import REQUESTS, Report, ReportingRig, ReportingSidecar
+from tests.envoy.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
+from tests.envoy.rig import Echo
 from tests.ports import free_port
+from tests.waiting import until
+from tests.wire import Address, Load, Request, listens
 
 from headgate.envoy import traffic_stats
 from headgate.envoy.names import parse

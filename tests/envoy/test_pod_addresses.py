@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.e2e.rig import NODE, Rig
-from tests.e2e.wire import Address
+from tests.envoy.rig import NODE, Rig
+from tests.wire import Address
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.view import Node

@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime as dt
-import json
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,8 +11,7 @@ from typing import NamedTuple, Protocol
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.e2e.manifests import endpoints, service
-from tests.e2e.wire import DEADLINE_S, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address, Network
+from tests.wire import DEADLINE_S, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address, Network
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 FREE_PORT = Address("127.0.0.1", 0)
@@ -24,14 +22,6 @@ class HasAddress(Protocol):
     """A server with an address."""
 
     address: Address
-
-
-def protocol_service(name: str, *backends: HasAddress, app: str = "", port_name: str = "main", port: int = 9000) -> str:
-    """Return a Service of one port with an appProtocol, whose endpoints are servers in the test's process."""
-    written = json.loads(service(name, {port_name: port}))
-    if app:
-        written["spec"]["ports"][0]["appProtocol"] = app
-    return json.dumps(written) + "\n---\n" + endpoints(name, {port_name: backends})
 
 
 class TcpServer:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from tests.draws import fits
-from tests.e2e.world import until
+from tests.waiting import until
 
 from headgate.model.requests import (
     Filters,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.counting import ReportingRig
-from tests.e2e.wire import listens
-from tests.e2e.world import until
+from tests.envoy.counting import ReportingRig
+from tests.waiting import until
+from tests.wire import listens
 
 from headgate.kinds import GATEWAY
 from headgate.model.routing import Mirror, Target

@@ -13,11 +13,11 @@ from pathlib import Path
 import grpc
 import pytest
 from cryptography import x509
-from tests.e2e.inbound_rig import ADDRESS, CLIENT, OTHER, WEB, Authority, Caller, Sidecar, account, ask_h2
-from tests.e2e.protocols import TcpServer, certificate, greeting_server, http2_server, talk, upgrade
 from tests.e2e.test_grpc import Greeter
-from tests.e2e.wire import Address
-from tests.e2e.world import until
+from tests.envoy.inbound_rig import ADDRESS, CLIENT, OTHER, WEB, Authority, Caller, Sidecar, account, ask_h2
+from tests.protocols import TcpServer, certificate, greeting_server, http2_server, talk, upgrade
+from tests.waiting import until
+from tests.wire import Address
 
 from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.model.requests import Match

@@ -5,11 +5,11 @@ import re
 from contextlib import closing
 
 import pytest
-from tests.e2e.rig import ADDRESS, Rig
-from tests.e2e.test_rendering_gateways import SHOP as ORIGIN
-from tests.e2e.test_rendering_gateways import certificate, port, routed
-from tests.e2e.wire import Address, Load, Request, ask_h2
-from tests.e2e.world import until
+from tests.envoy.rig import ADDRESS, Rig
+from tests.envoy.test_gateway_traffic import SHOP as ORIGIN
+from tests.envoy.test_gateway_traffic import certificate, port, routed
+from tests.waiting import until
+from tests.wire import Address, Load, Request, ask_h2
 
 from headgate.compiler.splits import StickyBackend, with_slots
 from headgate.model.evaluate import by_host

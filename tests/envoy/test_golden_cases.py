@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.e2e.rig import ADDRESS, Rig
+from tests.envoy.rig import ADDRESS, Rig
 from tests.golden.test_golden import CASES, HERE, compiled
 
 from headgate.api.certificate import self_signed

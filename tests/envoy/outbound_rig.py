@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.e2e.inbound_rig import Authority, account
-from tests.e2e.rig import ADDRESS, Rig
-from tests.e2e.wire import DEADLINE_S, H2_PREFACE, Address, Answer, Client, Network, Request
-from tests.e2e.world import until
+from tests.envoy.inbound_rig import Authority, account
+from tests.envoy.rig import ADDRESS, Rig
+from tests.waiting import until
+from tests.wire import DEADLINE_S, H2_PREFACE, Address, Answer, Client, Network, Request
 
 from headgate.envoy.encode import encode
 from headgate.envoy.view import OUTBOUND_PORT, Node, project

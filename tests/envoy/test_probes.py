@@ -8,12 +8,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.e2e.inbound_rig import WEB, Caller, Sidecar
-from tests.e2e.protocols import Stream, TcpServer
-from tests.e2e.rig import ADDRESS
-from tests.e2e.wire import Address
-from tests.e2e.world import until
+from tests.envoy.inbound_rig import WEB, Caller, Sidecar
+from tests.envoy.rig import ADDRESS
 from tests.ports import free_port
+from tests.protocols import Stream, TcpServer
+from tests.waiting import until
+from tests.wire import Address
 
 from headgate.envoy import probes
 from headgate.model.probes import PortCheck, Probe

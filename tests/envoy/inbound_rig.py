@@ -12,8 +12,9 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.e2e.rig import ADDRESS, Rig
-from tests.e2e.wire import (
+from tests.envoy.rig import ADDRESS, Rig
+from tests.waiting import until
+from tests.wire import (
     DEADLINE_S,
     H2_LARGE_WINDOW,
     H2_PREFACE,
@@ -26,7 +27,6 @@ from tests.e2e.wire import (
     _h2_answer,
     listens,
 )
-from tests.e2e.world import until
 
 from headgate.envoy import inbound, secrets
 from headgate.envoy.bootstrap import bootstrap

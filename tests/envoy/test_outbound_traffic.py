@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.e2e.inbound_rig import account
-from tests.e2e.outbound_rig import CLIENT, OpenConnection, Outbound, Redirected, redirection_skip_reason
-from tests.e2e.wire import Address, Load
-from tests.e2e.world import until
+from tests.envoy.inbound_rig import account
+from tests.envoy.outbound_rig import CLIENT, OpenConnection, Outbound, Redirected, redirection_skip_reason
+from tests.waiting import until
+from tests.wire import Address, Load
 
 from headgate.cli.probe import Batch, Probe, Request
 from headgate.envoy.routes import ORIGINAL_ADDRESS

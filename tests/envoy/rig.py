@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.e2e.wire import DEADLINE_S, Address, Answer, Client, Load, Network, Request
-from tests.e2e.world import until
 from tests.ports import free_port
+from tests.waiting import until
+from tests.wire import DEADLINE_S, Address, Answer, Client, Load, Network, Request
 
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
