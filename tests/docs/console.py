@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.patient_program import write_script
+from tests.headgate_program import write_script
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]

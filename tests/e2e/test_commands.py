@@ -5,14 +5,15 @@ import subprocess
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, external, service, split
-from tests.e2e.world import HEADGATE, World
+from tests.e2e.world import World
+from tests.headgate_program import command
 from tests.waiting import until
 
 
 def headgate(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of headgate with the world's state directory."""
     return subprocess.run(
-        [HEADGATE, *words, "--state", str(world.state)], capture_output=True, text=True, timeout=60, check=False
+        [*command(), *words, "--state", str(world.state)], capture_output=True, text=True, timeout=60, check=False
     )
 
 

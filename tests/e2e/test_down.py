@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, service
-from tests.e2e.world import HEADGATE, World
+from tests.e2e.world import World
+from tests.headgate_program import command
 from tests.processes import runs
 from tests.waiting import until
 
@@ -32,7 +33,7 @@ def test_down_ends_and_names_the_processes_of_a_killed_headgate(
     sockets = Path(world.instance["admin"]).parent
     sourced = {**os.environ, "HEADGATE_STATE": str(world.state)}
     done = subprocess.run(
-        [HEADGATE, "down"], cwd=tmp_path, env=sourced, capture_output=True, text=True, timeout=60, check=False
+        [*command(), "down"], cwd=tmp_path, env=sourced, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     pod = next(iter(world.state.glob("pods/*"))).name.split("_")[1]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.e2e.manifests import deployment, external, service, split
 from tests.e2e.test_envoy_rejections import occupied
-from tests.e2e.world import HEADGATE, World, world_in_a_new_directory
+from tests.e2e.world import World, world_in_a_new_directory
+from tests.headgate_program import command
 from tests.processes import stopped
 from tests.waiting import until
 from tests.wire import ask_unix
@@ -178,7 +179,9 @@ def test_status_exits_with_0_for_a_healthy_mesh_and_with_3_without_headgate(mesh
     found = json.loads(meshed.headgate("status", "-o", "json").stdout)["status"]
     assert (found["healthy"], found["problems"], found["pods"]) == (True, [], {"total": 1, "adopted": 0})
     assert meshed.kubectl("get", "meshstatuses").splitlines()[1].split()[:3] == ["mesh", "yes", "2/2"]
-    away = subprocess.run([HEADGATE, "status", "--state", str(meshed.root / "none")], capture_output=True, check=False)
+    away = subprocess.run(
+        [*command(), "status", "--state", str(meshed.root / "none")], capture_output=True, check=False
+    )
     assert away.returncode == 3
 
 

@@ -15,7 +15,8 @@ import pytest
 from cryptography import x509
 from tests.e2e.manifests import deployment, service
 from tests.e2e.test_lifecycle import alive, site, workload
-from tests.e2e.world import HEADGATE, World
+from tests.e2e.world import World
+from tests.headgate_program import command
 from tests.waiting import until
 from tests.wire import Address
 
@@ -33,7 +34,7 @@ def run(world: World, *words: str, **more: Any) -> "subprocess.Popen[str]":
     """Start `headgate run` in the world, with an environment that names no proxy."""
     environment = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
     return subprocess.Popen(
-        [HEADGATE, "run", "--state", str(world.state), *words],
+        [*command(), "run", "--state", str(world.state), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -24,7 +24,8 @@ from typing import Any, Literal, NamedTuple, Self
 
 import yaml
 from tests.api_client import Api
-from tests.patient_program import COMMAND
+from tests.fork_client import Forked
+from tests.headgate_program import server
 from tests.waiting import until
 from tests.wire import DEADLINE_S, Address, Answer, Backend, Load, Network, Request, ask_h2, ask_once, ask_unix
 from typer.testing import CliRunner
@@ -62,12 +63,10 @@ def headgate(*words: str) -> Done:
 class World:
     """A directory of manifests, a state directory, and the headgate that runs them. Use it as a context manager."""
 
-    def __init__(
-        self, root: Path, *options: str, manifests: Mapping[str, str] | None = None, user: int | None = None
-    ) -> None:
+    def __init__(self, root: Path, *options: str, manifests: Mapping[str, str] | None = None, user: int = 0) -> None:
         """Prepare the files in `root`, an empty directory; `options` are arguments of `headgate up`.
 
-        `user` is the user and group ID that headgate runs as, for tests that run as root.
+        `user` is the user and group ID that headgate runs as, for tests that run as root; 0 is the tests' own.
         """
         self.root = root
         self.directory = root / "manifests"
@@ -75,7 +74,7 @@ class World:
         self.network = Network()
         self.lines: list[Line] = []
         self.options = options
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Forked | None = None
         self._line_read = threading.Condition()
         self._reader: threading.Thread | None = None
         self._barrier = 0
@@ -83,10 +82,9 @@ class World:
         self.directory.mkdir()
         for name, text in (manifests or {}).items():
             (self.directory / name).write_text(text)
-        self._prefix: list[str] = []
-        if user is not None:
+        self._user = user
+        if user:
             os.chown(root, user, user)
-            self._prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
 
     def __enter__(self) -> Self:
         """Start headgate and wait until it is ready."""
@@ -117,32 +115,23 @@ class World:
     def launch(self) -> int:
         """Start `headgate up` without waiting; return the index of its first output line."""
         mark = len(self.lines)
-        with (self.root / "stderr").open("ab") as errors:
-            self.process = subprocess.Popen(
-                [
-                    *self._prefix,
-                    *COMMAND,
-                    "up",
-                    str(self.directory),
-                    "--state",
-                    str(self.state),
-                    "-o",
-                    "json",
-                    *self.options,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        self._reader = threading.Thread(target=self._read_lines, args=(self.process,), daemon=True)
+        if self.process:
+            self.process.close()
+        reading, writing = os.pipe()
+        with (
+            Path(os.devnull).open() as nothing,
+            os.fdopen(writing, "w") as output,
+            (self.root / "stderr").open("ab") as errors,
+        ):
+            files = nothing.fileno(), output.fileno(), errors.fileno()
+            words = ("up", str(self.directory), "--state", str(self.state), "-o", "json", *self.options)
+            self.process = Forked(server(), words, files, user=self._user)
+        self._reader = threading.Thread(target=self._read_lines, args=(self.process, reading), daemon=True)
         self._reader.start()
         return mark
 
-    def _read_lines(self, process: "subprocess.Popen[str]") -> None:
-        assert process.stdout
-        with process.stdout as lines:
+    def _read_lines(self, process: Forked, file: int) -> None:
+        with os.fdopen(file) as lines:
             for text in lines:
                 with self._line_read:
                     self.lines.append(json.loads(text))
@@ -201,7 +190,7 @@ class World:
     def kill(self) -> None:
         """Kill headgate alone with SIGKILL, so that it can't clean up."""
         assert self.process
-        self.process.kill()
+        self.process.send_signal(signal.SIGKILL)
         self.process.wait(DEADLINE_S)
 
     def processes(self) -> Mapping[str, int]:
@@ -232,6 +221,8 @@ class World:
             if self._reader:
                 self._reader.join(DEADLINE_S)
             self._disconnect()
+            if self.process:
+                self.process.close()
             for pid in (*self.processes().values(), *self.sidecars().values(), *self.nginx().values()):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
