@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from benchmarks.load import cpu_seconds
 from tests.api_client import Api, access
 from tests.e2e.manifests import endpoints, service
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.e2e.test_routes import gateway, gateway_address, gateway_api_object
-from tests.e2e.world import World, world_in_a_new_directory
 from tests.waiting import until
 from tests.wire import Address, Client, Load, Network, Request, ask_once
 
@@ -222,12 +222,12 @@ def attach_and_detach(edge: Edge, count: int) -> None:
         client.close()
 
 
-def idle(world: World) -> None:
+def idle(mesh: RunningMesh) -> None:
     """Change nothing for a while; print the numbers of writes to the API and of xDS responses."""
 
     def state() -> tuple[int, int]:
-        stats = json.loads(world.envoy(f"/stats?format=json&filter={RESPONSES}"))["stats"]
-        return int(world.get("httproute")["metadata"]["resourceVersion"]), sum(stat["value"] for stat in stats)
+        stats = json.loads(mesh.envoy(f"/stats?format=json&filter={RESPONSES}"))["stats"]
+        return int(mesh.get("httproute")["metadata"]["resourceVersion"]), sum(stat["value"] for stat in stats)
 
     time.sleep(SETTLE_S)
     before = state()
@@ -239,25 +239,25 @@ def idle(world: World) -> None:
 async def measure() -> None:
     """Run the scenarios on one headgate, one after the other."""
     counts = Counts()
-    with world_in_a_new_directory() as world:
+    with mesh_in_a_new_directory() as mesh:
         ports = {"http": 8080, "other": 8081}
         for name in ("backend", "second"):
-            backends: Sequence[Any] = [world.backend(name)]
-            world.apply(service(name, ports), endpoints(name, dict.fromkeys(ports, backends)))
-        world.apply(gateway())
-        edge = on_one_machine(world)
+            backends: Sequence[Any] = [mesh.backend(name)]
+            mesh.apply(service(name, ports), endpoints(name, dict.fromkeys(ports, backends)))
+        mesh.apply(gateway())
+        edge = on_one_machine(mesh)
         change_under_load(edge, counts.changes)
         attach_and_detach(edge, counts.attached)
-        idle(world)
+        idle(mesh)
         create_with_probes(edge, counts.created)
 
 
-def on_one_machine(world: World) -> Edge:
+def on_one_machine(mesh: RunningMesh) -> Edge:
     """Return the Gateway that `headgate up` serves."""
 
     def processes() -> Mapping[str, int]:
-        assert world.process
-        return {"headgate": world.process.pid, "Envoy": world.processes()["envoy"]}
+        assert mesh.process
+        return {"headgate": mesh.process.pid, "Envoy": mesh.processes()["envoy"]}
 
-    address, kubeconfig = gateway_address(world, "default"), Path(world.ready["kubeconfig"])
-    return Edge(address, kubeconfig, world.api, world.network, processes)
+    address, kubeconfig = gateway_address(mesh, "default"), Path(mesh.ready["kubeconfig"])
+    return Edge(address, kubeconfig, mesh.api, mesh.network, processes)

@@ -39,9 +39,11 @@ def _state(process: Path) -> str:
 
 
 def listens(pid: int, host: str, port: int) -> bool:
-    """Return whether a process listens on an IPv4 address."""
+    """Return whether a process runs and listens on an IPv4 address."""
     wanted = f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     sockets = {f"socket:[{row[9]}]" for row in rows if row[1] == wanted and row[3] == "0A"}  # 0A is LISTEN
-    links = (str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink())
-    return bool(sockets & set(links))
+    try:
+        return any(str(path.readlink()) in sockets for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink())
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended, or has closed a file
+        return False

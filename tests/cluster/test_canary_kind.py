@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import READY_S, Cluster
-from tests.e2e.world import KUBECTL
+from tests.e2e.running_mesh import KUBECTL
 from tests.resources.canary import canary
 
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions

@@ -15,7 +15,7 @@ from tests.cluster.conftest import READY_S, Cluster, controller, started
 from tests.cluster.documentation import EXAMPLES, Manifest, assumed, example, manifests, namespace_of
 from tests.cluster.replica import running
 from tests.docs.console import ROOT
-from tests.e2e.world import KUBECTL
+from tests.e2e.running_mesh import KUBECTL
 from tests.waiting import until
 
 from headgate.compiler.reasons import Reason

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import ADMIN, Cluster, started
-from tests.e2e.world import KUBECTL
+from tests.e2e.running_mesh import KUBECTL
 
 from headgate.kubernetes.app import _events
 from headgate.kubernetes.client import Client

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from tests.cluster.conftest import READY_S, Cluster
-from tests.e2e.world import KUBECTL
+from tests.e2e.running_mesh import KUBECTL
 
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions
 from headgate.resources.registry import SIDECAR

@@ -3,7 +3,7 @@
 import pytest
 from tests.differential.lab import MEMBERS, Lab
 from tests.differential.sidecar_lab import SidecarLab
-from tests.e2e.world import world_in_a_new_directory
+from tests.e2e.running_mesh import mesh_in_a_new_directory
 
 
 @pytest.fixture(scope="package")
@@ -20,6 +20,6 @@ def sidecar_lab():
 
 @pytest.fixture(scope="package")
 def running():
-    with world_in_a_new_directory() as found:
+    with mesh_in_a_new_directory() as found:
         found.members = [found.backend(f"member {number}") for number in range(MEMBERS)]
         yield found

@@ -1,4 +1,4 @@
-"""Fixtures: a shared `World` with a namespace for each test, and new worlds."""
+"""Fixtures: a shared `RunningMesh` with a namespace for each test, and new meshes."""
 
 import itertools
 import tempfile
@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from tests.e2e.world import World, world_in_a_new_directory
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 
 _numbers = itertools.count(1)
 
@@ -19,29 +19,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def world() -> Iterator[World]:
+def mesh() -> Iterator[RunningMesh]:
     """Run one headgate for all tests that change only their own namespace."""
-    with world_in_a_new_directory() as world:
-        yield world
+    with mesh_in_a_new_directory() as mesh:
+        yield mesh
 
 
 @pytest.fixture
-def namespace(world: World) -> str:
-    """Create a namespace in the shared world."""
+def namespace(mesh: RunningMesh) -> str:
+    """Create a namespace in the shared mesh."""
     name = f"ns{next(_numbers)}"
-    world.create_namespace(name)
+    mesh.create_namespace(name)
     return name
 
 
 @pytest.fixture
-def new_world() -> Iterator[Callable[..., World]]:
-    """Return a function that starts a new world with options of `headgate up` and `manifests` by file name."""
+def new_mesh() -> Iterator[Callable[..., RunningMesh]]:
+    """Return a function that starts a new mesh with options of `headgate up` and `manifests` by file name."""
     with ExitStack() as stack:
-        yield lambda *options, **more: stack.enter_context(world_in_a_new_directory(*options, **more))
+        yield lambda *options, **more: stack.enter_context(mesh_in_a_new_directory(*options, **more))
 
 
 @pytest.fixture
-def unstarted() -> Iterator[World]:
-    """Return a world whose headgate the test starts."""
-    with tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root, closing(World(Path(root))) as world:
-        yield world
+def unstarted() -> Iterator[RunningMesh]:
+    """Return a mesh whose headgate the test starts."""
+    with tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root, closing(RunningMesh(Path(root))) as mesh:
+        yield mesh

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.manifests import deployment, service
-from tests.e2e.world import KUBECTL, World
+from tests.e2e.running_mesh import KUBECTL, RunningMesh
 from tests.waiting import until
 from tests.wire import Address, Answer, Client, Load, Network, Request, ask_unix
 
@@ -55,17 +55,17 @@ def target(*sources: str, rule: Mapping[str, str]) -> str:
     return json.dumps(made)
 
 
-def headgate_wait(world: World, what: str) -> str:
+def headgate_wait(mesh: RunningMesh, what: str) -> str:
     """Run `headgate wait WHAT` and assert success; return the command's output."""
-    done = world.headgate("wait", what, "--timeout", "60s")
+    done = mesh.headgate("wait", what, "--timeout", "60s")
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @contextlib.contextmanager
-def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
+def kubectl_lines(mesh: RunningMesh, *words: str) -> Iterator[Iterable[str]]:
     """Run kubectl during the `with` block; yield its output lines."""
-    command = [KUBECTL, "--kubeconfig", world.ready["kubeconfig"], "--cache-dir", str(world.root / "cache"), *words]
+    command = [KUBECTL, "--kubeconfig", mesh.ready["kubeconfig"], "--cache-dir", str(mesh.root / "cache"), *words]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     with process.stdout as lines:
@@ -76,20 +76,20 @@ def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
             process.wait()
 
 
-def sidecar_pid(world: World, found: Any) -> int:
+def sidecar_pid(mesh: RunningMesh, found: Any) -> int:
     """Return the process ID of a pod's sidecar."""
     metadata = found["metadata"]
-    return world.sidecars()[f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"]
+    return mesh.sidecars()[f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"]
 
 
-def pods(world: World, app: str) -> Sequence[Any]:
+def pods(mesh: RunningMesh, app: str) -> Sequence[Any]:
     """Return the pods of an application."""
-    return [pod for pod in world.get("pods")["items"] if pod["metadata"]["labels"]["app"] == app]
+    return [pod for pod in mesh.get("pods")["items"] if pod["metadata"]["labels"]["app"] == app]
 
 
-def pod(world: World, app: str) -> Any:
+def pod(mesh: RunningMesh, app: str) -> Any:
     """Return the only pod of an application."""
-    (found,) = pods(world, app)
+    (found,) = pods(mesh, app)
     return found
 
 
@@ -104,12 +104,12 @@ def request_through_sidecar(caller: Any, service: str = SERVER, target: str = "/
     return Request(pod_address(caller, SIDECAR_PORT), f"http://{host}{target}", host)
 
 
-def caller_requests(world: World) -> Sequence[Request]:
+def caller_requests(mesh: RunningMesh) -> Sequence[Request]:
     """Return two requests of each kind: to the Service's address, through the HTTP proxy, and from the caller's pod."""
     requests = [
-        world.request(SERVER, PORTS["http"]),
-        world.request(SERVER, PORTS["http"], via="proxy"),
-        request_through_sidecar(pod(world, CALLER)),
+        mesh.request(SERVER, PORTS["http"]),
+        mesh.request(SERVER, PORTS["http"], via="proxy"),
+        request_through_sidecar(pod(mesh, CALLER)),
     ]
     return [*requests, *requests]
 
@@ -165,12 +165,12 @@ async def close(*clients: Client) -> None:
         client.close()
 
 
-def raw_port_targets(world: World) -> Sequence[tuple[Address, str]]:
+def raw_port_targets(mesh: RunningMesh) -> Sequence[tuple[Address, str]]:
     """Return the address and CONNECT host of two paths to the server's TCP port: through the gateway and a sidecar."""
     port = PORTS["raw"]
     return [
-        (world.address(SERVER, port), ""),
-        (pod_address(pod(world, CALLER), SIDECAR_PORT), f"{SERVER}.default:{port}"),
+        (mesh.address(SERVER, port), ""),
+        (pod_address(pod(mesh, CALLER), SIDECAR_PORT), f"{SERVER}.default:{port}"),
     ]
 
 
@@ -196,44 +196,44 @@ def counted_requests(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def admin_sockets(world: World) -> Sequence[str]:
+def admin_sockets(mesh: RunningMesh) -> Sequence[str]:
     """Return the admin sockets of the gateway and of all sidecars."""
-    directory = Path(world.instance["admin"]).parent
+    directory = Path(mesh.instance["admin"]).parent
     return [str(path) for path in directory.glob("*.sock") if path.name == "admin.sock" or path.name.startswith("pod-")]
 
 
-def ask_admin(world: World, socket_path: str, target: str) -> str:
+def ask_admin(mesh: RunningMesh, socket_path: str, target: str) -> str:
     """GET from a proxy's admin interface."""
-    return world.network.run(ask_unix(socket_path, target)).decode()
+    return mesh.network.run(ask_unix(socket_path, target)).decode()
 
 
-def sidecar_admin_socket(world: World, found: Any) -> str:
+def sidecar_admin_socket(mesh: RunningMesh, found: Any) -> str:
     """Return the admin socket of a pod's sidecar."""
     node_id = f"sidecar/{found['metadata']['namespace']}/{found['metadata']['name']}"
     (own,) = [
         path
-        for path in admin_sockets(world)
-        if json.loads(ask_admin(world, path, "/server_info"))["node"]["id"] == node_id
+        for path in admin_sockets(mesh)
+        if json.loads(ask_admin(mesh, path, "/server_info"))["node"]["id"] == node_id
     ]
     return own
 
 
-def sidecar_counter(world: World, found: Any, name: str) -> int:
+def sidecar_counter(mesh: RunningMesh, found: Any, name: str) -> int:
     """Return the sum of the counters of a pod's sidecar whose names end with `name`."""
-    text = ask_admin(world, sidecar_admin_socket(world, found), f"/stats?filter={name.replace('.', '[.]')}$")
+    text = ask_admin(mesh, sidecar_admin_socket(mesh, found), f"/stats?filter={name.replace('.', '[.]')}$")
     return sum(int(line.rpartition(": ")[2]) for line in text.splitlines() if line)
 
 
 @contextlib.contextmanager
-def load_without_loss(world: World, root: Path) -> Iterator[Load]:
+def load_without_loss(mesh: RunningMesh, root: Path) -> Iterator[Load]:
     """Send requests and open connections during the `with` block; assert that none fails and the server counted each.
 
     Requests reuse their connections; the TCP load opens a new connection each time.
     """
     before = counted_requests(root / SERVER)
-    connections = ConnectionLoad(world.network, raw_port_targets(world))
+    connections = ConnectionLoad(mesh.network, raw_port_targets(mesh))
     try:
-        with world.load(*caller_requests(world)) as load:
+        with mesh.load(*caller_requests(mesh)) as load:
             wait_for_requests(load)
             yield load
             wait_for_requests(load)

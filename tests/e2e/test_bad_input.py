@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.world import World, headgate
+from tests.e2e.running_mesh import RunningMesh, headgate
 from tests.waiting import until
 from tests.wire import Request
 
@@ -72,29 +72,29 @@ EVERYTHING = OBJECTS | FILES
 
 
 class Site:
-    """A new world whose directory contains a valid split."""
+    """A new mesh whose directory contains a valid split."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        world.write("base.yaml", "\n---\n".join([external("web"), external("web-v1", world.backend("v1"))]))
-        world.write("split.yaml", split("web", "web", {"web-v1": 1}))
-        world.write("other.yaml", "\n---\n".join([external("other", world.backend("root")), external("other-v1")]))
+    def __init__(self, mesh: RunningMesh) -> None:
+        self.mesh = mesh
+        mesh.write("base.yaml", "\n---\n".join([external("web"), external("web-v1", mesh.backend("v1"))]))
+        mesh.write("split.yaml", split("web", "web", {"web-v1": 1}))
+        mesh.write("other.yaml", "\n---\n".join([external("other", mesh.backend("root")), external("other-v1")]))
 
     @property
     def request(self) -> Request:
-        return self.world.request("web", 8080)
+        return self.mesh.request("web", 8080)
 
     def problem(self, name: str) -> dict[str, Any]:
         """Return the only problem of a file in headgate's last list of problems."""
-        lists = [line["problems"] for line in self.world.lines if "problems" in line]
+        lists = [line["problems"] for line in self.mesh.lines if "problems" in line]
         found = [item for item in lists[-1] if Path(item["file"]).name == name]
         assert len(found) == 1, lists[-1]
         return dict(found[0])
 
 
 @pytest.fixture
-def site(new_world: Callable[..., World]) -> Site:
-    return Site(new_world())
+def site(new_mesh: Callable[..., RunningMesh]) -> Site:
+    return Site(new_mesh())
 
 
 def check(*paths: Path) -> tuple[int, list[dict[str, Any]]]:
@@ -125,93 +125,93 @@ def test_check_reports_a_self_reference_when_the_service_is_missing(tmp_path: Pa
     assert (code, [item["reason"] for item in findings]) == (1, ["SelfReference"])
 
 
-def test_the_api_rejects_every_invalid_object_and_names_the_field(world: World, namespace: str) -> None:
+def test_the_api_rejects_every_invalid_object_and_names_the_field(mesh: RunningMesh, namespace: str) -> None:
     for name, mistake in OBJECTS.items():
-        refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=mistake.text.decode())
+        refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=mistake.text.decode())
         assert refused.returncode == 1, name
         errors = " ".join(refused.stderr.split())
         assert mistake.field in errors, (name, errors)
-    assert world.get("trafficsplits", namespace)["items"] == []
+    assert mesh.get("trafficsplits", namespace)["items"] == []
 
 
 def test_up_reads_a_split_without_apiversion_with_a_warning_and_kubectl_rejects_it(site: Site) -> None:
     """D27: an example of specification 001 has no apiVersion."""
     bare = SPLIT.removeprefix("apiVersion: split.smi-spec.io/v1alpha4\n")
-    world, mark = site.world, len(site.world.lines)
-    world.write("bare.yaml", bare)
-    (warning,) = world.line(lambda line: "warnings" in line, mark)["warnings"]
+    mesh, mark = site.mesh, len(site.mesh.lines)
+    mesh.write("bare.yaml", bare)
+    (warning,) = mesh.line(lambda line: "warnings" in line, mark)["warnings"]
     assert (Path(warning["file"]).name, warning["line"], warning["field"]) == ("bare.yaml", 1, "apiVersion")
     assert "the TrafficSplit is read as split.smi-spec.io/v1alpha4" in warning["message"]
-    world.conditions("bad", Programmed="True")
-    refused = world.try_kubectl("apply", "-f", "-", stdin=bare)
+    mesh.conditions("bad", Programmed="True")
+    refused = mesh.try_kubectl("apply", "-f", "-", stdin=bare)
     assert refused.returncode == 1
     assert "apiVersion not set" in refused.stderr
-    (world.root / "bare.yaml").write_text(bare)
-    compiled = headgate("compile", str(world.root / "bare.yaml"))
+    (mesh.root / "bare.yaml").write_text(bare)
+    compiled = headgate("compile", str(mesh.root / "bare.yaml"))
     assert "bare.yaml:1:1: apiVersion: is missing; the TrafficSplit is read as" in compiled.stderr
 
 
 def test_up_reports_every_mistake_and_applies_other_edits(site: Site) -> None:
     """A file with a mistake changes no object."""
-    world = site.world
-    with world.load(site.request) as load:
+    mesh = site.mesh
+    with mesh.load(site.request) as load:
         for name, mistake in EVERYTHING.items():
-            world.write(f"{name}.yaml", mistake.text)
+            mesh.write(f"{name}.yaml", mistake.text)
             problem = site.problem(f"{name}.yaml")
             assert (problem["line"], problem["field"]) == (mistake.line, mistake.field), problem
             assert mistake.message in problem["message"]
-            world.write("labels.yaml", external(f"new-{name}"))
-            assert world.address(f"new-{name}", 8080)
-            assert world.remove(f"{name}.yaml") == {"problems": []}
+            mesh.write("labels.yaml", external(f"new-{name}"))
+            assert mesh.address(f"new-{name}", 8080)
+            assert mesh.remove(f"{name}.yaml") == {"problems": []}
     assert load.counts == {"v1": load.sent}
 
 
 def test_a_broken_file_keeps_its_objects_and_a_removed_file_deletes_them(site: Site) -> None:
-    world = site.world
-    whole = (world.directory / "split.yaml").read_text()
-    assert world.send(10, site.request) == {"v1": 10}
+    mesh = site.mesh
+    whole = (mesh.directory / "split.yaml").read_text()
+    assert mesh.send(10, site.request) == {"v1": 10}
     for broken in (whole[: len(whole) // 2], "", "\0", whole.replace("web-v1", "web")):
-        world.write("split.yaml", broken)
-        assert world.send(10, site.request) == {"v1": 10}
+        mesh.write("split.yaml", broken)
+        assert mesh.send(10, site.request) == {"v1": 10}
         assert site.problem("split.yaml")["message"]
-    line = world.write("split.yaml", whole.replace("web-v1", "other"))
+    line = mesh.write("split.yaml", whole.replace("web-v1", "other"))
     assert line["applied"]["changed"] == ["TrafficSplit default/web"]
-    assert world.send(10, site.request) == {"root": 10}
-    line = world.remove("split.yaml")
+    assert mesh.send(10, site.request) == {"root": 10}
+    line = mesh.remove("split.yaml")
     assert line["applied"]["removed"] == ["TrafficSplit default/web"]
-    assert world.get("trafficsplits")["items"] == []
-    assert world.send(10, site.request) == {"503": 10}  # without the split, web itself has no endpoints
+    assert mesh.get("trafficsplits")["items"] == []
+    assert mesh.send(10, site.request) == {"503": 10}  # without the split, web itself has no endpoints
 
 
 def test_up_reports_a_symlink_out_of_the_directory_as_a_problem(site: Site) -> None:
-    world = site.world
-    mark = len(world.lines)
-    (world.directory / "out.yaml").symlink_to("/etc/hostname")
-    world.line(lambda line: "problems" in line, mark)
+    mesh = site.mesh
+    mark = len(mesh.lines)
+    (mesh.directory / "out.yaml").symlink_to("/etc/hostname")
+    mesh.line(lambda line: "problems" in line, mark)
     assert "symlink" in site.problem("out.yaml")["message"]
-    assert world.send(10, site.request) == {"v1": 10}
+    assert mesh.send(10, site.request) == {"v1": 10}
 
 
 def test_check_kubectl_and_the_status_report_a_reference_without_grant(
-    world: World, namespace: str, tmp_path: Path
+    mesh: RunningMesh, namespace: str, tmp_path: Path
 ) -> None:
     """D12, R22: the object is accepted; `check`, kubectl, a condition and an Event report the missing grant."""
     written = split("web", "web", {"web-v1.elsewhere": 1})
     hint = "create a ReferenceGrant in the namespace elsewhere"
-    services = external("web", world.backend("root"))
+    services = external("web", mesh.backend("root"))
     path = tmp_path / "all.yaml"
     path.write_text(f"{services}\n---\n{written}")
     code, findings = check(path)
     assert code == 0
     assert [(item["severity"], item["reason"]) for item in findings] == [("warning", "RefNotPermitted")]
     assert hint in findings[0]["message"]
-    world.apply(services, namespace=namespace)
-    applied = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
+    mesh.apply(services, namespace=namespace)
+    applied = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
     assert applied.returncode == 0
     assert "Warning: spec.backends[0].service" in applied.stderr
     assert hint in applied.stderr
-    assert hint in world.conditions("web", namespace, ResolvedRefs="RefNotPermitted")["ResolvedRefs"][2]
-    warnings = until(lambda: [item for item in world.events("web", namespace) if item[0] == "Warning"])
+    assert hint in mesh.conditions("web", namespace, ResolvedRefs="RefNotPermitted")["ResolvedRefs"][2]
+    warnings = until(lambda: [item for item in mesh.events("web", namespace) if item[0] == "Warning"])
     assert [(item[1], hint in item[2]) for item in warnings] == [("RefNotPermitted", True)]
-    world.settle()
-    assert world.send(10, world.request("web", 8080, namespace=namespace)) == {"root": 10}
+    mesh.settle()
+    assert mesh.send(10, mesh.request("web", 8080, namespace=namespace)) == {"root": 10}

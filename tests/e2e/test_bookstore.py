@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.test_metrics_users import SEED, ask, counts
-from tests.e2e.world import World
 from tests.waiting import until
 from tests.wire import Address
 
@@ -21,20 +21,20 @@ ACCOUNTS = "spiffe://cluster.local/ns/default/sa"
 
 
 @pytest.fixture
-def bookstore(new_world: Callable[..., World]) -> World:
-    return new_world(manifests={path.name: path.read_text() for path in (EXAMPLES / "bookstore").glob("*.yaml")})
+def bookstore(new_mesh: Callable[..., RunningMesh]) -> RunningMesh:
+    return new_mesh(manifests={path.name: path.read_text() for path in (EXAMPLES / "bookstore").glob("*.yaml")})
 
 
-def last_results(world: World, deployment: str) -> set[str]:
+def last_results(mesh: RunningMesh, deployment: str) -> set[str]:
     """Return the results in the last line that a Deployment logged, without counts, for example `GET: v`."""
-    last = world.kubectl("logs", f"deployment/{deployment}", "--tail=1")
+    last = mesh.kubectl("logs", f"deployment/{deployment}", "--tail=1")
     return {re.sub(r"v\d", "v", result) for result in re.findall(r"(?:GET|POST): \w+", last)}
 
 
-def wait_for_report(world: World, deployment: str) -> None:
+def wait_for_report(mesh: RunningMesh, deployment: str) -> None:
     """Wait for two more log lines of a Deployment: the first one may include earlier requests."""
-    before = len(world.kubectl("logs", f"deployment/{deployment}").splitlines())
-    until(lambda: len(world.kubectl("logs", f"deployment/{deployment}").splitlines()) > before + 1, "the next report")
+    before = len(mesh.kubectl("logs", f"deployment/{deployment}").splitlines())
+    until(lambda: len(mesh.kubectl("logs", f"deployment/{deployment}").splitlines()) > before + 1, "the next report")
 
 
 def first_bytes(address: Address) -> bytes:
@@ -76,9 +76,9 @@ def test_denied_requests_of_the_thief_count_as_denied_in_api_and_plugin(bookstor
         assert line.split()[-3:] == ["yes", f"{ACCOUNTS}/thief", f"{ACCOUNTS}/bookstore"]
 
 
-def request_counts(world: World, deployment: str) -> Counter[str]:
+def request_counts(mesh: RunningMesh, deployment: str) -> Counter[str]:
     """Return the counts of all requests that a Deployment sent, by result."""
-    items = ask(world, f"{SEED}/namespaces/default/deployments/{deployment}/edges")["items"]
+    items = ask(mesh, f"{SEED}/namespaces/default/deployments/{deployment}/edges")["items"]
     return sum((Counter(counts(item)) for item in items), Counter())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import external
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
 SPECIFIED = """
@@ -41,22 +41,22 @@ def canary(analysis: Mapping[str, Any]) -> str:
 class Versions:
     """The current and the next version of a Service `web` in a namespace, and the Canary that shifts its traffic."""
 
-    def __init__(self, world: World, namespace: str) -> None:
-        self.world = world
+    def __init__(self, mesh: RunningMesh, namespace: str) -> None:
+        self.mesh = mesh
         self.namespace = namespace
-        self.current, self.next = world.backend("current"), world.backend("next")
+        self.current, self.next = mesh.backend("current"), mesh.backend("next")
         for name, backend in (("web-current", self.current), ("web-next", self.next)):
-            world.submit(external(name, backend), namespace=namespace)
+            mesh.submit(external(name, backend), namespace=namespace)
 
     def status(self, name: str = "web") -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.world.get(f"canary/{name}", self.namespace).get("status") or {}
+        found: Mapping[str, Any] = self.mesh.get(f"canary/{name}", self.namespace).get("status") or {}
         return found
 
     def begin(self, analysis: Mapping[str, Any]) -> None:
         """Begin a rollout, and wait until clients reach the current version."""
-        self.world.submit(external("web", self.current), canary(analysis), namespace=self.namespace)
+        self.mesh.submit(external("web", self.current), canary(analysis), namespace=self.namespace)
         until(lambda: self.status()["phase"] == "Progressing")
-        until(lambda: self.world.send(1, self.world.request("web", 8080, namespace=self.namespace)) == {"current": 1})
+        until(lambda: self.mesh.send(1, self.mesh.request("web", 8080, namespace=self.namespace)) == {"current": 1})
 
     def ended(self, phase: str) -> Mapping[str, Any]:
         """Wait until every proxy has the last weights of the rollout; return the status."""
@@ -71,68 +71,68 @@ class Versions:
 
 
 @pytest.fixture
-def versions(world: World, namespace: str) -> Versions:
-    return Versions(world, namespace)
+def versions(mesh: RunningMesh, namespace: str) -> Versions:
+    return Versions(mesh, namespace)
 
 
 def test_the_specified_canary_creates_its_service_and_splits_exactly(versions: Versions) -> None:
     """R32: the Service `web` is created, and gives 10 % to web-next and 90 % to web-current (R33)."""
-    world, namespace = versions.world, versions.namespace
-    world.submit(SPECIFIED, namespace=namespace)
+    mesh, namespace = versions.mesh, versions.namespace
+    mesh.submit(SPECIFIED, namespace=namespace)
     until(lambda: versions.status("my-canary").get("phase") == "Split")
-    until(lambda: world.get("service/web", namespace)["spec"]["clusterIP"])
-    world.conditions("my-canary", namespace, Programmed="True")
-    request = world.request("web", 8080, namespace=namespace)
-    until(lambda: "503" not in world.send(1, request))
-    assert world.send(100, request) == {"current": 90, "next": 10}
-    world.delete("canary/my-canary", namespace)
-    until(lambda: not world.get("trafficsplits", namespace)["items"])
+    until(lambda: mesh.get("service/web", namespace)["spec"]["clusterIP"])
+    mesh.conditions("my-canary", namespace, Programmed="True")
+    request = mesh.request("web", 8080, namespace=namespace)
+    until(lambda: "503" not in mesh.send(1, request))
+    assert mesh.send(100, request) == {"current": 90, "next": 10}
+    mesh.delete("canary/my-canary", namespace)
+    until(lambda: not mesh.get("trafficsplits", namespace)["items"])
 
 
 def test_a_failing_version_gets_no_requests_any_more_and_the_status_says_why(versions: Versions) -> None:
     """004: "Monitor for success rate to drop below 100%. If it does, rollback"."""
-    world, namespace = versions.world, versions.namespace
+    mesh, namespace = versions.mesh, versions.namespace
     versions.next.status = "500 Internal Server Error"
     versions.begin({**ANALYSIS, "interval": "1m"})
-    with world.load(world.request("web", 8080, namespace=namespace)) as load:
+    with mesh.load(mesh.request("web", 8080, namespace=namespace)) as load:
         status = versions.ended("RolledBack")
     assert set(load.counts) <= {"current", "500"}
     assert "more requests fail than at web-current; web-next failed " in status["message"]
     assert {item["service"]: item["weight"] for item in status["backends"]} == {"web-current": 1, "web-next": 0}
-    assert world.event("RolledBack", "web", namespace)[0] == "Warning"
-    assert world.send(100, world.request("web", 8080, namespace=namespace)) == {"current": 100}
+    assert mesh.event("RolledBack", "web", namespace)[0] == "Warning"
+    assert mesh.send(100, mesh.request("web", 8080, namespace=namespace)) == {"current": 100}
 
 
 def test_a_healthy_version_gets_all_requests_although_the_control_plane_is_killed_at_each_step(
-    unstarted: World,
+    unstarted: RunningMesh,
 ) -> None:
     """004: "Loop until all traffic is on v2". No request fails, and no step is left out."""
-    world = unstarted
-    world.start()
-    world.create_namespace("shop")
-    versions = Versions(world, "shop")
+    mesh = unstarted
+    mesh.start()
+    mesh.create_namespace("shop")
+    versions = Versions(mesh, "shop")
     versions.begin(ANALYSIS)
-    world.settle()
-    with world.load(*[world.request("web", 8080, namespace="shop")] * 2) as load:
+    mesh.settle()
+    with mesh.load(*[mesh.request("web", 8080, namespace="shop")] * 2) as load:
         for step in (1, 2, 3):
             until(lambda step=step: versions.status()["step"] >= step, seconds=60)
             assert versions.status()["step"] == step
-            world.kill()
-            world.start()
+            mesh.kill()
+            mesh.start()
         status = versions.ended("Promoted")
     assert set(load.counts) == {"current", "next"}
     unused = next(item for item in status["conditions"] if item["type"] == "OldVersionUnused")
     assert unused["status"] == "True"
     versions.current.reset_count()
-    assert world.send(100, world.request("web", 8080, namespace="shop")) == {"next": 100}
+    assert mesh.send(100, mesh.request("web", 8080, namespace="shop")) == {"next": 100}
     assert versions.current.requests == 0
 
 
 def test_a_user_promotes_and_aborts_and_sees_it(versions: Versions) -> None:
     """The same annotation that `headgate rollout` writes."""
-    world, namespace = versions.world, versions.namespace
+    mesh, namespace = versions.mesh, versions.namespace
     versions.begin({**ANALYSIS, "interval": "10m"})
-    world.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=promote/1", "-n", namespace)
+    mesh.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=promote/1", "-n", namespace)
     until(lambda: versions.status()["step"] == 2)
-    world.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=abort/2", "--overwrite", "-n", namespace)
+    mesh.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=abort/2", "--overwrite", "-n", namespace)
     assert "aborted by a user" in versions.ended("RolledBack")["message"]

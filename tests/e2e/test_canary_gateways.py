@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.manifests import external
+from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.test_canary_trials import TESTER, canary
 from tests.e2e.test_routes import gateway, gateway_address, route, rule_to
-from tests.e2e.world import World
 from tests.waiting import until
 from tests.wire import Request
 
@@ -21,10 +21,10 @@ TESTERS = [{"name": "testers", "headers": {"x-tester": "yes"}}]
 class Shop:
     """A Canary behind a Gateway, whose HTTPRoute sends the requests of a host to the root."""
 
-    def __init__(self, world: World, namespace: str, manifest: str) -> None:
-        self.world, self.namespace = world, namespace
-        self.v1, self.v2 = world.backend("v1"), world.backend("v2")
-        world.apply(
+    def __init__(self, mesh: RunningMesh, namespace: str, manifest: str) -> None:
+        self.mesh, self.namespace = mesh, namespace
+        self.v1, self.v2 = mesh.backend("v1"), mesh.backend("v2")
+        mesh.apply(
             external("website-v1", self.v1),
             external("website-v2", self.v2),
             manifest,
@@ -32,19 +32,19 @@ class Shop:
             route(rule_to("website"), hosts=[HOST]),
             namespace=namespace,
         )
-        self.request = Request(gateway_address(world, namespace), "/", HOST)
+        self.request = Request(gateway_address(mesh, namespace), "/", HOST)
         until(self._is_served)
 
     def _is_served(self) -> bool:
         """Return whether all proxies route requests to the versions. The test sends none: its report could arrive late."""
-        (parent,) = self.world.get("httproute/route", self.namespace)["status"]["parents"]
+        (parent,) = self.mesh.get("httproute/route", self.namespace)["status"]["parents"]
         found = {item["type"]: item["status"] for item in parent["conditions"]}
         assert (found["ResolvedRefs"], found["Programmed"]) == ("True", "True"), found
         return bool(json.loads(self.status["rollout"]).get("since"))
 
     @property
     def status(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.world.get("canary/website", self.namespace).get("status") or {}
+        found: Mapping[str, Any] = self.mesh.get("canary/website", self.namespace).get("status") or {}
         return found
 
     @property
@@ -78,37 +78,39 @@ def changed(manifest: str, **spec: Any) -> str:
     return json.dumps({**obj, "spec": {**obj["spec"], **spec}})
 
 
-def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(world: World, namespace: str) -> None:
+def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(
+    mesh: RunningMesh, namespace: str
+) -> None:
     manifest = canary(steps=[{"weight": 50}])
-    shop = Shop(world, namespace, changed(manifest, paused=True))
+    shop = Shop(mesh, namespace, changed(manifest, paused=True))
     shop.v2.status = "500 Broken"
     shop.until_counting()
-    assert world.send(100, shop.request) == {"v1": 90, "500": 10}
+    assert mesh.send(100, shop.request) == {"v1": 90, "500": 10}
     shop.until_counts({"website-v1": (90, 0), "website-v2": (10, 10)})
 
-    world.submit(changed(manifest, paused=False), namespace=namespace)
+    mesh.submit(changed(manifest, paused=False), namespace=namespace)
     until(lambda: shop.status["phase"] == "RolledBack")
     assert "website-v2 failed 10 of 10 requests" in shop.status["message"]
     until(lambda: json.loads(shop.status["rollout"])["since"], "every proxy has the weights")
-    assert world.send(100, shop.request) == {"v1": 100}
-    proxies = world.get("trafficsplit/website", namespace)["status"]["proxies"]
+    assert mesh.send(100, shop.request) == {"v1": 100}
+    proxies = mesh.get("trafficsplit/website", namespace)["status"]["proxies"]
     assert proxies["programmed"] == proxies["total"] > 0
 
 
 def test_copies_and_matches_before_the_first_share_apply_to_requests_through_a_gateway(
-    world: World, namespace: str
+    mesh: RunningMesh, namespace: str
 ) -> None:
     manifest = canary(mirror="50%", match=TESTERS, steps=[{"weight": 10, "pause": True}], minRequests=10)
-    shop = Shop(world, namespace, manifest)
+    shop = Shop(mesh, namespace, manifest)
     assert shop.status["step"] == 1
-    assert world.send(40, shop.request) == {"v1": 40}
+    assert mesh.send(40, shop.request) == {"v1": 40}
     until(lambda: shop.v2.requests > 0, "copies")
 
     def is_next() -> bool:  # the second step lasts, because its evidence are requests of testers
         if shop.status["step"] == 1:
-            world.send(20, shop.request)
+            mesh.send(20, shop.request)
         return bool(shop.status["step"] == 2 and "waiting" not in shop.status["message"])
 
     until(is_next)
-    assert world.send(20, shop.request) == {"v1": 20}
-    assert world.send(20, shop.request._replace(headers=TESTER)) == {"v2": 20}
+    assert mesh.send(20, shop.request) == {"v1": 20}
+    assert mesh.send(20, shop.request._replace(headers=TESTER)) == {"v2": 20}

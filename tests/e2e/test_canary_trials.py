@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.manifests import annotated, external
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Request
 
@@ -33,25 +33,25 @@ def canary(**analysis: Any) -> str:
 class Trial:
     """A Canary whose root has requests; the versions answer in the test's process."""
 
-    def __init__(self, world: World, namespace: str, manifest: str = "", **analysis: Any) -> None:
-        self.world, self.namespace = world, namespace
-        self.v1, self.v2 = world.backend("v1"), world.backend("v2")
-        world.apply(external("website-v1", self.v1), external("website-v2", self.v2), namespace=namespace)
-        world.apply(manifest or canary(**analysis), namespace=namespace)
-        self.request: Request = until(lambda: world.request("website", 8080, namespace=namespace))
+    def __init__(self, mesh: RunningMesh, namespace: str, manifest: str = "", **analysis: Any) -> None:
+        self.mesh, self.namespace = mesh, namespace
+        self.v1, self.v2 = mesh.backend("v1"), mesh.backend("v2")
+        mesh.apply(external("website-v1", self.v1), external("website-v2", self.v2), namespace=namespace)
+        mesh.apply(manifest or canary(**analysis), namespace=namespace)
+        self.request: Request = until(lambda: mesh.request("website", 8080, namespace=namespace))
         self.until_status(lambda status: "waiting" not in status["message"])
 
     @property
     def status(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.world.get("canary/website", self.namespace).get("status") or {}
+        found: Mapping[str, Any] = self.mesh.get("canary/website", self.namespace).get("status") or {}
         return found
 
     def until_status(self, wanted: Any) -> Mapping[str, Any]:
         """Send requests of users and testers until the status is as wanted; return it."""
 
         def current() -> Mapping[str, Any]:
-            self.world.send(10, self.request)
-            self.world.send(10, self.request._replace(headers=TESTER))
+            self.mesh.send(10, self.request)
+            self.mesh.send(10, self.request._replace(headers=TESTER))
             found = self.status
             assert wanted(found), found
             return found
@@ -59,64 +59,64 @@ class Trial:
         return until(current)
 
 
-def test_copies_and_then_testers_reach_the_canary_before_any_other_user(world: World, namespace: str) -> None:
+def test_copies_and_then_testers_reach_the_canary_before_any_other_user(mesh: RunningMesh, namespace: str) -> None:
     match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-    trial = Trial(world, namespace, mirror="50%", match=match, steps=[{"weight": 10, "pause": True}], minRequests=100)
+    trial = Trial(mesh, namespace, mirror="50%", match=match, steps=[{"weight": 10, "pause": True}], minRequests=100)
     testers = trial.request._replace(headers=TESTER)
     assert trial.status["step"] == 1
-    assert world.send(20, trial.request) == {"v1": 20}
-    assert world.send(20, testers) == {"v1": 20}
+    assert mesh.send(20, trial.request) == {"v1": 20}
+    assert mesh.send(20, testers) == {"v1": 20}
     until(lambda: trial.v2.requests > 0)
 
     trial.until_status(lambda status: status["step"] == 2 and "waiting" not in status["message"])
-    assert world.send(20, trial.request) == {"v1": 20}
-    assert world.send(20, testers) == {"v2": 20}
-    world.conditions("website-match", namespace, Programmed="True")
+    assert mesh.send(20, trial.request) == {"v1": 20}
+    assert mesh.send(20, testers) == {"v2": 20}
+    mesh.conditions("website-match", namespace, Programmed="True")
 
     trial.until_status(lambda status: status["step"] == 3 and "waiting" not in status["message"])
-    assert "mirror" not in world.get("trafficsplit/website", namespace)["metadata"]["annotations"]
-    until(lambda: "website-match" not in str(world.get("trafficsplits", namespace)["items"]))
-    assert "website-match" not in str(world.get("httproutegroups", namespace)["items"])
-    world.settle()
-    assert world.send(100, testers) == {"v1": 90, "v2": 10}
+    assert "mirror" not in mesh.get("trafficsplit/website", namespace)["metadata"]["annotations"]
+    until(lambda: "website-match" not in str(mesh.get("trafficsplits", namespace)["items"]))
+    assert "website-match" not in str(mesh.get("httproutegroups", namespace)["items"])
+    mesh.settle()
+    assert mesh.send(100, testers) == {"v1": 90, "v2": 10}
 
 
-def test_failing_copies_roll_back_before_any_user_gets_the_canary(world: World, namespace: str) -> None:
-    trial = Trial(world, namespace, mirror="50%", steps=[{"weight": 10, "pause": True}], minRequests=100_000)
+def test_failing_copies_roll_back_before_any_user_gets_the_canary(mesh: RunningMesh, namespace: str) -> None:
+    trial = Trial(mesh, namespace, mirror="50%", steps=[{"weight": 10, "pause": True}], minRequests=100_000)
     trial.v2.status = "500 Broken"
     status = trial.until_status(lambda status: status["phase"] == "RolledBack")
     assert (
         "rolled back at step 1 of 3, copies of 50% of the requests: more requests fail than at website-v1"
         in status["message"]
     )
-    world.settle()
+    mesh.settle()
     active = f"/stats?filter=mirror/{namespace}/.*upstream_rq_active"
     until(
-        lambda: not any(int(line.rpartition(b": ")[2]) for line in world.envoy(active).splitlines()), "the last copies"
+        lambda: not any(int(line.rpartition(b": ")[2]) for line in mesh.envoy(active).splitlines()), "the last copies"
     )
     before = trial.v2.requests
-    assert world.send(50, trial.request) == {"v1": 50}
+    assert mesh.send(50, trial.request) == {"v1": 50}
     assert trial.v2.requests == before, "the copies have ended"
 
 
-def test_sticky_users_keep_their_version_while_the_canarys_share_rises(world: World, namespace: str) -> None:
+def test_sticky_users_keep_their_version_while_the_canarys_share_rises(mesh: RunningMesh, namespace: str) -> None:
     """The requests of each user go to one version, and both versions are still compared."""
     sticky = annotated(canary(steps=[{"weight": 50, "pause": True}], interval="1h"), sticky="header:x-user")
-    trial = Trial(world, namespace, manifest=sticky)
+    trial = Trial(mesh, namespace, manifest=sticky)
 
     def versions() -> Mapping[str, str]:
         users = [f"user-{number}" for number in range(60)]
         asked = {name: trial.request._replace(headers={"x-user": name}) for name in users}
-        answers = {name: world.send(2, request) for name, request in asked.items()}
+        answers = {name: mesh.send(2, request) for name, request in asked.items()}
         assert all(len(found) == 1 for found in answers.values()), answers
         return {name: next(iter(found)) for name, found in answers.items()}
 
     before = versions()
     assert 0 < sum(version == "v2" for version in before.values()) < 20
     trial.until_status(lambda status: all(row.get("requests") for row in status["backends"]))
-    world.kubectl("annotate", "canary", "website", "headgate.dev/rollout-command=promote/1", "-n", namespace)
+    mesh.kubectl("annotate", "canary", "website", "headgate.dev/rollout-command=promote/1", "-n", namespace)
     until(lambda: trial.status["step"] == 2 and "waiting" not in trial.status["message"])
-    world.settle()
+    mesh.settle()
     after = versions()
     assert {name for name, version in before.items() if version == "v2"} < {
         name for name, version in after.items() if version == "v2"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.collector import collector
+from tests.e2e.running_mesh import mesh_in_a_new_directory
 from tests.e2e.test_metrics_exact import PLAN, shop_in
-from tests.e2e.world import world_in_a_new_directory
 from tests.waiting import until
 
 
@@ -30,6 +30,6 @@ def test_headgate_counts_requests_while_the_collector_is_unreachable(tmp_path: P
 def test_up_rejects_an_invalid_collector_address(address: str) -> None:
     with (
         pytest.raises(AssertionError, match="write HOST:PORT without http://, for example"),
-        world_in_a_new_directory("--otlp-collector", address),
+        mesh_in_a_new_directory("--otlp-collector", address),
     ):
         pass

@@ -6,52 +6,52 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, service
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
 from tests.processes import runs
 from tests.waiting import until
 
 
 def test_down_ends_and_names_the_processes_of_a_killed_headgate(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     manifests = [
         service("web", {"http": 8080}, selector={"app": "web"}),
         deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
     ]
-    world = new_world(manifests={"site.yaml": "\n---\n".join(manifests)})
-    refused = world.headgate("down")
+    mesh = new_mesh(manifests={"site.yaml": "\n---\n".join(manifests)})
+    refused = mesh.headgate("down")
     assert refused.returncode == 1
-    assert f"a headgate (process {world.instance['pid']}) runs with the state directory" in refused.stderr
+    assert f"a headgate (process {mesh.instance['pid']}) runs with the state directory" in refused.stderr
     assert (
         "`headgate down` stops only the processes of a killed headgate; press Ctrl-C in the terminal" in refused.stderr
     )
-    assert world.headgate("status").returncode == 0
-    world.kill()
-    left = [*world.processes().values(), *world.sidecars().values()]
+    assert mesh.headgate("status").returncode == 0
+    mesh.kill()
+    left = [*mesh.processes().values(), *mesh.sidecars().values()]
     assert len(left) == 3  # the gateway's Envoy, the container, its sidecar
-    sockets = Path(world.instance["admin"]).parent
-    sourced = {**os.environ, "HEADGATE_STATE": str(world.state)}
+    sockets = Path(mesh.instance["admin"]).parent
+    sourced = {**os.environ, "HEADGATE_STATE": str(mesh.state)}
     done = subprocess.run(
         [*command(), "down"], cwd=tmp_path, env=sourced, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    pod = next(iter(world.state.glob("pods/*"))).name.split("_")[1]
+    pod = next(iter(mesh.state.glob("pods/*"))).name.split("_")[1]
     for process in (f"container app of pod default/{pod}", f"the sidecar of pod default/{pod}", "the gateway"):
         assert f"stopped {process} (process " in done.stdout
     assert not any(runs(pid) for pid in left)
     assert f"removed {sockets}" in done.stdout
     assert not sockets.exists()
-    assert "found no processes or sockets of a killed headgate" in world.headgate("down").stdout
-    world.start()
-    found = until(lambda: [item for item in world.get("pods")["items"] if item["status"]["phase"] == "Running"])
+    assert "found no processes or sockets of a killed headgate" in mesh.headgate("down").stdout
+    mesh.start()
+    found = until(lambda: [item for item in mesh.get("pods")["items"] if item["status"]["phase"] == "Running"])
     assert found[0]["metadata"]["name"] == pod
     assert found[0]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_down_names_a_state_directory_that_does_not_exist(new_world: Callable[..., World]) -> None:
-    world = new_world()
-    world.state = world.root / "typo"
-    done = world.headgate("down")
-    world.state = world.root / "state"
+def test_down_names_a_state_directory_that_does_not_exist(new_mesh: Callable[..., RunningMesh]) -> None:
+    mesh = new_mesh()
+    mesh.state = mesh.root / "typo"
+    done = mesh.headgate("down")
+    mesh.state = mesh.root / "state"
     assert (done.returncode, "does not exist; set --state" in done.stderr) == (1, True)

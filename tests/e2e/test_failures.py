@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import service, split
-from tests.e2e.world import HEADGATE, World
+from tests.e2e.running_mesh import HEADGATE, RunningMesh
 from tests.inotify_limit import limited
 from tests.waiting import until
 
-New = Callable[..., World]
+New = Callable[..., RunningMesh]
 
 
 def deployed(name: str, command: Sequence[str], **container: Any) -> str:
@@ -46,70 +46,70 @@ STUBBORN = deployed("stubborn", ["sh", "-c", "trap '' TERM; while :; do sleep 0.
     ids=["crash", "no command", "no program"],
 )
 def test_up_reports_a_pod_that_can_not_start_while_up_waits_for_the_pod(
-    unstarted: World, manifest: str, expected: tuple[str, int | None, list[str]], words: str
+    unstarted: RunningMesh, manifest: str, expected: tuple[str, int | None, list[str]], words: str
 ) -> None:
-    world = unstarted
-    (world.directory / "pod.json").write_text(manifest)
-    mark = world.launch()
-    pod = world.line(lambda line: "pod" in line, mark)["pod"]
-    assert not [line for line in world.lines[mark:] if "ready" in line]
+    mesh = unstarted
+    (mesh.directory / "pod.json").write_text(manifest)
+    mark = mesh.launch()
+    pod = mesh.line(lambda line: "pod" in line, mark)["pod"]
+    assert not [line for line in mesh.lines[mark:] if "ready" in line]
     assert (pod["reason"], pod["exitCode"], pod["output"]) == expected
     assert words in pod["message"]
     assert pod["name"].startswith(json.loads(manifest)["metadata"]["name"])
-    waits = world.line(lambda line: "waiting" in line, mark)["waiting"]
+    waits = mesh.line(lambda line: "waiting" in line, mark)["waiting"]
     assert waits == [f"Deployment default/{json.loads(manifest)['metadata']['name']} (0 of 1 replicas available)"]
 
 
-def test_up_reports_a_crashing_pod_once(new_world: New) -> None:
-    world = new_world()
-    mark = len(world.lines)
-    world.write("crashes.json", CRASHES)
-    name = world.line(lambda line: "pod" in line, mark)["pod"]["name"]
-    until(lambda: world.get(f"pod/{name}")["status"]["containerStatuses"][0]["restartCount"] > 1)
-    world.write("silent.json", NO_COMMAND)
-    world.line(lambda line: line.get("pod", {}).get("reason") == "NoCommand", mark)
-    assert len([line for line in world.lines[mark:] if "pod" in line]) == 2
+def test_up_reports_a_crashing_pod_once(new_mesh: New) -> None:
+    mesh = new_mesh()
+    mark = len(mesh.lines)
+    mesh.write("crashes.json", CRASHES)
+    name = mesh.line(lambda line: "pod" in line, mark)["pod"]["name"]
+    until(lambda: mesh.get(f"pod/{name}")["status"]["containerStatuses"][0]["restartCount"] > 1)
+    mesh.write("silent.json", NO_COMMAND)
+    mesh.line(lambda line: line.get("pod", {}).get("reason") == "NoCommand", mark)
+    assert len([line for line in mesh.lines[mark:] if "pod" in line]) == 2
 
 
-def test_headgate_names_the_pod_that_delays_its_stop_and_kills_the_pod_at_a_second_signal(new_world: New) -> None:
-    world = new_world(manifests={"stubborn.json": STUBBORN})
-    (name,) = [pod["metadata"]["name"] for pod in world.get("pods")["items"]]
-    mark = len(world.lines)
-    assert world.process
-    world.process.send_signal(signal.SIGINT)
-    (waits,) = world.line(lambda line: "waiting" in line, mark)["waiting"]  # the pod's grace period is 30 s
+def test_headgate_names_the_pod_that_delays_its_stop_and_kills_the_pod_at_a_second_signal(new_mesh: New) -> None:
+    mesh = new_mesh(manifests={"stubborn.json": STUBBORN})
+    (name,) = [pod["metadata"]["name"] for pod in mesh.get("pods")["items"]]
+    mark = len(mesh.lines)
+    assert mesh.process
+    mesh.process.send_signal(signal.SIGINT)
+    (waits,) = mesh.line(lambda line: "waiting" in line, mark)["waiting"]  # the pod's grace period is 30 s
     assert waits.startswith(f"pod default/{name} (container main, process ")
-    assert world.runs
-    assert world.stop() == 0
-    assert world.processes() == {}
-    assert len([line for line in world.lines[mark:] if "waiting" in line]) < 10
+    assert mesh.runs
+    assert mesh.stop() == 0
+    assert mesh.processes() == {}
+    assert len([line for line in mesh.lines[mark:] if "waiting" in line]) < 10
 
 
 @pytest.mark.parametrize("example", ["canary", "bookstore", "ab-test"])
-def test_a_healthy_start_records_no_warnings_and_no_recoveries(new_world: New, example: str) -> None:
+def test_a_healthy_start_records_no_warnings_and_no_recoveries(new_mesh: New, example: str) -> None:
     """The test checks a first start and a restart."""
     files = (Path(__file__).parents[2] / "examples" / example).iterdir()
-    world = new_world(manifests={file.name: file.read_text() for file in files})
+    mesh = new_mesh(manifests={file.name: file.read_text() for file in files})
     for is_first in (True, False):
-        for found in world.get("trafficsplits")["items"]:
-            world.conditions(found["metadata"]["name"], Programmed="True", BackendsReady="True")
-            world.event("Programmed", found["metadata"]["name"])
-        events = world.get("events")["items"]
+        for found in mesh.get("trafficsplits")["items"]:
+            mesh.conditions(found["metadata"]["name"], Programmed="True", BackendsReady="True")
+            mesh.event("Programmed", found["metadata"]["name"])
+        events = mesh.get("events")["items"]
         texts = [f"{item['type']} {item['reason']}: {item['message']}" for item in events]
         assert not [text for text in texts if not text.startswith("Normal ") or "Resolved" in text]
-        world.stop()
-        assert world.complaints == []
-        assert not [line for line in world.lines if {"trouble", "pod"} & line.keys()]
+        mesh.stop()
+        assert mesh.complaints == []
+        assert not [line for line in mesh.lines if {"trouble", "pod"} & line.keys()]
         if is_first:
-            world.start()
+            mesh.start()
 
 
-def test_a_backend_without_pods_gets_a_warning_after_the_start(new_world: New) -> None:
-    world = new_world(manifests={"web.json": service("web", {"http": 8080}, selector={"app": "web"})})
-    world.write("none.json", service("none", {"http": 8080}, selector={"app": "none"}))
-    world.write("split.json", split("web", "web", {"none": 1}))
-    assert world.event("NoReadyEndpoints", "web")[0] == "Warning"
-    world.event("Programmed", "web")
+def test_a_backend_without_pods_gets_a_warning_after_the_start(new_mesh: New) -> None:
+    mesh = new_mesh(manifests={"web.json": service("web", {"http": 8080}, selector={"app": "web"})})
+    mesh.write("none.json", service("none", {"http": 8080}, selector={"app": "none"}))
+    mesh.write("split.json", split("web", "web", {"none": 1}))
+    assert mesh.event("NoReadyEndpoints", "web")[0] == "Warning"
+    mesh.event("Programmed", "web")
 
 
 @pytest.fixture
@@ -143,31 +143,31 @@ def test_up_on_a_full_disk_fails_with_one_message_and_starts_no_envoy(small_disk
 
 
 def test_headgate_continues_when_a_full_disk_has_space_again(small_disk: Path) -> None:
-    (small_disk / "world").mkdir()
-    with World(small_disk / "world") as world:
-        world.write("sleeper.json", deployed("sleeper", ["sleep", "600"]))
-        until(lambda: world.get("deployment/sleeper")["status"].get("availableReplicas"))
+    (small_disk / "mesh").mkdir()
+    with RunningMesh(small_disk / "mesh") as mesh:
+        mesh.write("sleeper.json", deployed("sleeper", ["sleep", "600"]))
+        until(lambda: mesh.get("deployment/sleeper")["status"].get("availableReplicas"))
         with suppress(OSError), (small_disk / "fill").open("wb", buffering=0) as fill:
             while fill.write(bytes(4096)):
                 pass
-        (pid,) = (pid for name, pid in world.processes().items() if name != "envoy")
+        (pid,) = (pid for name, pid in mesh.processes().items() if name != "envoy")
         os.kill(pid, signal.SIGKILL)
-        until(lambda: world.try_kubectl("create", "configmap", "more", f"--from-literal=a={'x' * 90_000}").returncode)
+        until(lambda: mesh.try_kubectl("create", "configmap", "more", f"--from-literal=a={'x' * 90_000}").returncode)
         (small_disk / "fill").unlink()
-        until(lambda: {name for name in world.processes() if name != "envoy"})
-        until(lambda: world.get("deployment/sleeper")["status"].get("availableReplicas"))
-        assert "Traceback" not in world.stderr
+        until(lambda: {name for name in mesh.processes() if name != "envoy"})
+        until(lambda: mesh.get("deployment/sleeper")["status"].get("availableReplicas"))
+        assert "Traceback" not in mesh.stderr
 
 
-def test_up_reports_a_killed_envoy_with_its_signal(new_world: New) -> None:
-    world = new_world()
-    mark = len(world.lines)
-    os.kill(world.processes()["envoy"], signal.SIGKILL)
-    message = world.line(lambda line: "trouble" in line, mark)["trouble"]
+def test_up_reports_a_killed_envoy_with_its_signal(new_mesh: New) -> None:
+    mesh = new_mesh()
+    mark = len(mesh.lines)
+    os.kill(mesh.processes()["envoy"], signal.SIGKILL)
+    message = mesh.line(lambda line: "trouble" in line, mark)["trouble"]
     assert message.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
     assert message.endswith("requests through it fail until headgate has restarted it")
     assert "\n" not in message
-    assert world.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", message)
+    assert mesh.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", message)
 
 
 @pytest.mark.parametrize(("limit", "fails"), [(0, "Envoy ended"), (1, "Envoy ended"), (2, "can't be watched")])

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.e2e.manifests import external, split
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
-from tests.e2e.world import world_in_a_new_directory
+from tests.e2e.running_mesh import mesh_in_a_new_directory
 from tests.waiting import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "progressive-delivery.md"
@@ -35,27 +35,27 @@ def value(collector: Prometheus, query: str) -> float:
 def test_the_queries_give_the_canarys_success_rate_and_latency(tmp_path: Path) -> None:
     queries = templates()
     assert sorted(queries) == ["latency-p99", "success-rate"]
-    with world_in_a_new_directory("--metrics-address", "127.0.0.1:0") as world:
-        primary, canary = world.backend("primary"), world.backend("canary")
+    with mesh_in_a_new_directory("--metrics-address", "127.0.0.1:0") as mesh:
+        primary, canary = mesh.backend("primary"), mesh.backend("canary")
         weights = {"podinfo-primary": 1, "podinfo-canary": 1}
         services = (
             external("podinfo-primary", primary),
             external("podinfo-canary", canary),
             external("podinfo", primary),
         )
-        world.apply(*services, split("podinfo", "podinfo", weights))
-        world.conditions("podinfo", Programmed="True")
-        with prometheus(tmp_path / "prometheus", urlsplit(world.ready["metrics"]).netloc) as collector:
+        mesh.apply(*services, split("podinfo", "podinfo", weights))
+        mesh.conditions("podinfo", Programmed="True")
+        with prometheus(tmp_path / "prometheus", urlsplit(mesh.ready["metrics"]).netloc) as collector:
             assert not collector.ask(queries["success-rate"]), "without requests there is no success rate"
-            request = world.request("podinfo", 8080)
-            world.send(2, request)
+            request = mesh.request("podinfo", 8080)
+            mesh.send(2, request)
             series = 'headgate_requests_total{backend_name="podinfo-canary", classification="failure"}'
             until(lambda: collector.ask(series))  # with the value 0: rate() does not see the first value of a series
             canary.status = "500 Internal Server Error"
             began = time.monotonic()
-            world.send(200, request)
+            mesh.send(200, request)
             canary.status = "200 OK"
-            world.send(600, request)
+            mesh.send(600, request)
             took = time.monotonic() - began
             # 300 of the canary's 400 requests succeed. Prometheus extrapolates each series by at most a scrape at each end.
             until(lambda: value(collector, queries["success-rate"]) == pytest.approx(75, rel=0.1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 from tests.e2e.manifests import external
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Address, Request
 
@@ -32,26 +32,28 @@ def conditions(entry: Any) -> dict[str, tuple[str, str]]:
 HTTP = {"name": "http", "port": 18080, "protocol": "HTTP"}
 
 
-def test_the_gateway_class_of_headgate_is_accepted(world: World) -> None:
+def test_the_gateway_class_of_headgate_is_accepted(mesh: RunningMesh) -> None:
     def accepted() -> bool:
-        return conditions(world.get("gatewayclass/headgate")["status"]) == {"Accepted": ("True", "Accepted")}
+        return conditions(mesh.get("gatewayclass/headgate")["status"]) == {"Accepted": ("True", "Accepted")}
 
     until(accepted)
-    assert "headgate.dev/gateway-controller" in world.kubectl("get", "gatewayclass")
+    assert "headgate.dev/gateway-controller" in mesh.kubectl("get", "gatewayclass")
 
 
-def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed(world: World, namespace: str) -> None:
+def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed(
+    mesh: RunningMesh, namespace: str
+) -> None:
     parents = {"name": "edge"}, {"name": "edge", "sectionName": "none"}, {"name": "web", "kind": "Service", "group": ""}
-    world.apply(
-        external("web", world.backend("web")),
+    mesh.apply(
+        external("web", mesh.backend("web")),
         gateway(HTTP),
         route("one", *parents[:1], parents[2]),
         namespace=namespace,
     )
-    world.apply(route("two", parents[1], backend="missing"), namespace=namespace)
+    mesh.apply(route("two", parents[1], backend="missing"), namespace=namespace)
 
     def status(what: str) -> Any:
-        return world.get(what, namespace)["status"]
+        return mesh.get(what, namespace)["status"]
 
     def programmed() -> bool:
         found = status("gateway/edge")
@@ -80,54 +82,54 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
         return True
 
     until(refused, "the status of the route `two`")
-    row = world.kubectl("get", "httproute", "one", "-n", namespace, "--no-headers").split()
+    row = mesh.kubectl("get", "httproute", "one", "-n", namespace, "--no-headers").split()
     assert row[:4] == ["one", "<none>", "True", "True"]
-    assert world.event("NoMatchingParent", "two", namespace)[0] == "Warning"
+    assert mesh.event("NoMatchingParent", "two", namespace)[0] == "Warning"
 
 
-def test_a_gateway_is_not_accepted_until_its_parameters_reference_is_removed(world: World, namespace: str) -> None:
+def test_a_gateway_is_not_accepted_until_its_parameters_reference_is_removed(mesh: RunningMesh, namespace: str) -> None:
     def patch(reference: object) -> None:
         spec = json.dumps({"spec": {"infrastructure": {"parametersRef": reference}}})
-        world.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", spec)
+        mesh.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", spec)
 
     def accepted() -> tuple[str, str]:
-        return conditions(world.get("gateway/edge", namespace)["status"])["Accepted"]
+        return conditions(mesh.get("gateway/edge", namespace)["status"])["Accepted"]
 
-    world.apply(gateway(HTTP), namespace=namespace)
+    mesh.apply(gateway(HTTP), namespace=namespace)
     patch({"group": "example.com", "kind": "Settings", "name": "none"})
     until(lambda: accepted() == ("False", "InvalidParameters"), "InvalidParameters")
     patch(None)
     until(lambda: accepted() == ("True", "Accepted"), "Accepted")
 
 
-def test_the_api_rejects_a_gateway_and_names_every_invalid_field(world: World, namespace: str) -> None:
+def test_the_api_rejects_a_gateway_and_names_every_invalid_field(mesh: RunningMesh, namespace: str) -> None:
     wrong = gateway({**HTTP, "hostname": "1.2.3.4"}, HTTP)
-    refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=wrong)
+    refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=wrong)
     assert refused.returncode == 1
     assert "spec.listeners[0].hostname" in refused.stderr
     assert "spec.listeners[1].name" in refused.stderr
     unknown = route("typo", {"name": "edge"}).replace("parentRefs", "parentRef")
-    refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=unknown)
+    refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=unknown)
     assert 'unknown field "spec.parentRef"' in refused.stderr
 
 
-def test_kubectl_explain_describes_the_fields_of_routes(world: World) -> None:
-    assert "requests that should be mirrored" in world.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
-    assert "expression" in world.kubectl("explain", "httproutegroup.spec.matches.pathRegex")
+def test_kubectl_explain_describes_the_fields_of_routes(mesh: RunningMesh) -> None:
+    assert "requests that should be mirrored" in mesh.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
+    assert "expression" in mesh.kubectl("explain", "httproutegroup.spec.matches.pathRegex")
 
 
-def test_the_gateway_of_the_example_serves_requests(world: World, namespace: str) -> None:
+def test_the_gateway_of_the_example_serves_requests(mesh: RunningMesh, namespace: str) -> None:
     """The example of docs/gateway-api.md."""
-    world.apply(external("foobar", world.backend("v1")), EXAMPLE.read_text(), namespace=namespace)
+    mesh.apply(external("foobar", mesh.backend("v1")), EXAMPLE.read_text(), namespace=namespace)
 
     def address() -> Any:
-        return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
+        return mesh.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
 
     entrance = Address(until(address, "the gateway's address"), 8000)
-    world.settle()
+    mesh.settle()
 
     def answer(target: str, host: str) -> str:
-        return world.ask(Request(entrance, target, host)).answered_by
+        return mesh.ask(Request(entrance, target, host)).answered_by
 
     assert answer("/", "foobar.example.com") == "v1"
     assert answer("/old/page", "foobar.example.com") == "301"

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.e2e.manifests import protocol_service, split
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.wire import Address
 
 PORT = 9000
@@ -69,17 +69,17 @@ def greeters() -> Iterator[tuple[Greeter, Greeter]]:
 
 
 @pytest.fixture
-def split_greeters(world: World, namespace: str, greeters: tuple[Greeter, Greeter]) -> Address:
+def split_greeters(mesh: RunningMesh, namespace: str, greeters: tuple[Greeter, Greeter]) -> Address:
     """Create a Service that is split 3 to 1; return its address."""
     v1, v2 = greeters
-    world.apply(
+    mesh.apply(
         protocol_service("greeter", app="grpc", port=PORT),
         protocol_service("greeter-v1", v1, app="grpc", port=PORT),
         protocol_service("greeter-v2", v2, port=PORT),  # a backend without appProtocol uses the root's
         split("greeter", "greeter", {"greeter-v1": 3, "greeter-v2": 1}),
         namespace=namespace,
     )
-    return world.address("greeter", PORT, namespace)
+    return mesh.address("greeter", PORT, namespace)
 
 
 def channel(address: Address, **options: Any) -> grpc.Channel:
@@ -134,18 +134,18 @@ def test_the_server_gets_the_clients_deadline_which_ends_the_call(
     assert 0 < found[0] <= limit
 
 
-def test_a_call_without_an_endpoint_is_unavailable(world: World, namespace: str) -> None:
-    world.apply(protocol_service("greeter", app="grpc", port=PORT), namespace=namespace)
-    with channel(world.address("greeter", PORT, namespace)) as calls, pytest.raises(grpc.RpcError) as raised:
+def test_a_call_without_an_endpoint_is_unavailable(mesh: RunningMesh, namespace: str) -> None:
+    mesh.apply(protocol_service("greeter", app="grpc", port=PORT), namespace=namespace)
+    with channel(mesh.address("greeter", PORT, namespace)) as calls, pytest.raises(grpc.RpcError) as raised:
         calls.unary_unary("/Greeter/Hello")(b"", timeout=LIMIT_S)
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_the_proxy_splits_calls_inside_a_connect_tunnel_by_weight(
-    world: World, namespace: str, split_greeters: Address, greeters: tuple[Greeter, Greeter]
+    mesh: RunningMesh, namespace: str, split_greeters: Address, greeters: tuple[Greeter, Greeter]
 ) -> None:
     """gRPC clients use an HTTP proxy by CONNECT."""
     target = Address(f"greeter.{namespace}", PORT)
-    with channel(target, enable_http_proxy=1, http_proxy=f"http://{world.proxy}") as calls:
+    with channel(target, enable_http_proxy=1, http_proxy=f"http://{mesh.proxy}") as calls:
         assert hello(calls, 40) == {"v1": 30, "v2": 10}
     assert [greeter.calls for greeter in greeters] == [30, 10]

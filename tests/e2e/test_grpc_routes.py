@@ -6,9 +6,9 @@ from typing import Any
 import grpc
 import pytest
 from tests.e2e.manifests import endpoints, service
+from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.test_grpc import LIMIT_S, Greeter
 from tests.e2e.test_routes import gateway_address, gateway_api_object, gateway_with_listener
-from tests.e2e.world import World
 
 GRPC = 9000
 
@@ -28,14 +28,14 @@ def rule(backend: str, method: str = "", **headers: str) -> Any:
 
 
 def test_a_grpc_route_selects_backends_by_method_and_metadata(
-    world: World, namespace: str, greeters: tuple[Greeter, Greeter]
+    mesh: RunningMesh, namespace: str, greeters: tuple[Greeter, Greeter]
 ) -> None:
     v1, v2 = greeters
     spec = {
         "parentRefs": [{"name": "edge"}],
         "rules": [rule("greeter-v1"), rule("greeter-v2", "Hello", beta="1"), rule("gone", "Refuse")],
     }
-    world.apply(
+    mesh.apply(
         service("greeter-v1", {"grpc": GRPC}),
         endpoints("greeter-v1", {"grpc": [v1]}),
         service("greeter-v2", {"grpc": GRPC}),
@@ -44,7 +44,7 @@ def test_a_grpc_route_selects_backends_by_method_and_metadata(
         gateway_api_object("GRPCRoute", "greeter", spec),
         namespace=namespace,
     )
-    address = gateway_address(world, namespace)
+    address = gateway_address(mesh, namespace)
     with grpc.insecure_channel(f"{address.host}:{address.port}") as channel:
         hello = channel.unary_unary("/Greeter/Hello")
         assert hello(b"I am ", timeout=LIMIT_S) == b"I am v1"

@@ -8,37 +8,37 @@ from typing import Any
 import pytest
 import yaml
 from tests.e2e.manifests import external, service, split
-from tests.e2e.world import World, world_in_a_new_directory
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[World]:
-    with world_in_a_new_directory() as world:
-        yield world
+def mesh() -> Iterator[RunningMesh]:
+    with mesh_in_a_new_directory() as mesh:
+        yield mesh
 
 
-def send_all_to_old(world: World, name: str) -> str:
+def send_all_to_old(mesh: RunningMesh, name: str) -> str:
     """Split a Service between two backends in this process, with all requests to the first; return the split."""
-    old, new = world.backend("old"), world.backend("new")
-    world.submit(service(name, {"http": 8080}), external(f"{name}-old", old), external(f"{name}-new", new))
-    world.apply(split(name, name, {f"{name}-old": 100, f"{name}-new": 0}))
+    old, new = mesh.backend("old"), mesh.backend("new")
+    mesh.submit(service(name, {"http": 8080}), external(f"{name}-old", old), external(f"{name}-new", new))
+    mesh.apply(split(name, name, {f"{name}-old": 100, f"{name}-new": 0}))
     return f"trafficsplit/{name}"
 
 
-def revisions(world: World, obj: str) -> list[dict[str, Any]]:
+def revisions(mesh: RunningMesh, obj: str) -> list[dict[str, Any]]:
     """Return the revisions of an object."""
-    done = world.headgate("history", obj, "-o", "json")
+    done = mesh.headgate("history", obj, "-o", "json")
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout)["items"])
 
 
-def last(world: World, obj: str, number: int) -> dict[str, Any]:
+def last(mesh: RunningMesh, obj: str, number: int) -> dict[str, Any]:
     """Wait for a number of revisions of an object; return the newest one."""
-    return until(lambda: found[-1] if len(found := revisions(world, obj)) == number else None)
+    return until(lambda: found[-1] if len(found := revisions(mesh, obj)) == number else None)
 
 
-def test_a_bad_change_is_found_in_the_history_and_undone(mesh: World) -> None:
+def test_a_bad_change_is_found_in_the_history_and_undone(mesh: RunningMesh) -> None:
     web = send_all_to_old(mesh, "web")
     good = last(mesh, web, 1)["revision"]
     mesh.kubectl("patch", web, "--type=merge", "-p", '{"spec":{"backends":[{"service":"web-new","weight":1}]}}')
@@ -67,7 +67,7 @@ def test_a_bad_change_is_found_in_the_history_and_undone(mesh: World) -> None:
     assert "nothing to restore" in mesh.headgate("rollback", str(good), web).stderr
 
 
-def test_a_restart_keeps_the_history_from_which_deleted_objects_are_restored(mesh: World) -> None:
+def test_a_restart_keeps_the_history_from_which_deleted_objects_are_restored(mesh: RunningMesh) -> None:
     shop = send_all_to_old(mesh, "shop")
     before = last(mesh, shop, 1)
     mesh.apply(split("shop", "shop", {"shop-old": 50, "shop-new": 50}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Answer
 
@@ -25,72 +25,72 @@ ROUTES = (
 
 
 @contextmanager
-def open_connections(world: World) -> Iterator[tuple[TunnelClient, TunnelClient]]:
+def open_connections(mesh: RunningMesh) -> Iterator[tuple[TunnelClient, TunnelClient]]:
     """Yield two clients in a pod that call through its sidecar: one with HTTP, the other with TCP."""
-    request = rig.request_through_sidecar(rig.pod(world, CALLER))
-    web, raw = TunnelClient(request.address, request=request), TunnelClient(*rig.raw_port_targets(world)[1])
+    request = rig.request_through_sidecar(rig.pod(mesh, CALLER))
+    web, raw = TunnelClient(request.address, request=request), TunnelClient(*rig.raw_port_targets(mesh)[1])
     try:
         yield web, raw
     finally:
-        world.network.run(rig.close(web, raw))
+        mesh.network.run(rig.close(web, raw))
 
 
-def ask(world: World, client: TunnelClient) -> Answer:
-    return world.network.run(client.ask())
+def ask(mesh: RunningMesh, client: TunnelClient) -> Answer:
+    return mesh.network.run(client.ask())
 
 
 def test_a_changed_traffic_target_denies_requests_on_open_connections(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """The proxy denies the next request on an open connection, and closes TCP connections within seconds."""
-    world = new_world(manifests=rig.site(tmp_path))
-    with open_connections(world) as (web, raw):
-        assert ask(world, web).answered_by == ask(world, raw).answered_by == SERVER
-        world.submit(*map(json.dumps, ROUTES))
+    mesh = new_mesh(manifests=rig.site(tmp_path))
+    with open_connections(mesh) as (web, raw):
+        assert ask(mesh, web).answered_by == ask(mesh, raw).answered_by == SERVER
+        mesh.submit(*map(json.dumps, ROUTES))
         allowed = rig.target(CALLER, rule=WEB), rig.target(CALLER, rule=RAW)
-        world.submit(*allowed)
+        mesh.submit(*allowed)
         for name in ("web", "raw"):
-            assert "1 of 1" in rig.headgate_wait(world, f"traffictarget/{name}-callers")
-        assert ask(world, web).answered_by == SERVER
+            assert "1 of 1" in rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
+        assert ask(mesh, web).answered_by == SERVER
         assert web.opened == 1  # the connection with allowed requests stayed open
-        world.network.run(rig.close(raw))  # its filter chain changed, so Envoy closes this connection
-        assert ask(world, raw).answered_by == SERVER
+        mesh.network.run(rig.close(raw))  # its filter chain changed, so Envoy closes this connection
+        assert ask(mesh, raw).answered_by == SERVER
 
         denied = rig.target("another-account", rule=WEB), rig.target("another-account", rule=RAW)
-        world.submit(*denied)
+        mesh.submit(*denied)
         for name in ("web", "raw"):
-            rig.headgate_wait(world, f"traffictarget/{name}-callers")
+            rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
         before = rig.counted_requests(tmp_path / SERVER)
-        refused = ask(world, web)
+        refused = ask(mesh, web)
         assert refused.status == 403
         assert "spiffe://cluster.local/ns/default/sa/caller" in refused.body
         assert web.opened == 1
-        world.network.run(raw.wait_until_closed())
+        mesh.network.run(raw.wait_until_closed())
         assert rig.counted_requests(tmp_path / SERVER) == before
 
-        world.submit(*allowed)
+        mesh.submit(*allowed)
         for name in ("web", "raw"):
-            rig.headgate_wait(world, f"traffictarget/{name}-callers")
-        assert ask(world, web).answered_by == SERVER
+            rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
+        assert ask(mesh, web).answered_by == SERVER
         assert web.opened == 1  # the connection with the denied request stayed open
-        world.network.run(rig.close(raw))
-        assert ask(world, raw).answered_by == SERVER
-    assert world.complaints == []
+        mesh.network.run(rig.close(raw))
+        assert ask(mesh, raw).answered_by == SERVER
+    assert mesh.complaints == []
 
 
 def test_an_allowed_caller_loses_no_request_when_traffic_targets_are_created_and_deleted(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """The first target denies all callers that it does not name."""
-    world = new_world(manifests=rig.site(tmp_path))
+    mesh = new_mesh(manifests=rig.site(tmp_path))
     target = rig.target(CALLER, rule=WEB)
-    with world.load(*[rig.request_through_sidecar(rig.pod(world, CALLER))] * 3) as load:
+    with mesh.load(*[rig.request_through_sidecar(rig.pod(mesh, CALLER))] * 3) as load:
         for _ in range(2):
             rig.wait_for_requests(load)
-            world.submit(*map(json.dumps, ROUTES), target)
-            rig.headgate_wait(world, "traffictarget/web-callers")
-            assert world.send(1, world.request(SERVER, 8080)) == {"403": 1}  # no target names the gateway
+            mesh.submit(*map(json.dumps, ROUTES), target)
+            rig.headgate_wait(mesh, "traffictarget/web-callers")
+            assert mesh.send(1, mesh.request(SERVER, 8080)) == {"403": 1}  # no target names the gateway
             rig.wait_for_requests(load)
-            world.delete("traffictarget/web-callers")
-            until(lambda: world.send(1, world.request(SERVER, 8080)) == {SERVER: 1})
+            mesh.delete("traffictarget/web-callers")
+            until(lambda: mesh.send(1, mesh.request(SERVER, 8080)) == {SERVER: 1})
     assert set(load.counts) == {SERVER}

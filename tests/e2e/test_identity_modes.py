@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e import identity_rig as rig
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Address
 
@@ -27,49 +27,49 @@ def speaks_tls(address: Address) -> bool:
 
 @pytest.mark.parametrize("mode", ["off", "permissive"])
 def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
-    new_world: Callable[..., World], tmp_path: Path, mode: str
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path, mode: str
 ) -> None:
     """The TLSConfig becomes programmed once the server rejects plaintext. Its deletion allows plaintext again."""
-    world = new_world("--mtls", mode, manifests=rig.site(tmp_path))
-    server = rig.pod(world, rig.SERVER)
+    mesh = new_mesh("--mtls", mode, manifests=rig.site(tmp_path))
+    server = rig.pod(mesh, rig.SERVER)
     address = rig.pod_address(server)
     assert rig.plaintext_answer(address) == SERVED
     assert speaks_tls(address) == (mode == "permissive")
-    with rig.load_without_loss(world, tmp_path) as load:
-        world.submit(rig.tls_config())
-        assert "1 of 1" in rig.headgate_wait(world, "tlsconfig/strict")
+    with rig.load_without_loss(mesh, tmp_path) as load:
+        mesh.submit(rig.tls_config())
+        assert "1 of 1" in rig.headgate_wait(mesh, "tlsconfig/strict")
         assert rig.plaintext_answer(address) == b""
         assert speaks_tls(address)
         rig.wait_for_requests(load)
-        world.delete("tlsconfig/strict")
+        mesh.delete("tlsconfig/strict")
         until(lambda: rig.plaintext_answer(address) == SERVED)
         rig.wait_for_requests(load)
         until(lambda: speaks_tls(address) == (mode == "permissive"))
-    assert rig.pod(world, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # the pod was never replaced
-    assert rig.sidecar_counter(world, server, "ssl.handshake") > 0  # R74
-    assert world.complaints == []
+    assert rig.pod(mesh, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # the pod was never replaced
+    assert rig.sidecar_counter(mesh, server, "ssl.handshake") > 0  # R74
+    assert mesh.complaints == []
 
 
 def test_no_request_fails_when_headgate_restarts_with_another_mtls_mode(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """The next start continues the mTLS migration from the proxies' TLS modes: to strict, and back (R74, R77)."""
-    world = new_world("--mtls", "off", manifests=rig.site(tmp_path, replicas=3))
-    servers = rig.pods(world, rig.SERVER)
+    mesh = new_mesh("--mtls", "off", manifests=rig.site(tmp_path, replicas=3))
+    servers = rig.pods(mesh, rig.SERVER)
     addresses = [rig.pod_address(server) for server in servers]
     assert not any(map(speaks_tls, addresses))
-    with rig.load_without_loss(world, tmp_path) as load:
-        world.kill()
-        world.options = ("--mtls", "strict")
-        world.start()
+    with rig.load_without_loss(mesh, tmp_path) as load:
+        mesh.kill()
+        mesh.options = ("--mtls", "strict")
+        mesh.start()
         until(lambda: not any(map(rig.plaintext_answer, addresses)))
         rig.wait_for_requests(load)
-        world.kill()
-        world.options = ("--mtls", "off")
-        world.start()
+        mesh.kill()
+        mesh.options = ("--mtls", "off")
+        mesh.start()
         until(lambda: not any(map(speaks_tls, addresses)))
         rig.wait_for_requests(load)
-    assert {pod["metadata"]["uid"] for pod in rig.pods(world, rig.SERVER)} == {
+    assert {pod["metadata"]["uid"] for pod in rig.pods(mesh, rig.SERVER)} == {
         pod["metadata"]["uid"] for pod in servers
     }  # the pods were never replaced
-    assert world.complaints == []
+    assert mesh.complaints == []

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import SERVER
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
 
@@ -17,30 +17,32 @@ def conditions(pod: Any) -> dict[str, str]:
 
 
 def test_a_rollout_behind_sidecars_loses_no_request_over_mutual_tls(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """Each new pod has a new sidecar, certificate and address."""
-    world = new_world("--mtls", "strict", manifests=rig.site(tmp_path, replicas=2))
-    before = {pod["metadata"]["uid"] for pod in rig.pods(world, SERVER)}
-    with rig.load_without_loss(world, tmp_path) as load:
-        world.kubectl("rollout", "restart", f"deployment/{SERVER}")
-        rig.headgate_wait(world, f"deployment/{SERVER}")
+    mesh = new_mesh("--mtls", "strict", manifests=rig.site(tmp_path, replicas=2))
+    before = {pod["metadata"]["uid"] for pod in rig.pods(mesh, SERVER)}
+    with rig.load_without_loss(mesh, tmp_path) as load:
+        mesh.kubectl("rollout", "restart", f"deployment/{SERVER}")
+        rig.headgate_wait(mesh, f"deployment/{SERVER}")
         until(
-            lambda: not before & {pod["metadata"]["uid"] for pod in rig.pods(world, SERVER)}
+            lambda: not before & {pod["metadata"]["uid"] for pod in rig.pods(mesh, SERVER)}
         )  # the old pods have ended
         rig.wait_for_requests(load)
-    assert len(rig.pods(world, SERVER)) == 2
-    assert world.complaints == []
+    assert len(rig.pods(mesh, SERVER)) == 2
+    assert mesh.complaints == []
 
 
-def test_a_killed_sidecar_loses_only_its_requests_in_flight(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_a_killed_sidecar_loses_only_its_requests_in_flight(
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
+) -> None:
     """The pod is not ready until it has a new sidecar; meanwhile retries send requests to the other replica."""
-    world = new_world("--mtls", "strict", manifests=rig.site(tmp_path, replicas=2))
-    victim = rig.pods(world, SERVER)[0]
-    name, first = victim["metadata"]["name"], rig.sidecar_pid(world, victim)
-    requests = rig.caller_requests(world)
+    mesh = new_mesh("--mtls", "strict", manifests=rig.site(tmp_path, replicas=2))
+    victim = rig.pods(mesh, SERVER)[0]
+    name, first = victim["metadata"]["name"], rig.sidecar_pid(mesh, victim)
+    requests = rig.caller_requests(mesh)
     watched = ["get", "pod", name, "-w", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}{'\\n'}"]
-    with rig.kubectl_lines(world, *watched) as lines, world.load(*requests) as load:
+    with rig.kubectl_lines(mesh, *watched) as lines, mesh.load(*requests) as load:
         ready = (line.strip() for line in lines)
         assert next(ready) == "True"
         rig.wait_for_requests(load)
@@ -51,10 +53,10 @@ def test_a_killed_sidecar_loses_only_its_requests_in_flight(new_world: Callable[
     lost = load.sent - load.counts[SERVER]
     assert lost <= len(requests), load.counts  # at most one request in flight on each connection
     assert set(load.counts) <= {SERVER, "503"}
-    assert rig.sidecar_pid(world, victim) != first
-    (now,) = [pod for pod in rig.pods(world, SERVER) if pod["metadata"]["name"] == name]
+    assert rig.sidecar_pid(mesh, victim) != first
+    (now,) = [pod for pod in rig.pods(mesh, SERVER) if pod["metadata"]["name"] == name]
     assert (
         now["status"]["containerStatuses"] == victim["status"]["containerStatuses"]
     )  # the application was not restarted
     assert conditions(now)["headgate.dev/SidecarReady"] == "True"
-    assert "headgate restarts it" in world.event("SidecarNotReady", name)[2]
+    assert "headgate restarts it" in mesh.event("SidecarNotReady", name)[2]

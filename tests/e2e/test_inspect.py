@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import deployment, external, service, split
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.e2e.test_envoy_rejections import occupied
-from tests.e2e.world import World, world_in_a_new_directory
 from tests.headgate_program import command
 from tests.processes import stopped
 from tests.waiting import until
 from tests.wire import ask_unix
 
 
-def proxies(world: World) -> dict[str, Any]:
+def proxies(mesh: RunningMesh) -> dict[str, Any]:
     """Return the status of every proxy by node ID."""
-    done = world.headgate("proxies", "-o", "json")
+    done = mesh.headgate("proxies", "-o", "json")
     assert done.returncode == 0, done.stderr
     return {item["node"]: item["status"] for item in json.loads(done.stdout)["items"]}
 
@@ -29,23 +29,23 @@ def rows(text: str) -> dict[str, Sequence[str]]:
 
 
 @pytest.fixture(scope="module")
-def meshed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Run a world with one pod and its sidecar; the pod counts its requests."""
+def meshed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
+    """Run a mesh with one pod and its sidecar; the pod counts its requests."""
     counted: Path = tmp_path_factory.mktemp("counted") / "requests"
     manifests = [
         service("web", {"http": 8080}, selector={"app": "web"}),
         deployment("web", counted, labels={"app": "web"}, ports={"http": 8080}),
     ]
-    with world_in_a_new_directory(manifests={"site.yaml": "\n---\n".join(manifests)}) as world:
-        until(lambda: {item["state"] for item in proxies(world).values()} == {"InSync"})
-        yield world
+    with mesh_in_a_new_directory(manifests={"site.yaml": "\n---\n".join(manifests)}) as mesh:
+        until(lambda: {item["state"] for item in proxies(mesh).values()} == {"InSync"})
+        yield mesh
 
 
-def sidecar_of(world: World) -> str:
-    return next(node for node in proxies(world) if node.startswith("sidecar/default/web"))
+def sidecar_of(mesh: RunningMesh) -> str:
+    return next(node for node in proxies(mesh) if node.startswith("sidecar/default/web"))
 
 
-def test_every_proxy_in_sync_has_a_version_for_each_type_and_a_certificate(meshed: World) -> None:
+def test_every_proxy_in_sync_has_a_version_for_each_type_and_a_certificate(meshed: RunningMesh) -> None:
     found = proxies(meshed)
     assert set(found) == {"gateway", sidecar_of(meshed)}
     for status in found.values():
@@ -61,7 +61,7 @@ def test_every_proxy_in_sync_has_a_version_for_each_type_and_a_certificate(meshe
     assert found["gateway"]["certificate"]["identity"].endswith("/ns/headgate-system/sa/gateway")
 
 
-def test_kubectl_gets_and_explains_proxies(meshed: World) -> None:
+def test_kubectl_gets_and_explains_proxies(meshed: RunningMesh) -> None:
     assert "proxies" in rows(meshed.kubectl("api-resources", "--api-group=inspect.headgate.dev"))
     table = rows(meshed.kubectl("get", "proxies", "-n", "headgate-system"))
     assert table["NAME"][:3] == ["NAME", "STATE", "LAST_ACK"]
@@ -80,9 +80,9 @@ DUMPED = {  # keys in Envoy's config dump by headgate's resource type; the dump 
 }
 
 
-def dumped(world: World, admin: str) -> dict[str, dict[str, str]]:
+def dumped(mesh: RunningMesh, admin: str) -> dict[str, dict[str, str]]:
     """Return the versions in an Envoy's config dump, by type and name; empty for resources from files."""
-    dump = json.loads(world.network.run(ask_unix(admin, "/config_dump")))["configs"]
+    dump = json.loads(mesh.network.run(ask_unix(admin, "/config_dump")))["configs"]
     found: dict[str, dict[str, str]] = {type: {} for type in DUMPED}
     for part in dump:
         for type, (key, field) in DUMPED.items():
@@ -92,7 +92,7 @@ def dumped(world: World, admin: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_config_shows_the_versions_of_envoys_config_dump(meshed: World) -> None:
+def test_config_shows_the_versions_of_envoys_config_dump(meshed: RunningMesh) -> None:
     sockets = {"gateway": meshed.instance["admin"]}
     pods = {path.name: path / "_sidecar" / "bootstrap.json" for path in (meshed.state / "pods").iterdir()}
     bootstrap = next(json.loads(path.read_bytes()) for name, path in pods.items() if "_web-" in name)
@@ -110,7 +110,7 @@ def test_config_shows_the_versions_of_envoys_config_dump(meshed: World) -> None:
         assert set(dump["clusters"]) - {"xds"} == {item["name"] for item in resources if item["type"] == "clusters"}
 
 
-def test_config_names_the_objects_of_resources_and_redacts_private_keys(meshed: World) -> None:
+def test_config_names_the_objects_of_resources_and_redacts_private_keys(meshed: RunningMesh) -> None:
     table = meshed.headgate("config", "gateway", "clusters").stdout
     assert "Service default/web" in next(line for line in table.splitlines() if "outbound/default/web/8080" in line)
     assert "listeners" not in table
@@ -122,7 +122,7 @@ def test_config_names_the_objects_of_resources_and_redacts_private_keys(meshed: 
     assert [item["name"] for item in json.loads(one.stdout)["resources"]] == ["proxy"]
 
 
-def test_config_rejects_an_unknown_proxy_type_or_resource_and_lists_the_known_ones(meshed: World) -> None:
+def test_config_rejects_an_unknown_proxy_type_or_resource_and_lists_the_known_ones(meshed: RunningMesh) -> None:
     done = meshed.headgate("config", "nothing")
     assert (done.returncode, "proxy 'nothing' not found; the proxies are: default/" in done.stderr) == (1, True)
     done = meshed.headgate("config", "gateway", "clutsers")
@@ -132,7 +132,7 @@ def test_config_rejects_an_unknown_proxy_type_or_resource_and_lists_the_known_on
     assert "gateway has no resource 'proxy' among its clusters; `headgate config gateway clusters` lists" in done.stderr
 
 
-def test_a_stopped_proxy_is_lagging_until_it_continues(meshed: World) -> None:
+def test_a_stopped_proxy_is_lagging_until_it_continues(meshed: RunningMesh) -> None:
     node = sidecar_of(meshed)
     pid = proxies(meshed)[node]["process"]["pid"]
     with stopped(pid):
@@ -146,26 +146,28 @@ def test_a_stopped_proxy_is_lagging_until_it_continues(meshed: World) -> None:
     until(lambda: proxies(meshed)[node]["state"] == "InSync")
 
 
-def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(world: World, namespace: str) -> None:
-    world.apply(external("taken-range", world.backend("fine")), namespace=namespace)
-    with occupied(world, namespace) as listener:
+def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(
+    mesh: RunningMesh, namespace: str
+) -> None:
+    mesh.apply(external("taken-range", mesh.backend("fine")), namespace=namespace)
+    with occupied(mesh, namespace) as listener:
         host, port = listener.getsockname()
-        world.apply(service("taken", {"http": port}, clusterIP=host), namespace=namespace)
-        status = until(lambda: (found := proxies(world)["gateway"])["state"] == "Refused" and found)
+        mesh.apply(service("taken", {"http": port}, clusterIP=host), namespace=namespace)
+        status = until(lambda: (found := proxies(mesh)["gateway"])["state"] == "Refused" and found)
         refusal = next(item for item in status["refusals"] if f"/{namespace}/" in item["resource"])
         assert (refusal["type"], refusal["object"]) == ("listeners", f"Service {namespace}/taken")
         assert "Address already in use" in refusal["message"]
         assert refusal["time"]
-        until(lambda: rows(world.headgate("proxies").stdout)["gateway"][1] == "Refused")  # not during a retry
+        until(lambda: rows(mesh.headgate("proxies").stdout)["gateway"][1] == "Refused")  # not during a retry
         text = f"gateway rejected 1 resource: outbound/{namespace}/taken/{port}"
-        state = until(lambda: found if text in (found := world.headgate("status")).stdout else None)
+        state = until(lambda: found if text in (found := mesh.headgate("status")).stdout else None)
         assert state.returncode == 1
-    until(lambda: proxies(world)["gateway"]["state"] == "InSync")
-    after = world.headgate("proxies", "gateway").stdout
+    until(lambda: proxies(mesh)["gateway"]["state"] == "InSync")
+    after = mesh.headgate("proxies", "gateway").stdout
     assert "an earlier rejection, now resolved: listeners" in after
 
 
-def test_status_exits_with_0_for_a_healthy_mesh_and_with_3_without_headgate(meshed: World) -> None:
+def test_status_exits_with_0_for_a_healthy_mesh_and_with_3_without_headgate(meshed: RunningMesh) -> None:
     settled = ("all compiled", "2: 2 in sync")
     done = until(
         lambda: found if all(text in (found := meshed.headgate("status")).stdout for text in settled) else None
@@ -185,42 +187,44 @@ def test_status_exits_with_0_for_a_healthy_mesh_and_with_3_without_headgate(mesh
     assert away.returncode == 3
 
 
-def test_check_without_files_and_explain_read_the_running_mesh(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_check_without_files_and_explain_read_the_running_mesh(
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
+) -> None:
     """D21: with `--access deny`, `explain` says that only callers in a TrafficTarget are allowed."""
     manifests = [
         service("web", {"http": 8080}, selector={"app": "web"}),
         deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
     ]
-    world = new_world("--access", "deny", manifests={"site.yaml": "\n---\n".join(manifests)})
-    explained = world.headgate("explain", "http://web:8080/", "-o", "json")
+    mesh = new_mesh("--access", "deny", manifests={"site.yaml": "\n---\n".join(manifests)})
+    explained = mesh.headgate("explain", "http://web:8080/", "-o", "json")
     found = json.loads(explained.stdout)
     assert [item["allowed"] for item in found["backends"][0]["arrivals"]] == [False]
     assert explained.returncode == 1
-    caller = json.loads(world.headgate("explain", "http://web:8080/", "--from", "deploy/web", "-o", "json").stdout)
+    caller = json.loads(mesh.headgate("explain", "http://web:8080/", "--from", "deploy/web", "-o", "json").stdout)
     assert (caller["caller"], caller["identity"].partition("/sa/")[2]) == ("Deployment default/web", "default")
-    assert world.headgate("check").returncode == 0
-    world.apply(split("web", "web", {"nothing": 1}))
-    checked = world.headgate("check")
+    assert mesh.headgate("check").returncode == 0
+    mesh.apply(split("web", "web", {"nothing": 1}))
+    checked = mesh.headgate("check")
     assert "warning BackendNotFound TrafficSplit default/web: spec.backends[0].service" in checked.stdout
-    assert world.headgate("check", "--strict").returncode == 1
+    assert mesh.headgate("check", "--strict").returncode == 1
 
 
 def test_status_shows_the_proxies_and_pods_that_a_restarted_headgate_adopted(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     manifests = [deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080})]
-    world = new_world(manifests={"site.yaml": "\n---\n".join(manifests)})
-    until(lambda: {item["state"] for item in proxies(world).values()} == {"InSync"})
+    mesh = new_mesh(manifests={"site.yaml": "\n---\n".join(manifests)})
+    until(lambda: {item["state"] for item in proxies(mesh).values()} == {"InSync"})
     until(
-        lambda: [pod["status"]["phase"] for pod in world.get("pods")["items"]] == ["Running"]
+        lambda: [pod["status"]["phase"] for pod in mesh.get("pods")["items"]] == ["Running"]
     )  # the ready line does not wait for pods without a Service
-    world.kill()
-    world.start()
+    mesh.kill()
+    mesh.start()
 
     def is_adopted() -> bool:
-        output = world.headgate("status").stdout
+        output = mesh.headgate("status").stdout
         assert "adopted       2 proxies and 1 pod of an earlier run" in output, output
         return True
 
     until(is_adopted)
-    assert {status["process"]["adopted"] for status in proxies(world).values()} == {True}
+    assert {status["process"]["adopted"] for status in proxies(mesh).values()} == {True}

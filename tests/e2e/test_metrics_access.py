@@ -9,8 +9,8 @@ from typing import Any
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
 from tests.e2e.manifests import deployment, service, split
+from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.test_metrics_users import RELEASED, SEED, WINDOW, ask, counts
-from tests.e2e.world import World
 from tests.waiting import until
 from tests.wire import Address, Request
 
@@ -28,22 +28,22 @@ IDENTITY = "spiffe://cluster.local/ns/default/sa"
 GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
 
 
-def restrict_access(world: World) -> None:
+def restrict_access(mesh: RunningMesh) -> None:
     """Allow only the caller to call the server: requests to /open, and TCP connections."""
-    world.submit(*map(json.dumps, ROUTES))
+    mesh.submit(*map(json.dumps, ROUTES))
     rules = {"kind": "HTTPRouteGroup", "name": "web"}, {"kind": "TCPRoute", "name": "raw"}
-    world.submit(*(rig.target(CALLER, rule=rule) for rule in rules))
+    mesh.submit(*(rig.target(CALLER, rule=rule) for rule in rules))
     for name in ("web", "raw"):
-        rig.headgate_wait(world, f"traffictarget/{name}-callers")
+        rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
 
 
-def statuses(world: World, request: Request, times: int) -> set[int]:
+def statuses(mesh: RunningMesh, request: Request, times: int) -> set[int]:
     """Send requests one after the other; return the set of statuses."""
     client = TunnelClient(request.address, request=request)
     try:
-        return {world.network.run(client.ask()).status for _ in range(times)}
+        return {mesh.network.run(client.ask()).status for _ in range(times)}
     finally:
-        world.network.run(rig.close(client))
+        mesh.network.run(rig.close(client))
 
 
 def connect(address: Address, times: int) -> None:
@@ -57,27 +57,27 @@ def connect(address: Address, times: int) -> None:
                 continue
 
 
-def edges(world: World, resource: str) -> Mapping[tuple[str, str], Any]:
+def edges(mesh: RunningMesh, resource: str) -> Mapping[tuple[str, str], Any]:
     """Return the edges of a resource, by direction and the peer's name."""
-    items = ask(world, f"{SEED}/namespaces/default/{resource}/edges{WINDOW}")["items"]
+    items = ask(mesh, f"{SEED}/namespaces/default/{resource}/edges{WINDOW}")["items"]
     return {(item["edge"]["direction"], item["edge"]["resource"]["name"]): item for item in items}
 
 
 def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """R68, R69, R84: requests and connections of a pod and of the gateway."""
-    world = new_world(manifests=rig.site(tmp_path))
-    restrict_access(world)
+    mesh = new_mesh(manifests=rig.site(tmp_path))
+    restrict_access(mesh)
     before = rig.counted_requests(tmp_path / SERVER)
-    caller = rig.pod(world, CALLER)
-    assert statuses(world, rig.request_through_sidecar(caller, target="/open"), 6) == {200}
-    assert statuses(world, rig.request_through_sidecar(caller, target="/closed"), 4) == {403}
-    assert statuses(world, world.request(SERVER, HTTP, via="proxy"), 5) == {403}
-    raw = rig.TunnelClient(*rig.raw_port_targets(world)[1])
-    assert world.network.run(raw.ask()).answered_by == SERVER
-    world.network.run(rig.close(raw))
-    connect(world.address(SERVER, RAW), 3)
+    caller = rig.pod(mesh, CALLER)
+    assert statuses(mesh, rig.request_through_sidecar(caller, target="/open"), 6) == {200}
+    assert statuses(mesh, rig.request_through_sidecar(caller, target="/closed"), 4) == {403}
+    assert statuses(mesh, mesh.request(SERVER, HTTP, via="proxy"), 5) == {403}
+    raw = rig.TunnelClient(*rig.raw_port_targets(mesh)[1])
+    assert mesh.network.run(raw.ask()).answered_by == SERVER
+    mesh.network.run(rig.close(raw))
+    connect(mesh.address(SERVER, RAW), 3)
     assert rig.counted_requests(tmp_path / SERVER) == before + 7
 
     expected = {
@@ -90,9 +90,9 @@ def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
     }
     for resource in (f"services/{SERVER}", f"deployments/{SERVER}"):
         url = f"{SEED}/namespaces/default/{resource}{WINDOW}"
-        until(lambda url=url: counts(ask(world, url)) == expected, f"{resource}: {expected}")
-        assert ask(world, url)["mesh"] == {"pods": 1, "meshed": 1}
-    received = edges(world, f"deployments/{SERVER}")
+        until(lambda url=url: counts(ask(mesh, url)) == expected, f"{resource}: {expected}")
+        assert ask(mesh, url)["mesh"] == {"pods": 1, "meshed": 1}
+    received = edges(mesh, f"deployments/{SERVER}")
     assert set(received) == {("from", CALLER), ("from", "gateway")}
     assert counts(received["from", CALLER]) == {
         "success_count": 6,
@@ -105,11 +105,11 @@ def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
     servers = [f"{IDENTITY}/{SERVER}"]
     assert found == {"exchanged": 11, "secured": 11, "clients": [f"{IDENTITY}/{CALLER}"], "servers": servers}
     assert received["from", "gateway"]["edge"]["security"]["clients"] == [GATEWAY]
-    sent = edges(world, f"deployments/{CALLER}")["to", SERVER]
+    sent = edges(mesh, f"deployments/{CALLER}")["to", SERVER]
     assert (counts(sent), sent["edge"]["security"]) == (counts(received["from", CALLER]), found)
 
 
-def test_a_service_counts_all_requests_to_its_pods(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_a_service_counts_all_requests_to_its_pods(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
     """R89, D25: a request counts for each Service that selects the pod, whichever Service the client called."""
     manifests = {"web.yaml": service("web", {"http": HTTP}, selector={"app": "web"})}
     for version in ("v1", "v2"):
@@ -117,20 +117,20 @@ def test_a_service_counts_all_requests_to_its_pods(new_world: Callable[..., Worl
         made = deployment(f"web-{version}", tmp_path / version, labels=labels, ports={"http": HTTP})
         led = service(f"web-{version}", {"http": HTTP}, selector=labels)
         manifests[f"{version}.yaml"] = f"{led}\n---\n{made}"
-    world = new_world(manifests={**manifests, "split.yaml": split("web", "web", {"web-v1": 90, "web-v2": 10})})
-    world.send(100, world.request("web", HTTP))
-    world.send(7, world.request("web-v2", HTTP))
+    mesh = new_mesh(manifests={**manifests, "split.yaml": split("web", "web", {"web-v1": 90, "web-v2": 10})})
+    mesh.send(100, mesh.request("web", HTTP))
+    mesh.send(7, mesh.request("web-v2", HTTP))
     assert [rig.counted_requests(tmp_path / version) for version in ("v1", "v2")] == [90, 17]
     expected = {"web": 107, "web-v1": 90, "web-v2": 17}
 
     def success_counts() -> Mapping[str, int]:
-        items = ask(world, f"{SEED}/namespaces/default/services{WINDOW}")["items"]
+        items = ask(mesh, f"{SEED}/namespaces/default/services{WINDOW}")["items"]
         return {item["resource"]["name"]: counts(item)["success_count"] for item in items}
 
     until(lambda: success_counts() == expected, str(expected))
     for name, count in expected.items():
-        (edge,) = edges(world, f"services/{name}").values()
+        (edge,) = edges(mesh, f"services/{name}").values()
         assert (edge["edge"]["resource"]["name"], counts(edge)["success_count"]) == ("gateway", count)
         assert counts(edge)["called_count"] == {"web": 100, "web-v1": 0, "web-v2": 7}[name]
-    legs = ask(world, f"{RELEASED}/namespaces/default/trafficsplits/web{WINDOW}")["items"]
+    legs = ask(mesh, f"{RELEASED}/namespaces/default/trafficsplits/web{WINDOW}")["items"]
     assert {leg["backend"]["name"]: counts(leg)["success_count"] for leg in legs} == {"web-v1": 90, "web-v2": 10}

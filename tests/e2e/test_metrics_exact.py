@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.e2e.manifests import service
-from tests.e2e.world import World, world_in_a_new_directory
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 from tests.wire import Address, Request
 
@@ -46,8 +46,8 @@ def deployment(name: str, program: str, replicas: int, **environment: str) -> st
 class Shop:
     """Two clients and several Services; `truth` has the clients' counts by client, server and outcome."""
 
-    def __init__(self, world: World, root: Path) -> None:
-        self.world = world
+    def __init__(self, mesh: RunningMesh, root: Path) -> None:
+        self.mesh = mesh
         self.truth: Counter[tuple[str, str, str]] = Counter()
         self._root = root
         self._number = Counter[str]()
@@ -81,7 +81,7 @@ class Shop:
         return seconds
 
     def ask(self, path: str, window: str = "2h") -> Any:
-        return self.world.api.call("GET", f"{API}{path}?t={window}")
+        return self.mesh.api.call("GET", f"{API}{path}?t={window}")
 
     def counted(self) -> Counter[tuple[str, str, str]]:
         """Return the counts of the metrics API by client, server and outcome, as in `truth`."""
@@ -108,10 +108,10 @@ class Shop:
     def pids(self, app: str) -> Mapping[str, int]:
         """Return the process IDs of the sidecars of a Deployment's pods."""
         uids = {pod["metadata"]["uid"] for pod in self.pods(app)}
-        return {name: pid for name, pid in self.world.sidecars().items() if name.rpartition("_")[2] in uids}
+        return {name: pid for name, pid in self.mesh.sidecars().items() if name.rpartition("_")[2] in uids}
 
     def pods(self, app: str) -> Sequence[Any]:
-        return [pod for pod in self.world.get("pods")["items"] if pod["metadata"]["labels"].get("app") == app]
+        return [pod for pod in self.mesh.get("pods")["items"] if pod["metadata"]["labels"].get("app") == app]
 
 
 def metrics(item: Any) -> Mapping[str, float]:
@@ -132,8 +132,8 @@ def shop_in(root: Path, *options: str) -> Iterator[Shop]:
     for server in SERVERS:
         pods = deployment(server, "faulty.py", 2 if server == "books" else 1)
         manifests[f"{server}.yaml"] = f"{service(server, PORTS, selector={'app': server})}\n---\n{pods}"
-    with world_in_a_new_directory(*options, manifests=manifests) as world:
-        yield Shop(world, root)
+    with mesh_in_a_new_directory(*options, manifests=manifests) as mesh:
+        yield Shop(mesh, root)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_the_server_counts_a_client_without_a_proxy_by_the_clients_address(shop:
     (pod,) = shop.pods("open")
     before = edges(shop, pod, "from")
     for status in (200, 503, 200):
-        answer = shop.world.ask(Request(Address(pod["status"]["podIP"], 8080), target=f"/{status}/0"))
+        answer = shop.mesh.ask(Request(Address(pod["status"]["podIP"], 8080), target=f"/{status}/0"))
         assert answer.status == status
     none = dict.fromkeys(OUTCOMES, 0.0)
 
@@ -226,13 +226,13 @@ def test_latency_percentiles_are_between_the_servers_and_the_clients_time(shop: 
 
 def test_a_killed_and_restarted_headgate_has_all_counts(shop: Shop) -> None:
     shop.send(PLAN)
-    shop.world.kill()
+    shop.mesh.kill()
     shop.send(PLAN)
-    shop.world.start()
+    shop.mesh.start()
     shop.send(PLAN)
     shop.wait_for_agreement()
-    shop.world.kill()
-    shop.world.start()
+    shop.mesh.kill()
+    shop.mesh.start()
     shop.wait_for_agreement()
 
 
@@ -240,8 +240,8 @@ def test_replaced_pods_have_reported_all_requests(shop: Shop) -> None:
     """Pods of clients and servers are replaced: each proxy sends a last report before it ends."""
     for app in ("books", *CLIENTS):
         shop.send(PLAN)
-        shop.world.kubectl("rollout", "restart", f"deployment/{app}")
-        shop.world.kubectl("rollout", "status", f"deployment/{app}", "--timeout=60s")
+        shop.mesh.kubectl("rollout", "restart", f"deployment/{app}")
+        shop.mesh.kubectl("rollout", "status", f"deployment/{app}", "--timeout=60s")
     shop.send(PLAN)
     shop.wait_for_agreement()
 
@@ -255,8 +255,8 @@ def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: S
     until(lambda: shop.pids("buyer").get(name, pid) != pid, "a new sidecar")
     (pod,) = shop.pods("buyer")
     node = f"sidecar/default/{pod['metadata']['name']}"
-    until(lambda: '"state":"InSync"' in "".join(shop.world.headgate("proxies", node, "-o", "json").stdout.split()))
-    shop.world.kubectl("wait", "--for=condition=Ready", f"pod/{pod['metadata']['name']}", "--timeout=60s")
+    until(lambda: '"state":"InSync"' in "".join(shop.mesh.headgate("proxies", node, "-o", "json").stdout.split()))
+    shop.mesh.kubectl("wait", "--for=condition=Ready", f"pod/{pod['metadata']['name']}", "--timeout=60s")
     shop.send(PLAN)
     shop.wait_for_agreement()
 
@@ -265,8 +265,8 @@ def test_no_count_is_lost_when_the_counters_of_envoy_are_reset(shop: Shop) -> No
     """The reset happens while headgate runs: headgate can't detect a reset while it is down."""
     shop.send(PLAN)
     shop.wait_for_agreement()
-    for socket in Path(shop.world.instance["admin"]).parent.glob("pod-*.sock"):
-        shop.world.network.run(reset(socket))
+    for socket in Path(shop.mesh.instance["admin"]).parent.glob("pod-*.sock"):
+        shop.mesh.network.run(reset(socket))
     shop.send({"buyer": {"bank/200/0": 3}})
     shop.wait_for_agreement()
 

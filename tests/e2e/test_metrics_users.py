@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tests.e2e.manifests import endpoints, external, service, split
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -15,39 +15,39 @@ WINDOW = "?t=15m"  # includes all requests, on a busy machine too
 SEED, RELEASED = "/apis/traffic.metrics.k8s.io/v1beta1", "/apis/metrics.smi-spec.io/v1alpha1"
 
 
-def ask(world: World, path: str) -> Any:
-    return world.api.call("GET", path)
+def ask(mesh: RunningMesh, path: str) -> Any:
+    return mesh.api.call("GET", path)
 
 
 def counts(item: Any) -> Mapping[str, int]:
     return {one["name"]: int(one["value"]) for one in item["metrics"] if one["name"].endswith("_count")}
 
 
-def test_the_first_request_of_a_service_is_in_the_current_window(world: World, namespace: str) -> None:
+def test_the_first_request_of_a_service_is_in_the_current_window(mesh: RunningMesh, namespace: str) -> None:
     """R85, R97: the default window is 30 seconds, and metrics need no configuration."""
-    world.apply(external("first", world.backend("first")), namespace=namespace)
-    world.settle()
+    mesh.apply(external("first", mesh.backend("first")), namespace=namespace)
+    mesh.settle()
     url = f"{SEED}/namespaces/{namespace}/services/first"
-    assert counts(ask(world, url)) == {"success_count": 0, "failure_count": 0}
-    world.send(1, world.request("first", 8080, namespace=namespace))
-    until(lambda: counts(ask(world, url))["success_count"] == 1, "the request")
+    assert counts(ask(mesh, url)) == {"success_count": 0, "failure_count": 0}
+    mesh.send(1, mesh.request("first", 8080, namespace=namespace))
+    until(lambda: counts(ask(mesh, url))["success_count"] == 1, "the request")
     before = time.time()
-    found = ask(world, url)
+    found = ask(mesh, url)
     after = time.time()
     assert found["window"] == "30s"
     assert found["timestamp"].endswith("Z")
     assert int(before) <= datetime.fromisoformat(found["timestamp"]).timestamp() <= after
 
 
-def test_an_autoscaler_reads_the_requests_of_a_service_and_of_a_split(world: World, namespace: str) -> None:
+def test_an_autoscaler_reads_the_requests_of_a_service_and_of_a_split(mesh: RunningMesh, namespace: str) -> None:
     """R102: 6 requests in the window of 30 seconds are 0.2 requests per second."""
-    manifests = (service("web", {"http": 8080}), *(external(name, world.backend(name)) for name in ("one", "two")))
-    world.apply(*manifests, split("web", "web", {"one": 2, "two": 1}), namespace=namespace)
-    world.settle()
-    world.send(6, world.request("web", 8080, namespace=namespace))
+    manifests = (service("web", {"http": 8080}), *(external(name, mesh.backend(name)) for name in ("one", "two")))
+    mesh.apply(*manifests, split("web", "web", {"one": 2, "two": 1}), namespace=namespace)
+    mesh.settle()
+    mesh.send(6, mesh.request("web", 8080, namespace=namespace))
 
     def rate(path: str) -> list[str]:
-        return [item["value"] for item in ask(world, f"{CUSTOM}/namespaces/{namespace}/{path}")["items"]]
+        return [item["value"] for item in ask(mesh, f"{CUSTOM}/namespaces/{namespace}/{path}")["items"]]
 
     whole = "trafficsplits.split.smi-spec.io/web/requests_per_second"
     until(lambda: rate(whole) == ["200m"], "the requests")
@@ -57,22 +57,22 @@ def test_an_autoscaler_reads_the_requests_of_a_service_and_of_a_split(world: Wor
     assert rate("services/%2A/requests_per_second") == ["133m", "67m"]
 
 
-def test_failed_connections_do_not_count_as_failed_requests(world: World, namespace: str) -> None:
+def test_failed_connections_do_not_count_as_failed_requests(mesh: RunningMesh, namespace: str) -> None:
     """R98: on a TCP port, with and without endpoints."""
     ports = {"tcp": 5432}
-    server = world.backend("db")
-    world.apply(service("db", ports), endpoints("db", {"tcp": [server]}), service("gone", ports), namespace=namespace)
-    world.settle()
+    server = mesh.backend("db")
+    mesh.apply(service("db", ports), endpoints("db", {"tcp": [server]}), service("gone", ports), namespace=namespace)
+    mesh.settle()
     for name, times in {"db": 3, "gone": 2}.items():
         for _ in range(times):
-            with socket.create_connection(world.address(name, 5432, namespace)) as client:
+            with socket.create_connection(mesh.address(name, 5432, namespace)) as client:
                 client.settimeout(60)
                 if name == "db":
                     client.sendall(b"GET / HTTP/1.1\r\nhost: db\r\n\r\n")
                 assert bool(client.recv(1)) == (name == "db")
 
     def service_counts() -> Mapping[str, Mapping[str, int]]:
-        items = ask(world, f"{SEED}/namespaces/{namespace}/services{WINDOW}")["items"]
+        items = ask(mesh, f"{SEED}/namespaces/{namespace}/services{WINDOW}")["items"]
         return {item["resource"]["name"]: counts(item) for item in items}
 
     none = {"success_count": 0, "failure_count": 0}
@@ -83,27 +83,27 @@ def test_failed_connections_do_not_count_as_failed_requests(world: World, namesp
     until(lambda: service_counts() == expected, str(expected))
 
 
-def test_a_canary_controller_finds_the_failing_backend_in_the_metrics_api(world: World, namespace: str) -> None:
+def test_a_canary_controller_finds_the_failing_backend_in_the_metrics_api(mesh: RunningMesh, namespace: str) -> None:
     """R102: the controller reads the failures by backend, and sets the weight of the failing backend to 0."""
-    good, bad = world.backend("v1"), world.backend("v2")
+    good, bad = mesh.backend("v1"), mesh.backend("v2")
     bad.status = "500 Broken"
     shares = {"web-v1": 50, "web-v2": 50}
     manifests = service("web", {"http": 8080}), external("web-v1", good), external("web-v2", bad)
-    world.apply(*manifests, split("web", "web", shares), namespace=namespace)
-    world.settle()
-    request = world.request("web", 8080, namespace=namespace)
-    world.send(20, request)
+    mesh.apply(*manifests, split("web", "web", shares), namespace=namespace)
+    mesh.settle()
+    request = mesh.request("web", 8080, namespace=namespace)
+    mesh.send(20, request)
     url = f"{RELEASED}/namespaces/{namespace}/trafficsplits/web{WINDOW}"
 
     def failing() -> set[str]:
-        legs = {item["backend"]["name"]: counts(item) for item in ask(world, url)["items"]}
+        legs = {item["backend"]["name"]: counts(item) for item in ask(mesh, url)["items"]}
         assert sum(sum(leg.values()) for leg in legs.values()) == 20
         return {name for name, leg in legs.items() if leg["failure_count"]}
 
     found = until(failing, "the failures of web-v2")
     assert found == {"web-v2"}
-    world.apply(split("web", "web", {name: 0 if name in found else 1 for name in shares}), namespace=namespace)
-    world.settle()
+    mesh.apply(split("web", "web", {name: 0 if name in found else 1 for name in shares}), namespace=namespace)
+    mesh.settle()
     good.reset_count(), bad.reset_count()
-    world.send(20, request)
+    mesh.send(20, request)
     assert (good.reset_count(), bad.reset_count()) == (20, 0)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.manifests import annotated, protocol_service, split
+from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.test_canary import Versions
-from tests.e2e.world import World
 from tests.processes import listens
 from tests.protocols import connect_often, greeting_server
 from tests.render.nginx.nginx_process import needs_nginx
@@ -40,76 +40,77 @@ def workers(pid: int) -> frozenset[str]:
 
 
 @needs_nginx
-def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(unstarted: World) -> None:
-    world = unstarted
-    world.start()
-    world.create_namespace(NAMESPACE)
-    Versions(world, NAMESPACE)
-    world.submit(canary(gateway="nginx"), namespace=NAMESPACE)
-    until(lambda: world.get("service/web", NAMESPACE)["spec"]["clusterIP"])
-    request = until(lambda: world.request("web", 8080, namespace=NAMESPACE))
-    address = world.address("web", 8080, NAMESPACE)
-    until(lambda: listens(world.nginx()["shop_web"], *address))
-    ready = world.event("GatewayReady", "my-canary", NAMESPACE)
+def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(unstarted: RunningMesh) -> None:
+    mesh = unstarted
+    mesh.start()
+    mesh.create_namespace(NAMESPACE)
+    Versions(mesh, NAMESPACE)
+    mesh.submit(canary(gateway="nginx"), namespace=NAMESPACE)
+    until(lambda: mesh.get("service/web", NAMESPACE)["spec"]["clusterIP"])
+    request = until(lambda: mesh.request("web", 8080, namespace=NAMESPACE))
+    address = mesh.address("web", 8080, NAMESPACE)
+    until(lambda: listens(mesh.nginx()["shop_web"], *address))
+    ready = mesh.event("GatewayReady", "my-canary", NAMESPACE)
     assert "without a sidecar reach the Service shop/web through the workers of nginx, which split" in ready[2]
-    assert world.send(100, request) == {"next": 10, "current": 90}
-    master = world.nginx()["shop_web"]
-    before, mark = workers(master), len(world.lines)
-    main = world.state / "nginx" / "shop_web" / "nginx.conf"
+    assert mesh.send(100, request) == {"next": 10, "current": 90}
+    master = mesh.nginx()["shop_web"]
+    before, mark = workers(master), len(mesh.lines)
+    main = mesh.state / "nginx" / "shop_web" / "nginx.conf"
     main.unlink()
     main.mkdir()  # no file can replace a directory
-    world.submit(canary("500m", "500m", gateway="nginx"), namespace=NAMESPACE)
-    world.line(lambda line: "GatewayNotReady" in reasons(line.get("findings", ())), mark)
-    assert "Is a directory" in world.event("GatewayNotReady", "my-canary", NAMESPACE)[2]
-    checked = world.headgate("check")
+    mesh.submit(canary("500m", "500m", gateway="nginx"), namespace=NAMESPACE)
+    mesh.line(lambda line: "GatewayNotReady" in reasons(line.get("findings", ())), mark)
+    assert "Is a directory" in mesh.event("GatewayNotReady", "my-canary", NAMESPACE)[2]
+    checked = mesh.headgate("check")
     assert checked.returncode == 1
     assert "error GatewayNotReady Canary shop/my-canary: the nginx of the Service shop/web does not" in checked.stdout
-    assert world.send(100, request) == {"next": 10, "current": 90}
+    assert mesh.send(100, request) == {"next": 10, "current": 90}
     main.rmdir()
-    world.line(lambda line: "GatewayNotReady" in reasons(line.get("resolved", ())), mark)
+    mesh.line(lambda line: "GatewayNotReady" in reasons(line.get("resolved", ())), mark)
     until(lambda: workers(master) and not workers(master) & before)
-    assert world.send(100, request) == {"next": 50, "current": 50}
+    assert mesh.send(100, request) == {"next": 50, "current": 50}
 
-    world.kill()
-    assert world.send(10, request) == {"next": 5, "current": 5}
-    world.start()
-    assert world.nginx() == {"shop_web": master}
+    mesh.kill()
+    assert mesh.send(10, request) == {"next": 5, "current": 5}
+    mesh.start()
+    assert mesh.nginx() == {"shop_web": master}
 
     os.kill(master, signal.SIGKILL)
-    until(lambda: world.nginx()["shop_web"] != master and listens(world.nginx()["shop_web"], *address))
-    assert world.send(10, request) == {"next": 5, "current": 5}
+    until(lambda: mesh.nginx()["shop_web"] != master and listens(mesh.nginx()["shop_web"], *address))
+    assert mesh.send(10, request) == {"next": 5, "current": 5}
 
-    events = world.get("events", NAMESPACE)["items"]
+    events = mesh.get("events", NAMESPACE)["items"]
     assert [item["count"] for item in events if item["reason"] == "GatewayReady"] == [1]
 
-    world.submit(canary(), namespace=NAMESPACE)
-    until(lambda: listens(world.processes()["envoy"], *address))
-    assert world.send(100, request) == {"next": 10, "current": 90}
-    until(lambda: not world.nginx() and not list(world.state.glob("nginx/*")))
+    mesh.submit(canary(), namespace=NAMESPACE)
+    until(lambda: listens(mesh.processes()["envoy"], *address))
+    assert mesh.send(100, request) == {"next": 10, "current": 90}
+    until(lambda: not mesh.nginx() and not list(mesh.state.glob("nginx/*")))
 
-    world.submit(canary(gateway="nginx"), namespace=NAMESPACE)
-    until(lambda: world.nginx() and listens(world.nginx()["shop_web"], *address))
-    assert world.send(100, request) == {"next": 10, "current": 90}
+    mesh.submit(canary(gateway="nginx"), namespace=NAMESPACE)
+    until(lambda: listens(mesh.nginx()["shop_web"], *address))
+    assert mesh.send(100, request) == {"next": 10, "current": 90}
 
 
 @needs_nginx
-def test_nginx_splits_connections_and_ends_with_headgate(unstarted: World) -> None:
-    world = unstarted
-    world.start()
-    v1, v2 = (greeting_server(world.network, name) for name in ("v1", "v2"))
-    world.apply(
+def test_nginx_splits_connections_and_ends_with_headgate(unstarted: RunningMesh) -> None:
+    mesh = unstarted
+    mesh.start()
+    v1, v2 = (greeting_server(mesh.network, name) for name in ("v1", "v2"))
+    mesh.apply(
         annotated(protocol_service("db", app="tcp").partition("\n")[0], gateway="nginx"),
         protocol_service("db-v1", v1, app="tcp"),
         protocol_service("db-v2", v2, app="tcp"),
         split("db", "db", {"db-v1": 1, "db-v2": 3}),
     )
-    until(world.nginx)
-    master = world.nginx()["default_db"]
-    until(lambda: world.network.run(connect_often(world.address("db", 9000), 4)) == {"v1": 1, "v2": 3})
-    world.kill()
-    down = world.headgate("down")
+    address = mesh.address("db", 9000)
+    until(lambda: listens(mesh.nginx()["default_db"], *address))  # nginx has a process before it listens
+    until(lambda: mesh.network.run(connect_often(address, 4)) == {"v1": 1, "v2": 3})
+    master = mesh.nginx()["default_db"]
+    mesh.kill()
+    down = mesh.headgate("down")
     assert f"stopped the nginx of the Service default/db (process {master})" in down.stdout
-    world.start()
-    until(world.nginx)
-    world.stop()
-    assert not world.nginx()
+    mesh.start()
+    until(mesh.nginx)
+    mesh.stop()
+    assert not mesh.nginx()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.e2e import manifests
-from tests.e2e.world import World, world_in_a_new_directory
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 
 LABELS = {"app": "web"}
@@ -18,27 +18,27 @@ spec: {service: web, backends: [{service: web-v1, weight: 1}]}
 
 
 @pytest.fixture(scope="module")
-def own_world() -> Iterator[World]:
+def own_mesh() -> Iterator[RunningMesh]:
     """Run a headgate whose node these tests may drain."""
-    with world_in_a_new_directory() as world:
-        yield world
+    with mesh_in_a_new_directory() as mesh:
+        yield mesh
 
 
 @pytest.fixture
-def deployed(own_world: World) -> Iterator[World]:
-    count = own_world.root / "count"
-    own_world.apply(manifests.deployment("web", count, labels=LABELS, ports={"http": 8080}, replicas=2))
-    own_world.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-    yield own_world
-    own_world.kubectl("uncordon", "local")
+def deployed(own_mesh: RunningMesh) -> Iterator[RunningMesh]:
+    count = own_mesh.root / "count"
+    own_mesh.apply(manifests.deployment("web", count, labels=LABELS, ports={"http": 8080}, replicas=2))
+    own_mesh.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+    yield own_mesh
+    own_mesh.kubectl("uncordon", "local")
 
 
-def phases(world: World) -> list[str]:
-    pods = json.loads(world.kubectl("get", "pods", "-o", "json"))["items"]
+def phases(mesh: RunningMesh) -> list[str]:
+    pods = json.loads(mesh.kubectl("get", "pods", "-o", "json"))["items"]
     return sorted(pod["status"].get("phase", "") for pod in pods)
 
 
-def test_kubectl_shows_the_machine_as_a_node(deployed: World) -> None:
+def test_kubectl_shows_the_machine_as_a_node(deployed: RunningMesh) -> None:
     header, row = deployed.kubectl("get", "no").splitlines()
     assert header.split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert row.split()[:3] == ["local", "Ready", "control-plane"]
@@ -49,7 +49,7 @@ def test_kubectl_shows_the_machine_as_a_node(deployed: World) -> None:
         assert part in described
 
 
-def test_a_drained_node_runs_no_pod_until_it_is_uncordoned(deployed: World) -> None:
+def test_a_drained_node_runs_no_pod_until_it_is_uncordoned(deployed: RunningMesh) -> None:
     tried = deployed.kubectl("drain", "local", "--dry-run=server", "--delete-emptydir-data", "--force")
     assert "server dry run" in tried
     assert phases(deployed) == ["Running", "Running"]
@@ -67,7 +67,7 @@ def test_a_drained_node_runs_no_pod_until_it_is_uncordoned(deployed: World) -> N
     assert phases(deployed) == ["Running", "Running"]
 
 
-def test_a_server_side_dry_run_answers_like_a_write_and_changes_nothing(deployed: World) -> None:
+def test_a_server_side_dry_run_answers_like_a_write_and_changes_nothing(deployed: RunningMesh) -> None:
     objects = "\n---\n".join(
         (
             manifests.service("dry", {"http": 8080}),
@@ -89,15 +89,15 @@ def test_a_server_side_dry_run_answers_like_a_write_and_changes_nothing(deployed
 
 
 @pytest.mark.parametrize("command", ["apply", "create", "delete", "replace"])
-def test_kubectl_reports_a_misspelled_kind(own_world: World, command: str) -> None:
-    done = own_world.try_kubectl(command, "-f", "-", stdin=MISSPELLED)
+def test_kubectl_reports_a_misspelled_kind(own_mesh: RunningMesh, command: str) -> None:
+    done = own_mesh.try_kubectl(command, "-f", "-", stdin=MISSPELLED)
     assert done.returncode == 1
     assert 'no matches for kind "TraficSplit" in version "split.smi-spec.io/v1alpha4"' in done.stderr
 
 
-def test_api_resources_lists_kinds_with_their_short_names(own_world: World) -> None:
-    rows = {row.split()[0]: row.split() for row in own_world.kubectl("api-resources", "--no-headers").splitlines()[:30]}
+def test_api_resources_lists_kinds_with_their_short_names(own_mesh: RunningMesh) -> None:
+    rows = {row.split()[0]: row.split() for row in own_mesh.kubectl("api-resources", "--no-headers").splitlines()[:30]}
     assert rows["nodes"][1:] == ["no", "v1", "false", "Node"]
     assert rows["endpointslices"][1:] == ["ep", "discovery.k8s.io/v1", "true", "EndpointSlice"]
-    own_world.kubectl("get", "ep")
-    assert "NodeTrafficMetrics" in own_world.kubectl("api-resources", "--api-group=traffic.metrics.k8s.io")
+    own_mesh.kubectl("get", "ep")
+    assert "NodeTrafficMetrics" in own_mesh.kubectl("api-resources", "--api-group=traffic.metrics.k8s.io")

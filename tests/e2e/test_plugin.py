@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import service
-from tests.e2e.world import BIN, World, world_in_a_new_directory
+from tests.e2e.running_mesh import BIN, RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 
 HERE = Path(__file__).parent
@@ -36,14 +36,14 @@ def deployment(name: str, program: str, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Run a world whose Deployment `traffic` called foo, foo called bar and baz, and bar and baz called each other."""
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
+    """Run a mesh whose Deployment `traffic` called foo, foo called bar and baz, and bar and baz called each other."""
     plans = tmp_path_factory.mktemp("plans")
     manifests = {"traffic.yaml": deployment("traffic", "caller.py", PLANS=str(plans))}
     for name, calls in CHAIN.items():
         made = deployment(name, "chain.py", CALLS=calls)
         manifests[f"{name}.yaml"] = f"{service(name, {'http': 8080}, selector={'app': name})}\n---\n{made}"
-    with world_in_a_new_directory(manifests=manifests) as made_world:
+    with mesh_in_a_new_directory(manifests=manifests) as made_world:
         made_world.settle()
         (plans / "new").write_text(json.dumps({"http://foo:8080/2": REQUESTS}))
         (plans / "new").rename(plans / "0.json")
@@ -52,25 +52,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made_world
 
 
-def traffic(world: World, *words: str, program: str = KUBECTLS[0]) -> str:
+def traffic(mesh: RunningMesh, *words: str, program: str = KUBECTLS[0]) -> str:
     """Run `kubectl traffic` with a window that includes all requests; return its output."""
-    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "KUBECONFIG": str(world.state / "kubeconfig")}
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "KUBECONFIG": str(mesh.state / "kubeconfig")}
     command = [program, "traffic", *words, "--window=15m"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def counts(world: World) -> Mapping[str, tuple[str, str]]:
+def counts(mesh: RunningMesh) -> Mapping[str, tuple[str, str]]:
     def count(item: Any, name: str) -> str:
         return next(metric["value"] for metric in item["metrics"] if metric["name"] == name)
 
-    items = json.loads(traffic(world, "top", "deployments", "-o", "json"))["items"]
+    items = json.loads(traffic(mesh, "top", "deployments", "-o", "json"))["items"]
     return {item["resource"]["name"]: (count(item, "success_count"), count(item, "failure_count")) for item in items}
 
 
 @pytest.mark.parametrize("program", KUBECTLS)
-def test_topology_draws_the_graph_of_the_specification(world: World, program: str) -> None:
+def test_topology_draws_the_graph_of_the_specification(mesh: RunningMesh, program: str) -> None:
     # R105
     picture = (
         "                  +------------------------+\n"
@@ -81,18 +81,18 @@ def test_topology_draws_the_graph_of_the_specification(world: World, program: st
     )
 
     def drawn() -> bool:
-        text = traffic(world, "topology", "deployment", program=program)
+        text = traffic(mesh, "topology", "deployment", program=program)
         assert text == picture, text
         return True
 
     until(drawn, "the picture")
 
 
-def test_top_and_edges_count_every_request(world: World) -> None:
+def test_top_and_edges_count_every_request(mesh: RunningMesh) -> None:
     """R86, R103, R104."""
     received = {"traffic": 0, "foo": REQUESTS, "bar": 2 * REQUESTS, "baz": 2 * REQUESTS}
-    until(lambda: counts(world) == {name: (str(number), "0") for name, number in received.items()}, str(received))
-    header, *lines = traffic(world, "top", "deployments", "--sort-by", "name").splitlines()
+    until(lambda: counts(mesh) == {name: (str(number), "0") for name, number in received.items()}, str(received))
+    header, *lines = traffic(mesh, "top", "deployments", "--sort-by", "name").splitlines()
     assert header.split() == ["NAME", "SUCCESS", "RPS", "LATENCY_P99"]
     assert [line.split()[:2] for line in lines] == [
         ["bar", "100.00%"],
@@ -100,5 +100,5 @@ def test_top_and_edges_count_every_request(world: World) -> None:
         ["foo", "100.00%"],
         ["traffic", "-"],
     ]
-    edges = [line.split()[:3] for line in traffic(world, "edges", "deployment/bar").splitlines()[1:]]
+    edges = [line.split()[:3] for line in traffic(mesh, "edges", "deployment/bar").splitlines()[1:]]
     assert edges == [["from", "baz", "100.00%"], ["from", "foo", "100.00%"], ["to", "baz", "100.00%"]]

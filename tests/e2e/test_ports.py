@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, endpoints, external, service, split
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
 LEFT_OUT = "traffic will not be split for blue-birds on port 8080"
@@ -14,17 +14,17 @@ def birds(color: str, count: Path, **ports: int) -> str:
     return deployment(f"{color}-birds", count / color, labels=labels, ports=ports)
 
 
-def wait_until_backends_are_ready(world: World, namespace: str, split: str = "birds") -> None:
+def wait_until_backends_are_ready(mesh: RunningMesh, namespace: str, split: str = "birds") -> None:
     """Wait until every backend has endpoints and the proxy has acknowledged them."""
-    world.conditions(split, namespace, BackendsReady="True")
-    world.settle()
+    mesh.conditions(split, namespace, BackendsReady="True")
+    mesh.settle()
 
 
-def test_the_valid_example_splits_every_port_of_the_root(world: World, namespace: str, tmp_path: Path) -> None:
+def test_the_valid_example_splits_every_port_of_the_root(mesh: RunningMesh, namespace: str, tmp_path: Path) -> None:
     """R34, R37: green-birds has the targetPort 8081 for its port 8080."""
     two = {"grpc": 8080, "rest": 9090}
     green = service("green-birds", two, selector={"app": "birds", "color": "green"})
-    world.apply(
+    mesh.apply(
         service("birds", two, selector={"app": "birds"}),
         service("blue-birds", two, selector={"app": "birds", "color": "blue"}),
         green.replace('"port": 8080}', '"port": 8080, "targetPort": 8081}'),
@@ -33,9 +33,9 @@ def test_the_valid_example_splits_every_port_of_the_root(world: World, namespace
         split("birds", "birds", {"blue-birds": 1, "green-birds": 1}),
         namespace=namespace,
     )
-    wait_until_backends_are_ready(world, namespace)
+    wait_until_backends_are_ready(mesh, namespace)
     for port in (8080, 9090):
-        assert world.send(40, world.request("birds", port, namespace=namespace)) == {
+        assert mesh.send(40, mesh.request("birds", port, namespace=namespace)) == {
             "blue-birds": 20,
             "green-birds": 20,
         }
@@ -43,10 +43,12 @@ def test_the_valid_example_splits_every_port_of_the_root(world: World, namespace
         assert (tmp_path / color).stat().st_size == 40
 
 
-def test_a_backend_without_the_roots_port_joins_the_split_when_it_is_corrected(world: World, namespace: str) -> None:
+def test_a_backend_without_the_roots_port_joins_the_split_when_it_is_corrected(
+    mesh: RunningMesh, namespace: str
+) -> None:
     """R35, R39, R41, R43: until blue-birds offers port 8080, green-birds gets all requests."""
-    blue, green = world.backend("blue"), world.backend("green")
-    world.apply(
+    blue, green = mesh.backend("blue"), mesh.backend("green")
+    mesh.apply(
         service("birds", {"grpc": 8080}),
         service("blue-birds", {"grpc": 1024}),
         endpoints("blue-birds", {"grpc": [blue]}),
@@ -55,33 +57,33 @@ def test_a_backend_without_the_roots_port_joins_the_split_when_it_is_corrected(w
         split("birds", "birds", {"blue-birds": 90, "green-birds": 10}),
         namespace=namespace,
     )
-    request = world.request("birds", 8080, namespace=namespace)
-    assert world.send(50, request) == {"green": 50}
+    request = mesh.request("birds", 8080, namespace=namespace)
+    assert mesh.send(50, request) == {"green": 50}
     assert (blue.reset_count(), green.reset_count()) == (0, 50)
 
-    described = until(lambda: _described(world, namespace, LEFT_OUT))
+    described = until(lambda: _described(mesh, namespace, LEFT_OUT))
     warning = next(line for line in described.splitlines() if line.split()[:2] == ["Warning", "PortMismatch"])
     assert f"{LEFT_OUT}: Service {namespace}/blue-birds has only port 1024" in warning
-    assert world.conditions("birds", namespace, ResolvedRefs="PortMismatch")["ResolvedRefs"][0] == "False"
+    assert mesh.conditions("birds", namespace, ResolvedRefs="PortMismatch")["ResolvedRefs"][0] == "False"
 
     patch = '[{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]'
-    world.kubectl("patch", "service", "blue-birds", "-n", namespace, "--type=json", "-p", patch)
-    world.settle()
-    assert world.send(50, request) == {"blue": 45, "green": 5}
-    described = until(lambda: _described(world, namespace, "PortMismatchResolved"))
+    mesh.kubectl("patch", "service", "blue-birds", "-n", namespace, "--type=json", "-p", patch)
+    mesh.settle()
+    assert mesh.send(50, request) == {"blue": 45, "green": 5}
+    described = until(lambda: _described(mesh, namespace, "PortMismatchResolved"))
     answer = next(line for line in described.splitlines() if "PortMismatchResolved" in line)
     assert answer.split()[0] == "Normal"
     assert (
         "(blue-birds): the backend Service offers the root's port now; the backend gets its share of the traffic"
         in answer
     )
-    world.conditions("birds", namespace, ResolvedRefs="True")
+    mesh.conditions("birds", namespace, ResolvedRefs="True")
 
 
-def test_a_backend_is_excluded_only_on_the_port_that_it_lacks(world: World, namespace: str) -> None:
+def test_a_backend_is_excluded_only_on_the_port_that_it_lacks(mesh: RunningMesh, namespace: str) -> None:
     """R36."""
-    both, one = world.backend("both"), world.backend("one")
-    world.apply(
+    both, one = mesh.backend("both"), mesh.backend("one")
+    mesh.apply(
         service("web", {"http": 8080, "rest": 9090}),
         service("both", {"http": 8080, "rest": 9090}),
         endpoints("both", {"http": [both], "rest": [both]}),
@@ -89,14 +91,14 @@ def test_a_backend_is_excluded_only_on_the_port_that_it_lacks(world: World, name
         split("web", "web", {"both": 1, "one": 1}),
         namespace=namespace,
     )
-    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"both": 10, "one": 10}
-    assert world.send(20, world.request("web", 9090, namespace=namespace)) == {"both": 20}
+    assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"both": 10, "one": 10}
+    assert mesh.send(20, mesh.request("web", 9090, namespace=namespace)) == {"both": 20}
 
 
-def test_a_named_target_port_is_looked_up_in_each_pod(world: World, namespace: str, tmp_path: Path) -> None:
+def test_a_named_target_port_is_looked_up_in_each_pod(mesh: RunningMesh, namespace: str, tmp_path: Path) -> None:
     """R38."""
     backend = service("birds-v1", {"http": 8080}, selector={"app": "birds"})
-    world.apply(
+    mesh.apply(
         service("birds", {"http": 8080}),
         backend.replace('"port": 8080}', '"port": 8080, "targetPort": "web"}'),
         birds("red", tmp_path, web=8001),
@@ -104,36 +106,36 @@ def test_a_named_target_port_is_looked_up_in_each_pod(world: World, namespace: s
         split("birds", "birds", {"birds-v1": 1}),
         namespace=namespace,
     )
-    until(lambda: len(_ready_pods(world, namespace)) == 2)
-    request = world.request("birds", 8080, namespace=namespace)
-    until(lambda: set(world.send(4, request)) == {"red-birds", "gray-birds"})
-    assert world.send(20, request) == {"red-birds": 10, "gray-birds": 10}
+    until(lambda: len(_ready_pods(mesh, namespace)) == 2)
+    request = mesh.request("birds", 8080, namespace=namespace)
+    until(lambda: set(mesh.send(4, request)) == {"red-birds", "gray-birds"})
+    assert mesh.send(20, request) == {"red-birds": 10, "gray-birds": 10}
 
 
-def test_the_root_serves_a_port_that_no_backend_offers(world: World, namespace: str) -> None:
+def test_the_root_serves_a_port_that_no_backend_offers(mesh: RunningMesh, namespace: str) -> None:
     """R42, D9."""
-    plain, other = world.backend("plain"), world.backend("other")
-    world.apply(
+    plain, other = mesh.backend("plain"), mesh.backend("other")
+    mesh.apply(
         external("web", plain),
         external("web-v1", other, port=1024),
         split("web", "web", {"web-v1": 1}),
         namespace=namespace,
     )
-    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"plain": 20}
-    status, _, message = world.conditions("web", namespace, ResolvedRefs="PortMismatch")["ResolvedRefs"]
+    assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"plain": 20}
+    status, _, message = mesh.conditions("web", namespace, ResolvedRefs="PortMismatch")["ResolvedRefs"]
     assert status == "False"
     assert "web-v1" in message
-    event = world.event("Programmed", "web", namespace)
+    event = mesh.event("Programmed", "web", namespace)
     assert event[2] == "every proxy applies these shares: port 8080: web-v1 0%, the plain Service web 100%"
 
 
-def _described(world: World, namespace: str, word: str) -> str:
-    text = world.kubectl("describe", "trafficsplit", "birds", "-n", namespace)
+def _described(mesh: RunningMesh, namespace: str, word: str) -> str:
+    text = mesh.kubectl("describe", "trafficsplit", "birds", "-n", namespace)
     return text if word in text.partition("\nEvents:")[2] else ""
 
 
-def _ready_pods(world: World, namespace: str) -> list[str]:
-    slices = world.get("endpointslices", namespace)["items"]
+def _ready_pods(mesh: RunningMesh, namespace: str) -> list[str]:
+    slices = mesh.get("endpointslices", namespace)["items"]
     return [
         endpoint["addresses"][0]
         for item in slices

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.world import HEADGATE, World
+from tests.e2e.running_mesh import HEADGATE, RunningMesh
 
 UNPRIVILEGED_UID = 65534
 LOWEST = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
 
 
-def unprivileged(new_world: Callable[..., World]) -> World:
-    """Start a world as an unprivileged user, or skip the test."""
+def unprivileged(new_mesh: Callable[..., RunningMesh]) -> RunningMesh:
+    """Start a mesh as an unprivileged user, or skip the test."""
     if os.geteuid():
-        return new_world()
+        return new_mesh()
     if not shutil.which("setpriv"):
         pytest.skip("needs setpriv, to run headgate as another user than root")
     tried = subprocess.run(
@@ -25,29 +25,29 @@ def unprivileged(new_world: Callable[..., World]) -> World:
     )
     if tried.returncode:
         pytest.skip("users other than root can't read this checkout")
-    return new_world(user=UNPRIVILEGED_UID)
+    return new_mesh(user=UNPRIVILEGED_UID)
 
 
 @pytest.mark.skipif(LOWEST <= 80, reason="every user of this machine may listen on port 80")
-def test_a_port_that_headgate_may_not_bind_is_reachable_through_the_http_proxy(new_world: Callable[..., World]) -> None:
-    world = unprivileged(new_world)
-    world.apply(
-        external("web", port=80), external("web-v1", world.backend("v1"), port=80), split("web", "web", {"web-v1": 1})
+def test_a_port_that_headgate_may_not_bind_is_reachable_through_the_http_proxy(
+    new_mesh: Callable[..., RunningMesh],
+) -> None:
+    mesh = unprivileged(new_mesh)
+    mesh.apply(
+        external("web", port=80), external("web-v1", mesh.backend("v1"), port=80), split("web", "web", {"web-v1": 1})
     )
     message = "headgate has no permission to listen on port 80; call http://web.default:80"
-    kind, _, text = world.event("PortNotBindable", "web")
+    kind, _, text = mesh.event("PortNotBindable", "web")
     assert (kind, message in text) == ("Warning", True)
-    assert world.send(5, world.request("web", 80)) == {"ConnectionRefusedError": 5}
-    assert world.send(5, world.request("web", 80, via="proxy")) == {"v1": 5}
-    world.conditions("web", Programmed="True")
-    world.apply(external("high", world.backend("high")))
-    assert world.send(5, world.request("high", 8080)) == {"high": 5}
+    assert mesh.send(5, mesh.request("web", 80)) == {"ConnectionRefusedError": 5}
+    assert mesh.send(5, mesh.request("web", 80, via="proxy")) == {"v1": 5}
+    mesh.conditions("web", Programmed="True")
+    mesh.apply(external("high", mesh.backend("high")))
+    assert mesh.send(5, mesh.request("high", 8080)) == {"high": 5}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may listen on port 80")
-def test_headgate_as_root_listens_on_privileged_ports(world: World, namespace: str) -> None:
-    world.apply(external("web", world.backend("v1"), port=80), namespace=namespace)
-    assert world.send(5, world.request("web", 80, namespace=namespace)) == {"v1": 5}
-    assert world.send(5, world.request("web", 80, namespace=namespace, via="proxy", host=f"web.{namespace}")) == {
-        "v1": 5
-    }
+def test_headgate_as_root_listens_on_privileged_ports(mesh: RunningMesh, namespace: str) -> None:
+    mesh.apply(external("web", mesh.backend("v1"), port=80), namespace=namespace)
+    assert mesh.send(5, mesh.request("web", 80, namespace=namespace)) == {"v1": 5}
+    assert mesh.send(5, mesh.request("web", 80, namespace=namespace, via="proxy", host=f"web.{namespace}")) == {"v1": 5}

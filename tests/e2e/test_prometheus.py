@@ -16,8 +16,8 @@ import pytest
 from tests.e2e.identity_rig import workload
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
+from tests.e2e.running_mesh import mesh_in_a_new_directory
 from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
-from tests.e2e.world import world_in_a_new_directory
 from tests.ports import free_port
 from tests.waiting import until
 from tests.wire import Address
@@ -43,7 +43,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 @pytest.fixture(scope="module")
 def collector(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    target = urlsplit(shop.world.ready["metrics"]).netloc
+    target = urlsplit(shop.mesh.ready["metrics"]).netloc
     with prometheus(
         tmp_path_factory.mktemp("prometheus") / "p", target, rules=DEPLOY / "prometheus" / "headgate.rules.yml"
     ) as found:
@@ -81,7 +81,7 @@ def test_prometheus_has_the_metrics_of_the_control_plane(shop: Shop, collector: 
         found = collector.ask(f'{{__name__=~"{names}", state!="behind", state!="absent"}}')
         return {item["metric"]["__name__"]: float(item["value"][1]) for item in found}
 
-    proxies = len(shop.world.sidecars()) + 1
+    proxies = len(shop.mesh.sidecars()) + 1
     found = until(lambda: (found := healthy()).get("headgate_proxies") == proxies and found)
     assert found["headgate_certificates"] == proxies
     assert found["headgate_xds_streams_total"] >= proxies
@@ -113,13 +113,13 @@ def test_every_query_of_the_rules_and_the_dashboard_returns_data(
 ) -> None:
     """The test creates the traffic that each query selects."""
     ports = {"tcp": 5432}
-    present = endpoints("present", {"tcp": [shop.world.backend("present")]})
-    shop.world.apply(SPLIT, service("present", ports), present, service("absent", ports))
-    shop.world.apply(closed("vault"), workload("vault", tmp_path))
-    shop.world.kubectl("rollout", "status", "deployment/vault")
+    present = endpoints("present", {"tcp": [shop.mesh.backend("present")]})
+    shop.mesh.apply(SPLIT, service("present", ports), present, service("absent", ports))
+    shop.mesh.apply(closed("vault"), workload("vault", tmp_path))
+    shop.mesh.kubectl("rollout", "status", "deployment/vault")
     for _ in range(2):  # a rate needs two scrapes
         for name in ("present", "absent"):
-            until(functools.partial(connect, shop.world.address(name, 5432)), name)
+            until(functools.partial(connect, shop.mesh.address(name, 5432)), name)
         send(shop, collector)
     dashboard = json.loads((DEPLOY / "grafana" / "headgate.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
@@ -128,7 +128,7 @@ def test_every_query_of_the_rules_and_the_dashboard_returns_data(
     assert len(queries) > 30
     assert not [query for query in queries if "$" in query]
     for query in queries:
-        until(lambda query=query: connect(shop.world.address("vault", 9000)) and collector.ask(query), query)
+        until(lambda query=query: connect(shop.mesh.address("vault", 9000)) and collector.ask(query), query)
     shares = collector.ask("backend:headgate_observed:ratio_rate1m")
     assert {(item["metric"]["destination_service_name"], float(item["value"][1])) for item in shares} == {
         ("books", 1.0),
@@ -145,9 +145,9 @@ def test_every_query_of_the_rules_and_the_dashboard_returns_data(
 def test_the_metrics_api_reads_its_counts_from_prometheus(shop: Shop, collector: Prometheus) -> None:
     """R80: the counts include those of an earlier headgate."""
     send(shop, collector)
-    shop.world.stop()
-    shop.world.options = (*shop.world.options, "--metrics-source", f"prometheus={collector.url}")
-    shop.world.start()
+    shop.mesh.stop()
+    shop.mesh.options = (*shop.mesh.options, "--metrics-source", f"prometheus={collector.url}")
+    shop.mesh.start()
     shop.send(PLAN)
     shop.wait_for_agreement()
 
@@ -155,15 +155,15 @@ def test_the_metrics_api_reads_its_counts_from_prometheus(shop: Shop, collector:
 def test_the_metrics_api_fails_when_prometheus_is_unreachable(tmp_path: Path) -> None:
     """The API answers with an error, not with zero counts."""
     url = f"http://127.0.0.1:{free_port()}"
-    with world_in_a_new_directory("--metrics-source", f"prometheus={url}", manifests={"web.yaml": SPLIT}) as world:
-        refused = world.try_kubectl("get", "--raw", f"{API}/namespaces/default")
+    with mesh_in_a_new_directory("--metrics-source", f"prometheus={url}", manifests={"web.yaml": SPLIT}) as mesh:
+        refused = mesh.try_kubectl("get", "--raw", f"{API}/namespaces/default")
         assert refused.returncode
         assert f"the Prometheus {url} can't be reached" in refused.stderr
 
 
 def test_the_metrics_page_is_valid_and_contains_no_secrets(shop: Shop) -> None:
     """Requests with a foreign Host are rejected: a web page could use DNS rebinding to read the metrics."""
-    address = urlsplit(shop.world.ready["metrics"])
+    address = urlsplit(shop.mesh.ready["metrics"])
     assert (address.hostname, address.path) == ("127.0.0.1", "/metrics")
     with urllib.request.urlopen(address.geturl(), timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -171,7 +171,7 @@ def test_the_metrics_page_is_valid_and_contains_no_secrets(shop: Shop) -> None:
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
     for secret in ("token", "token-secret"):
-        assert (shop.world.state / secret).read_bytes().strip() not in page
+        assert (shop.mesh.state / secret).read_bytes().strip() not in page
     assert b"PRIVATE KEY" not in page
     foreign = urllib.request.Request(address.geturl(), headers={"host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -183,6 +183,6 @@ def test_the_metrics_page_is_valid_and_contains_no_secrets(shop: Shop) -> None:
 def test_up_rejects_a_metrics_address_that_is_not_loopback(tmp_path: Path) -> None:
     with (
         pytest.raises(AssertionError, match="is not a loopback address"),
-        world_in_a_new_directory("--metrics-address", "0.0.0.0:0"),
+        mesh_in_a_new_directory("--metrics-address", "0.0.0.0:0"),
     ):
         pass

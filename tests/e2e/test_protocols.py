@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.draws import fits
 from tests.e2e.manifests import external, protocol_service, split
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.protocols import certificate, connect_often, greeting_server, http2_server, talk, upgrade, websocket_server
 from tests.wire import Address, Request
 
@@ -29,10 +29,10 @@ class ClosedPort:
         self._socket.close()
 
 
-def test_a_tcp_split_is_exact_by_connection(world: World, namespace: str) -> None:
+def test_a_tcp_split_is_exact_by_connection(mesh: RunningMesh, namespace: str) -> None:
     """R34, R7, R8 for TCP: weights 90/10 split 100 connections into 90 and 10; a backend with weight 0 gets none."""
-    v1, v2, idle = (greeting_server(world.network, name) for name in ("v1", "v2", "idle"))
-    world.apply(
+    v1, v2, idle = (greeting_server(mesh.network, name) for name in ("v1", "v2", "idle"))
+    mesh.apply(
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1, app="tcp"),
         protocol_service("db-v2", v2),
@@ -40,107 +40,107 @@ def test_a_tcp_split_is_exact_by_connection(world: World, namespace: str) -> Non
         split("db", "db", {"db-v1": 90, "db-v2": 10, "db-v3": 0}),
         namespace=namespace,
     )
-    address = world.address("db", 9000, namespace)
-    assert world.network.run(connect_often(address, 100)) == {"v1": 90, "v2": 10}
+    address = mesh.address("db", 9000, namespace)
+    assert mesh.network.run(connect_often(address, 100)) == {"v1": 90, "v2": 10}
     assert (v1.connections, v2.connections, idle.connections) == (90, 10, 0)
-    world.apply(split("db", "db", {"db-v1": 1, "db-v2": 1, "db-v3": 0}), namespace=namespace)
-    assert world.network.run(connect_often(address, 20)) == {"v1": 10, "v2": 10}
+    mesh.apply(split("db", "db", {"db-v1": 1, "db-v2": 1, "db-v3": 0}), namespace=namespace)
+    assert mesh.network.run(connect_often(address, 20)) == {"v1": 10, "v2": 10}
     assert idle.connections == 0
 
 
-def test_no_connection_fails_when_a_backend_refuses_connections(world: World, namespace: str) -> None:
-    v1, dead = greeting_server(world.network, "v1"), ClosedPort()
-    world.apply(
+def test_no_connection_fails_when_a_backend_refuses_connections(mesh: RunningMesh, namespace: str) -> None:
+    v1, dead = greeting_server(mesh.network, "v1"), ClosedPort()
+    mesh.apply(
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1),
         protocol_service("db-v2", dead),
         split("db", "db", {"db-v1": 9, "db-v2": 1}),
         namespace=namespace,
     )
-    assert world.network.run(connect_often(world.address("db", 9000, namespace), 40)) == {"v1": 40}
+    assert mesh.network.run(connect_often(mesh.address("db", 9000, namespace), 40)) == {"v1": 40}
     dead.close()
 
 
-def test_a_client_gets_the_greeting_of_a_server_before_it_sends(world: World, namespace: str) -> None:
+def test_a_client_gets_the_greeting_of_a_server_before_it_sends(mesh: RunningMesh, namespace: str) -> None:
     """D16: no listener filter of the proxy waits for the client's first bytes."""
-    world.apply(protocol_service("db", greeting_server(world.network, "hello"), app="mysql"), namespace=namespace)
-    address = world.address("db", 9000, namespace)
-    exchanges = [world.network.run(talk(address, "ping")) for _ in range(5)]
+    mesh.apply(protocol_service("db", greeting_server(mesh.network, "hello"), app="mysql"), namespace=namespace)
+    address = mesh.address("db", 9000, namespace)
+    exchanges = [mesh.network.run(talk(address, "ping")) for _ in range(5)]
     assert {(item.greeting, item.echo) for item in exchanges} == {("hello", "ping")}
-    listeners = json.loads(world.envoy("/config_dump?resource=dynamic_listeners"))["configs"]
+    listeners = json.loads(mesh.envoy("/config_dump?resource=dynamic_listeners"))["configs"]
     (own,) = [item["active_state"] for item in listeners if item["name"] == outbound(PortRef(f"{namespace}/db", 9000))]
     assert own["listener"]["filter_chains"]
     assert "listener_filters" not in own["listener"]
 
 
-def test_the_proxy_passes_the_tls_of_a_backend_through(world: World, namespace: str, tmp_path: Path) -> None:
+def test_the_proxy_passes_the_tls_of_a_backend_through(mesh: RunningMesh, namespace: str, tmp_path: Path) -> None:
     """D16: the client sees the backend's own certificate."""
     file = certificate(tmp_path)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(file)
     trusting = ssl.create_default_context(cafile=str(file))
-    world.apply(
-        protocol_service("db", greeting_server(world.network, "private", serving), app="https"), namespace=namespace
+    mesh.apply(
+        protocol_service("db", greeting_server(mesh.network, "private", serving), app="https"), namespace=namespace
     )
-    exchange = world.network.run(talk(world.address("db", 9000, namespace), "ping", tls=trusting))
+    exchange = mesh.network.run(talk(mesh.address("db", 9000, namespace), "ping", tls=trusting))
     assert (exchange.greeting, exchange.echo) == ("private", "ping")
 
 
-def test_the_proxy_closes_a_connection_to_a_service_without_endpoints(world: World, namespace: str) -> None:
+def test_the_proxy_closes_a_connection_to_a_service_without_endpoints(mesh: RunningMesh, namespace: str) -> None:
     """D9, D10 for TCP: the connection does not hang."""
-    world.apply(
-        protocol_service("db", greeting_server(world.network, "root"), app="tcp"),
+    mesh.apply(
+        protocol_service("db", greeting_server(mesh.network, "root"), app="tcp"),
         protocol_service("db-v1", app="tcp"),
         split("db", "db", {"db-v1": 1}),
         namespace=namespace,
     )
-    assert world.network.run(talk(world.address("db", 9000, namespace))).greeting == ""
-    world.conditions("db", namespace, BackendsReady="NoReadyEndpoints")
+    assert mesh.network.run(talk(mesh.address("db", 9000, namespace))).greeting == ""
+    mesh.conditions("db", namespace, BackendsReady="NoReadyEndpoints")
 
 
-def test_a_split_excludes_a_backend_of_another_protocol(world: World, namespace: str) -> None:
+def test_a_split_excludes_a_backend_of_another_protocol(mesh: RunningMesh, namespace: str) -> None:
     """R35, R39 for protocols: a condition and an Event report it."""
-    web = world.backend("web")
-    world.apply(
+    web = mesh.backend("web")
+    mesh.apply(
         external("web"),
         external("web-v1", web),
-        protocol_service("web-v2", greeting_server(world.network, "raw"), app="tcp", port=8080),
+        protocol_service("web-v2", greeting_server(mesh.network, "raw"), app="tcp", port=8080),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
-    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"web": 20}
-    status, _, message = world.conditions("web", namespace, ResolvedRefs="ProtocolMismatch")["ResolvedRefs"]
+    assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"web": 20}
+    status, _, message = mesh.conditions("web", namespace, ResolvedRefs="ProtocolMismatch")["ResolvedRefs"]
     assert status == "False"
     assert "web-v2" in message
-    world.event("ProtocolMismatch", "web", namespace)
+    mesh.event("ProtocolMismatch", "web", namespace)
 
 
-def test_a_service_can_change_its_protocol(world: World, namespace: str) -> None:
+def test_a_service_can_change_its_protocol(mesh: RunningMesh, namespace: str) -> None:
     """R71: from http to tcp and back, on the same address."""
-    raw, web = greeting_server(world.network, "raw"), world.backend("web")
-    world.apply(protocol_service("app", web, app="http"), namespace=namespace)
-    address = world.address("app", 9000, namespace)
-    request = world.request("app", 9000, namespace=namespace)
-    assert world.send(5, request) == {"web": 5}
-    world.apply(protocol_service("app", raw, app="tcp"), namespace=namespace)
-    assert world.network.run(connect_often(address, 5)) == {"raw": 5}
-    world.apply(protocol_service("app", web, app="http"), namespace=namespace)
-    assert world.send(5, request) == {"web": 5}
+    raw, web = greeting_server(mesh.network, "raw"), mesh.backend("web")
+    mesh.apply(protocol_service("app", web, app="http"), namespace=namespace)
+    address = mesh.address("app", 9000, namespace)
+    request = mesh.request("app", 9000, namespace=namespace)
+    assert mesh.send(5, request) == {"web": 5}
+    mesh.apply(protocol_service("app", raw, app="tcp"), namespace=namespace)
+    assert mesh.network.run(connect_often(address, 5)) == {"raw": 5}
+    mesh.apply(protocol_service("app", web, app="http"), namespace=namespace)
+    assert mesh.send(5, request) == {"web": 5}
 
 
-def test_a_change_of_protocol_fails_no_request_to_another_service(world: World, namespace: str) -> None:
+def test_a_change_of_protocol_fails_no_request_to_another_service(mesh: RunningMesh, namespace: str) -> None:
     """R71."""
-    web = world.backend("web")
-    world.apply(external("calm", web), protocol_service("app", web, app="http"), namespace=namespace)
-    with world.load(world.request("calm", 8080, namespace=namespace)) as load:
+    web = mesh.backend("web")
+    mesh.apply(external("calm", web), protocol_service("app", web, app="http"), namespace=namespace)
+    with mesh.load(mesh.request("calm", 8080, namespace=namespace)) as load:
         for app in ("tcp", "http", "grpc", "tls", "http"):
-            world.apply(protocol_service("app", web, app=app), namespace=namespace)
+            mesh.apply(protocol_service("app", web, app=app), namespace=namespace)
     assert set(load.counts) == {"web"}
 
 
-def test_clients_of_the_http_proxy_reach_tcp_services_by_connect(world: World, namespace: str) -> None:
-    v1, v2 = greeting_server(world.network, "v1"), greeting_server(world.network, "v2")
-    world.apply(
+def test_clients_of_the_http_proxy_reach_tcp_services_by_connect(mesh: RunningMesh, namespace: str) -> None:
+    v1, v2 = greeting_server(mesh.network, "v1"), greeting_server(mesh.network, "v2")
+    mesh.apply(
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1),
         protocol_service("db-v2", v2),
@@ -148,63 +148,63 @@ def test_clients_of_the_http_proxy_reach_tcp_services_by_connect(world: World, n
         namespace=namespace,
     )
     host = f"db.{namespace}:9000"
-    assert world.network.run(connect_often(world.proxy, 20, tunnel=host)) == {"v1": 18, "v2": 2}
-    assert world.network.run(connect_often(world.proxy, 1, tunnel=f"unknown.{namespace}:9000")) == {"404": 1}
-    answer = world.ask(Request(world.proxy, target=f"http://{host}/", host=host))
+    assert mesh.network.run(connect_often(mesh.proxy, 20, tunnel=host)) == {"v1": 18, "v2": 2}
+    assert mesh.network.run(connect_often(mesh.proxy, 1, tunnel=f"unknown.{namespace}:9000")) == {"404": 1}
+    answer = mesh.ask(Request(mesh.proxy, target=f"http://{host}/", host=host))
     assert answer.status == 400
     assert "CONNECT" in answer.body
 
 
-def test_the_proxy_calls_http2_backends_with_http2(world: World, namespace: str) -> None:
+def test_the_proxy_calls_http2_backends_with_http2(mesh: RunningMesh, namespace: str) -> None:
     """R65, D16: for clients of HTTP/1.1 and HTTP/2."""
-    world.apply(
-        protocol_service("api", http2_server(world.network, "h2"), app="kubernetes.io/h2c", port=8080),
-        protocol_service("any", http2_server(world.network, "h2"), port_name="grpc", port=8080),
-        external("web", world.backend("h1")),
-        protocol_service("named", world.backend("h1"), port_name="grpc", port=8080),
+    mesh.apply(
+        protocol_service("api", http2_server(mesh.network, "h2"), app="kubernetes.io/h2c", port=8080),
+        protocol_service("any", http2_server(mesh.network, "h2"), port_name="grpc", port=8080),
+        external("web", mesh.backend("h1")),
+        protocol_service("named", mesh.backend("h1"), port_name="grpc", port=8080),
         namespace=namespace,
     )
     for service, server in (("api", "h2"), ("any", "h2"), ("web", "h1")):
-        address = world.address(service, 8080, namespace)
-        assert world.send_h2(3, address, f"{service}.{namespace}") == {server: 3}
+        address = mesh.address(service, 8080, namespace)
+        assert mesh.send_h2(3, address, f"{service}.{namespace}") == {server: 3}
     for service, server in (("api", "h2"), ("web", "h1"), ("named", "h1")):
-        assert world.send(3, world.request(service, 8080, namespace=namespace)) == {server: 3}
+        assert mesh.send(3, mesh.request(service, 8080, namespace=namespace)) == {server: 3}
 
 
-def test_a_split_calls_each_backend_with_its_own_protocol(world: World, namespace: str) -> None:
+def test_a_split_calls_each_backend_with_its_own_protocol(mesh: RunningMesh, namespace: str) -> None:
     """R65: the proxy selects the backend of each request at random."""
-    world.apply(
+    mesh.apply(
         external("web"),
-        external("web-v1", world.backend("h1")),
-        protocol_service("web-v2", http2_server(world.network, "h2"), app="h2c", port=8080),
+        external("web-v1", mesh.backend("h1")),
+        protocol_service("web-v2", http2_server(mesh.network, "h2"), app="h2c", port=8080),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
-    counts = world.send(400, world.request("web", 8080, namespace=namespace))
+    counts = mesh.send(400, mesh.request("web", 8080, namespace=namespace))
     assert set(counts) == {"h1", "h2"}
     assert fits(counts["h1"], 0.5, of=400)
 
 
-def test_websockets_pass_the_proxy(world: World, namespace: str) -> None:
+def test_websockets_pass_the_proxy(mesh: RunningMesh, namespace: str) -> None:
     """D16: with the appProtocol `kubernetes.io/ws`, and on an http port."""
     for name, app in (("chat", "kubernetes.io/ws"), ("web", "")):
-        world.apply(protocol_service(name, websocket_server(world.network, name), app=app), namespace=namespace)
-        address = world.address(name, 9000, namespace)
-        assert world.network.run(upgrade(address, "ping")) == ["101", name, "ping"]
+        mesh.apply(protocol_service(name, websocket_server(mesh.network, name), app=app), namespace=namespace)
+        address = mesh.address(name, 9000, namespace)
+        assert mesh.network.run(upgrade(address, "ping")) == ["101", name, "ping"]
 
 
-def test_services_with_the_same_pods_may_have_different_protocols(world: World, namespace: str) -> None:
+def test_services_with_the_same_pods_may_have_different_protocols(mesh: RunningMesh, namespace: str) -> None:
     """R67, D15: each client gets the protocol of its Service; the younger Service has a Warning."""
-    pod = world.backend("pod")
-    world.apply(protocol_service("one", pod, app="http"), protocol_service("two", pod, app="tcp"), namespace=namespace)
-    assert world.send(3, world.request("one", 9000, namespace=namespace)) == {"pod": 3}
-    assert world.send(3, world.request("two", 9000, namespace=namespace)) == {
+    pod = mesh.backend("pod")
+    mesh.apply(protocol_service("one", pod, app="http"), protocol_service("two", pod, app="tcp"), namespace=namespace)
+    assert mesh.send(3, mesh.request("one", 9000, namespace=namespace)) == {"pod": 3}
+    assert mesh.send(3, mesh.request("two", 9000, namespace=namespace)) == {
         "pod": 3
     }  # the TCP proxy forwards HTTP as bytes
-    severity, _, message = world.event("ProtocolConflict", "two", namespace)
+    severity, _, message = mesh.event("ProtocolConflict", "two", namespace)
     assert severity == "Warning"
     assert f"Service {namespace}/one" in message
-    assert [item for item in world.events("one", namespace) if item[1] == "ProtocolConflict"] == []
+    assert [item for item in mesh.events("one", namespace) if item[1] == "ProtocolConflict"] == []
 
 
 def test_up_prints_urls_for_http_services_and_the_protocol_for_tcp_services(tmp_path: Path) -> None:
@@ -212,12 +212,12 @@ def test_up_prints_urls_for_http_services_and_the_protocol_for_tcp_services(tmp_
     assert service_address("127.77.0.9:8080", "http") == "http://127.77.0.9:8080"
     assert service_address("127.77.0.9:8080", "http2") == "http://127.77.0.9:8080"
     assert service_address("127.77.0.9:3306", "tcp-server-first") == "127.77.0.9:3306 (tcp-server-first)"
-    with World(tmp_path, manifests={"db.yaml": protocol_service("db", app="redis")}) as world:
-        assert world.ready["protocols"] == {"default/db": {"9000": "tcp"}}
+    with RunningMesh(tmp_path, manifests={"db.yaml": protocol_service("db", app="redis")}) as mesh:
+        assert mesh.ready["protocols"] == {"default/db": {"9000": "tcp"}}
 
 
-def test_a_port_with_an_unknown_protocol_is_http_and_has_a_warning(world: World, namespace: str) -> None:
+def test_a_port_with_an_unknown_protocol_is_http_and_has_a_warning(mesh: RunningMesh, namespace: str) -> None:
     """D16."""
-    world.apply(protocol_service("app", world.backend("web"), app="example.com/own"), namespace=namespace)
-    assert world.send(3, world.request("app", 9000, namespace=namespace)) == {"web": 3}
-    assert world.event("UnknownProtocol", "app", namespace)[0] == "Warning"
+    mesh.apply(protocol_service("app", mesh.backend("web"), app="example.com/own"), namespace=namespace)
+    assert mesh.send(3, mesh.request("app", 9000, namespace=namespace)) == {"web": 3}
+    assert mesh.event("UnknownProtocol", "app", namespace)[0] == "Warning"

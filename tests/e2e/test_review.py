@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from tests.e2e.running_mesh import BIN, RunningMesh
 from tests.e2e.test_bookstore import EXAMPLES, last_results
-from tests.e2e.world import BIN, World
 from tests.waiting import until
 
 REVIEW = EXAMPLES / "review"
@@ -33,38 +33,38 @@ def test_the_check_of_a_pull_request_refuses_new_access(change: str, code: int, 
 
 
 def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_and_undone(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """No request of the buyer fails until the bad change."""
-    world = new_world(manifests={path.name: path.read_text() for path in (EXAMPLES / "bookstore").glob("*.yaml")})
-    until(lambda: last_results(world, "buyer") == OPEN, "the buyer buys")
-    world.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
-    until(lambda: last_results(world, "thief") == OPEN, "the audit refuses nothing")
+    mesh = new_mesh(manifests={path.name: path.read_text() for path in (EXAMPLES / "bookstore").glob("*.yaml")})
+    until(lambda: last_results(mesh, "buyer") == OPEN, "the buyer buys")
+    mesh.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
+    until(lambda: last_results(mesh, "thief") == OPEN, "the audit refuses nothing")
     generate = ("generate", "traffictargets", "--from-traffic", "7d", "--exclude", "default/thief", "-o", str(tmp_path))
-    until(lambda: "3 TrafficTargets allow" in world.headgate(*generate).stderr, "a call of each caller is recorded")
-    world.kubectl("apply", "-f", tmp_path)
-    world.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")
-    until(lambda: last_results(world, "thief") == DENIED, "the thief is denied")
-    until(lambda: last_results(world, "buyer") == OPEN, "the buyer buys")
-    assert "403" not in world.kubectl("logs", "deployment/buyer")
+    until(lambda: "3 TrafficTargets allow" in mesh.headgate(*generate).stderr, "a call of each caller is recorded")
+    mesh.kubectl("apply", "-f", tmp_path)
+    mesh.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")
+    until(lambda: last_results(mesh, "thief") == DENIED, "the thief is denied")
+    until(lambda: last_results(mesh, "buyer") == OPEN, "the buyer buys")
+    assert "403" not in mesh.kubectl("logs", "deployment/buyer")
 
-    good = revisions(world)[-1]
+    good = revisions(mesh)[-1]
     patch = [{"op": "replace", "path": "/spec/sources/0/name", "value": "buyers"}]
-    warned = world.try_kubectl("patch", GENERATED, "--type=json", "-p", json.dumps(patch)).stderr
+    warned = mesh.try_kubectl("patch", GENERATED, "--type=json", "-p", json.dumps(patch)).stderr
     assert (
         "Warning: effect on requests and access: 1 loss of access, 1 gain of access; first: ServiceAccount " in warned
     )
-    until(lambda: last_results(world, "buyer") == DENIED, "the bad change is in force")
-    bad = until(lambda: found[-1] if (found := revisions(world))[-1] != good else None)
+    until(lambda: last_results(mesh, "buyer") == DENIED, "the bad change is in force")
+    bad = until(lambda: found[-1] if (found := revisions(mesh))[-1] != good else None)
     assert bad["changes"][0]["by"] == "kubectl-patch"
     assert "ServiceAccount default/buyer may no longer send all requests" in bad["effect"][0]
-    done = world.headgate("rollback", str(good["revision"]), GENERATED)
+    done = mesh.headgate("rollback", str(good["revision"]), GENERATED)
     assert done.stdout == f"{GENERATED} restored\n", done.stderr
-    until(lambda: last_results(world, "buyer") == OPEN, "the buyer buys again")
-    warned = world.try_kubectl("delete", GENERATED).stderr
+    until(lambda: last_results(mesh, "buyer") == OPEN, "the buyer buys again")
+    warned = mesh.try_kubectl("delete", GENERATED).stderr
     assert "may send all requests to ServiceAccount default/bookstore, port 8080" in warned
 
 
-def revisions(world: World) -> list[Mapping[str, list[Mapping[str, str]]]]:
+def revisions(mesh: RunningMesh) -> list[Mapping[str, list[Mapping[str, str]]]]:
     """Return the revisions of the generated rule."""
-    return list(json.loads(world.headgate("history", GENERATED, "-o", "json").stdout)["items"])
+    return list(json.loads(mesh.headgate("history", GENERATED, "-o", "json").stdout)["items"])

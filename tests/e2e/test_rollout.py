@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Request
 
@@ -16,15 +16,15 @@ ROLLOUT = Path(__file__).parents[2] / "examples" / "foobar-rollout"
 class Rollout:
     """The rollout example in a namespace, with the requests that its pods logged."""
 
-    def __init__(self, world: World, namespace: str) -> None:
-        self.world = world
+    def __init__(self, mesh: RunningMesh, namespace: str) -> None:
+        self.mesh = mesh
         self.namespace = namespace
         self.sent = 0
 
     def kubectl(self, *words: str) -> str:
         """Run kubectl in the namespace and wait until its changes are in force; return its output."""
-        output = self.world.kubectl(*words, "-n", self.namespace)
-        self.world.settle()
+        output = self.mesh.kubectl(*words, "-n", self.namespace)
+        self.mesh.settle()
         return output
 
     def step(self, name: str) -> None:
@@ -34,19 +34,19 @@ class Rollout:
     def request(self, service: str = "foobar") -> Request:
         """Return a request with a unique path, by which the pods' logs are counted."""
         self.sent += 1
-        return self.world.request(service, 8080, namespace=self.namespace)._replace(target=f"/{self.sent}")
+        return self.mesh.request(service, 8080, namespace=self.namespace)._replace(target=f"/{self.sent}")
 
     def send(self, count: int, service: str = "foobar") -> Counter[str]:
         """Send requests, assert that answers and the pods' logs agree, and return the number of answers by version."""
         request = self.request(service)
-        answers = self.world.send(count, request)
+        answers = self.mesh.send(count, request)
         assert answers == until(lambda: self._counted(request.target, sum(answers.values())))
         return answers
 
     def _counted(self, path: str, total: int) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for pod in self.world.get("pods", self.namespace)["items"]:
-            lines = self.world.kubectl("logs", pod["metadata"]["name"], "-n", self.namespace).splitlines()
+        for pod in self.mesh.get("pods", self.namespace)["items"]:
+            lines = self.mesh.kubectl("logs", pod["metadata"]["name"], "-n", self.namespace).splitlines()
             counts[pod["metadata"]["labels"]["version"]] += lines.count(f"GET {path}")
         counts = +counts
         assert sum(counts.values()) == total
@@ -54,34 +54,34 @@ class Rollout:
 
 
 @pytest.fixture
-def rollout(world: World, namespace: str) -> Rollout:
-    found = Rollout(world, namespace)
+def rollout(mesh: RunningMesh, namespace: str) -> Rollout:
+    found = Rollout(mesh, namespace)
     found.kubectl("apply", "-f", str(ROLLOUT / "before"))
     found.kubectl("rollout", "status", "deployment/foobar-v1", "--timeout=60s")
-    until(lambda: world.send(2, found.request()) == {"v1": 2})
+    until(lambda: mesh.send(2, found.request()) == {"v1": 2})
     return found
 
 
 def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollout: Rollout) -> None:
-    world, namespace = rollout.world, rollout.namespace
+    mesh, namespace = rollout.mesh, rollout.namespace
     assert rollout.send(20) == {"v1": 20}
 
     rollout.step("steps/1-split.yaml")  # R22: v2 does not exist yet
     assert rollout.send(20) == {"v1": 20}
-    conditions = world.conditions("foobar-rollout", namespace, ResolvedRefs="BackendNotFound")
+    conditions = mesh.conditions("foobar-rollout", namespace, ResolvedRefs="BackendNotFound")
     status, _, message = conditions["ResolvedRefs"]
     assert status == "False"
     assert "foobar-v2" in message
 
-    with world.load(rollout.request()) as load:  # R23: no request fails while v2 starts
+    with mesh.load(rollout.request()) as load:  # R23: no request fails while v2 starts
         rollout.step("steps/2-foobar-v2.yaml")
         rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
-        until(lambda: world.send(1, rollout.request("foobar-v2")) == {"v2": 1})
+        until(lambda: mesh.send(1, rollout.request("foobar-v2")) == {"v2": 1})
     assert load.counts == {"v1": load.sent}
     assert rollout.send(20) == {"v1": 20}
     assert rollout.send(10, "foobar-v2") == {"v2": 10}  # R21: clients can call v2 directly
 
-    with world.load(rollout.request()) as load:  # R25
+    with mesh.load(rollout.request()) as load:  # R25
         rollout.step("steps/3-one-third.yaml")
         before = Counter(load.counts)
         until(lambda: load.counts["v2"] > before["v2"])
@@ -91,15 +91,15 @@ def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollo
     rollout.step("steps/4-all.yaml")
     assert rollout.send(20) == {"v2": 20}
 
-    with world.load(rollout.request()) as load:  # R26
+    with mesh.load(rollout.request()) as load:  # R26
         rollout.kubectl("delete", "deployment", "foobar-v1")
         rollout.kubectl("delete", "service", "foobar-v1")
-        until(lambda: len(world.get("pods", namespace)["items"]) == 1)
+        until(lambda: len(mesh.get("pods", namespace)["items"]) == 1)
     assert load.counts == {"v2": load.sent}
     fine = dict.fromkeys(("Accepted", "ResolvedRefs", "BackendsReady", "Programmed"), "True")
-    assert world.conditions("foobar-rollout", namespace, **fine).keys() == fine.keys() | {"Conflicted"}
+    assert mesh.conditions("foobar-rollout", namespace, **fine).keys() == fine.keys() | {"Conflicted"}
 
-    with world.load(rollout.request()) as load:  # R27
+    with mesh.load(rollout.request()) as load:  # R27
         rollout.kubectl("delete", "trafficsplit", "foobar-rollout")
         assert rollout.send(20) == {"v2": 20}
     assert load.counts == {"v2": load.sent}
@@ -109,7 +109,7 @@ def test_a_new_split_removes_v2_from_the_roots_traffic_at_once(rollout: Rollout)
     """R24, R27: without the split, the root's traffic goes to all pods that it selects."""
     rollout.step("steps/2-foobar-v2.yaml")
     rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
-    until(lambda: set(rollout.world.send(30, rollout.request())) == {"v1", "v2"})
+    until(lambda: set(rollout.mesh.send(30, rollout.request())) == {"v1", "v2"})
     rollout.step("steps/1-split.yaml")
     assert rollout.send(50) == {"v1": 50}
     rollout.kubectl("delete", "trafficsplit", "foobar-rollout")
@@ -118,16 +118,16 @@ def test_a_new_split_removes_v2_from_the_roots_traffic_at_once(rollout: Rollout)
 
 def test_weights_apply_to_each_client_separately(rollout: Rollout) -> None:
     """R20: requests that a client sends to a backend directly don't change the shares of the split."""
-    world, namespace = rollout.world, rollout.namespace
+    mesh, namespace = rollout.mesh, rollout.namespace
     rollout.step("steps/2-foobar-v2.yaml")
     rollout.step("steps/3-one-third.yaml")
     rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
-    world.conditions("foobar-rollout", namespace, BackendsReady="True")
-    world.settle()
-    through_proxy = world.request("foobar", 8080, namespace=namespace, via="proxy")
-    with world.load(rollout.request("foobar-v2")):
-        assert world.send(300, rollout.request()) == {"v1": 200, "v2": 100}
-        assert world.send(300, through_proxy) == {"v1": 200, "v2": 100}
+    mesh.conditions("foobar-rollout", namespace, BackendsReady="True")
+    mesh.settle()
+    through_proxy = mesh.request("foobar", 8080, namespace=namespace, via="proxy")
+    with mesh.load(rollout.request("foobar-v2")):
+        assert mesh.send(300, rollout.request()) == {"v1": 200, "v2": 100}
+        assert mesh.send(300, through_proxy) == {"v1": 200, "v2": 100}
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,18 @@ def test_weights_apply_to_each_client_separately(rollout: Rollout) -> None:
     ],
 )
 def test_weights_written_as_quantities_are_exact_shares(
-    new_world: Callable[..., World], world: World, namespace: str, weights: dict[str, str], shares: dict[str, int]
+    new_mesh: Callable[..., RunningMesh],
+    mesh: RunningMesh,
+    namespace: str,
+    weights: dict[str, str],
+    shares: dict[str, int],
 ) -> None:
     """R9, R10, D2, D24: in the form of specification 004, with the apiVersion `v1beta1`.
 
     With three backends, Envoy's rounding may move one request of the sample from one backend to another.
     """
-    services = [external(name, world.backend(name)) for name in weights]
-    world.apply(external("web"), *services, split("web", "web", weights, version="v1beta1"), namespace=namespace)
-    assert world.send(sum(shares.values()), world.request("web", 8080, namespace=namespace)) == pytest.approx(
+    services = [external(name, mesh.backend(name)) for name in weights]
+    mesh.apply(external("web"), *services, split("web", "web", weights, version="v1beta1"), namespace=namespace)
+    assert mesh.send(sum(shares.values()), mesh.request("web", 8080, namespace=namespace)) == pytest.approx(
         shares, abs=1
     )

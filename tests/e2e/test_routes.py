@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.draws import fits
 from tests.e2e.manifests import endpoints, external, service, split
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.protocols import certificate, connect_often, greeting_server
 from tests.waiting import until
 from tests.wire import Address, Backend, Request
@@ -68,20 +68,20 @@ def mirror(name: str, **more: Any) -> Mapping[str, Any]:
     return {"type": "RequestMirror", "requestMirror": {"backendRef": reference, **more}}
 
 
-def gateway_address(world: World, namespace: str) -> Address:
+def gateway_address(mesh: RunningMesh, namespace: str) -> Address:
     """Wait for the Gateway's address; return it with the port."""
 
     def address() -> Any:
-        return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
+        return mesh.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
 
     found = until(address, "the gateway's address")
-    world.settle()
+    mesh.settle()
     return Address(found, PORT)
 
 
-def counter(world: World, name: str) -> int:
+def counter(mesh: RunningMesh, name: str) -> int:
     """Return a counter of the gateway's Envoy."""
-    return int(json.loads(world.envoy(f"/stats?format=json&filter=^{name}$"))["stats"][0]["value"])
+    return int(json.loads(mesh.envoy(f"/stats?format=json&filter=^{name}$"))["stats"][0]["value"])
 
 
 def gets_copies(backend: Backend, count: int) -> bool:
@@ -90,10 +90,12 @@ def gets_copies(backend: Backend, count: int) -> bool:
 
 
 @pytest.mark.conformance("HTTPRouteRequestMirror")
-def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(world: World, namespace: str) -> None:
+def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(
+    mesh: RunningMesh, namespace: str
+) -> None:
     """R44, R50, R53, R58, R59: one copy of each request, to one of three endpoints."""
-    v1, copies = world.backend("v1"), [world.backend(f"copy{number}") for number in range(3)]
-    world.apply(
+    v1, copies = mesh.backend("v1"), [mesh.backend(f"copy{number}") for number in range(3)]
+    mesh.apply(
         external("foo-v1", v1),
         external("foo-v2", *copies),
         gateway(),
@@ -102,13 +104,13 @@ def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(wo
     )
     for backend in copies:
         backend.status = "500 Internal Server Error"
-    address = gateway_address(world, namespace)
-    assert world.send(60, Request(address, "/", HOST)) == {"v1": 60}
+    address = gateway_address(mesh, namespace)
+    assert mesh.send(60, Request(address, "/", HOST)) == {"v1": 60}
     until(lambda: sum(backend.requests for backend in copies) == 60)
     assert sum((backend.hosts for backend in copies), Counter()).keys() == {HOST}
-    assert world.send(20, Request(address, "/private", HOST)) == {"v1": 20}
-    assert world.send(20, Request(address, "/", "other.example")) == {"404": 20}
-    world.settle()
+    assert mesh.send(20, Request(address, "/private", HOST)) == {"v1": 20}
+    assert mesh.send(20, Request(address, "/", "other.example")) == {"404": 20}
+    mesh.settle()
     assert sum(backend.requests for backend in copies) == 60
 
 
@@ -122,23 +124,23 @@ def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(wo
     ],
 )
 def test_a_mirror_gets_its_percentage_or_fraction_of_the_requests(
-    world: World, namespace: str, proportion: Mapping[str, Any], share: float
+    mesh: RunningMesh, namespace: str, proportion: Mapping[str, Any], share: float
 ) -> None:
-    v1, copy = world.backend("v1"), world.backend("copy")
+    v1, copy = mesh.backend("v1"), mesh.backend("copy")
     rule = rule_to("foo-v1", filters=[mirror("foo-v2", **proportion)])
-    world.apply(external("foo-v1", v1), external("foo-v2", copy), gateway(), route(rule), namespace=namespace)
-    assert world.send(MANY, Request(gateway_address(world, namespace), "/", HOST), connections=4) == {"v1": MANY}
+    mesh.apply(external("foo-v1", v1), external("foo-v2", copy), gateway(), route(rule), namespace=namespace)
+    assert mesh.send(MANY, Request(gateway_address(mesh, namespace), "/", HOST), connections=4) == {"v1": MANY}
     sent = f"cluster.{names.mirror(PortRef(f'{namespace}/foo-v2', 8080))}.upstream_rq_total"
-    until(lambda: copy.requests == counter(world, sent), "the copies have arrived")
+    until(lambda: copy.requests == counter(mesh, sent), "the copies have arrived")
     assert fits(copy.requests, share, of=MANY)
 
 
 @pytest.mark.conformance("HTTPRouteRequestMultipleMirrors")
-def test_mirrors_of_0_and_100_percent_are_exact(world: World, namespace: str) -> None:
+def test_mirrors_of_0_and_100_percent_are_exact(mesh: RunningMesh, namespace: str) -> None:
     """R47. One rule has both mirrors."""
-    v1, none, each = world.backend("v1"), world.backend("none"), world.backend("each")
+    v1, none, each = mesh.backend("v1"), mesh.backend("none"), mesh.backend("each")
     filters = [mirror("none", percent=0), mirror("each", percent=100)]
-    world.apply(
+    mesh.apply(
         external("foo-v1", v1),
         external("none", none),
         external("each", each),
@@ -146,29 +148,29 @@ def test_mirrors_of_0_and_100_percent_are_exact(world: World, namespace: str) ->
         route(rule_to("foo-v1", filters=filters)),
         namespace=namespace,
     )
-    assert world.send(200, Request(gateway_address(world, namespace), "/", HOST)) == {"v1": 200}
+    assert mesh.send(200, Request(gateway_address(mesh, namespace), "/", HOST)) == {"v1": 200}
     assert gets_copies(each, 200)
     assert none.requests == 0
 
 
-def test_a_mirror_to_another_namespace_works_only_with_a_grant(world: World, namespace: str) -> None:
+def test_a_mirror_to_another_namespace_works_only_with_a_grant(mesh: RunningMesh, namespace: str) -> None:
     """R55, D14: without a grant only the mirror is missing, and the status reports RefNotPermitted."""
     other = f"{namespace}-other"
-    world.create_namespace(other)
-    v1, copy = world.backend("v1"), world.backend("copy")
-    world.apply(external("copy", copy), namespace=other)
+    mesh.create_namespace(other)
+    v1, copy = mesh.backend("v1"), mesh.backend("copy")
+    mesh.apply(external("copy", copy), namespace=other)
     rule = rule_to("foo-v1", filters=[mirror("copy", ref={"namespace": other})])
-    world.apply(external("foo-v1", v1), gateway(), route(rule), namespace=namespace)
-    address = gateway_address(world, namespace)
+    mesh.apply(external("foo-v1", v1), gateway(), route(rule), namespace=namespace)
+    address = gateway_address(mesh, namespace)
 
     def resolved() -> str:
-        parents = world.get("httproute/route", namespace)["status"]["parents"]
+        parents = mesh.get("httproute/route", namespace)["status"]["parents"]
         (found,) = (item for item in parents[0]["conditions"] if item["type"] == "ResolvedRefs")
         return str(found["reason"])
 
     def copies(wanted: int) -> None:
         copy.reset_count()
-        assert world.send(20, Request(address, "/", HOST)) == {"v1": 20}
+        assert mesh.send(20, Request(address, "/", HOST)) == {"v1": 20}
         assert gets_copies(copy, wanted)
 
     copies(0)
@@ -177,18 +179,20 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(world: World, nam
         "from": [{"group": GROUP, "kind": "HTTPRoute", "namespace": namespace}],
         "to": [{"group": "", "kind": "Service"}],
     }
-    world.apply(gateway_api_object("ReferenceGrant", "copies", grant), namespace=other)
+    mesh.apply(gateway_api_object("ReferenceGrant", "copies", grant), namespace=other)
     copies(20)
     until(lambda: resolved() == "ResolvedRefs")
-    world.delete("referencegrant/copies", other)
-    world.settle()
+    mesh.delete("referencegrant/copies", other)
+    mesh.settle()
     copies(0)
 
 
-def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_root(world: World, namespace: str) -> None:
+def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_root(
+    mesh: RunningMesh, namespace: str
+) -> None:
     """D11, D13, R60: a missing backend gets 500, one without endpoints 503; a root's share follows its split."""
-    v1, v2, copy = world.backend("v1"), world.backend("v2"), world.backend("copy")
-    world.apply(
+    v1, v2, copy = mesh.backend("v1"), mesh.backend("v2"), mesh.backend("copy")
+    mesh.apply(
         external("web"),
         external("web-v1", v1),
         external("web-v2", v2),
@@ -203,13 +207,13 @@ def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_roo
         ),
         namespace=namespace,
     )
-    address = gateway_address(world, namespace)
-    counts = world.send(MANY, Request(address, "/", HOST), connections=4)
+    address = gateway_address(mesh, namespace)
+    counts = mesh.send(MANY, Request(address, "/", HOST), connections=4)
     shares = {"v1": 3 / 8, "v2": 1 / 8, "500": 1 / 4, "503": 1 / 4}
     assert counts.keys() == shares.keys()
     assert all(fits(counts[backend], share, of=MANY) for backend, share in shares.items()), counts
-    assert world.send(20, Request(address, "/zero", HOST)) == {"500": 20}
-    assert world.send(40, Request(address, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
+    assert mesh.send(20, Request(address, "/zero", HOST)) == {"500": 20}
+    assert mesh.send(40, Request(address, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
 
 
 def groups(name: str, **matches: Mapping[str, Any]) -> str:
@@ -230,14 +234,14 @@ def matched_split(root: str, group: str, weights: Mapping[str, int]) -> str:
     return json.dumps(obj)
 
 
-def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(world: World, namespace: str) -> None:
+def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(mesh: RunningMesh, namespace: str) -> None:
     """R30, D13: a backendRef or mirror to a root uses all splits of the root."""
-    v1, v2, root = world.backend("v1"), world.backend("v2"), world.backend("root")
-    world.apply(
+    v1, v2, root = mesh.backend("v1"), mesh.backend("v2"), mesh.backend("root")
+    mesh.apply(
         external("web", root),
         external("web-v1", v1),
         external("web-v2", v2),
-        external("shop", world.backend("shop")),
+        external("shop", mesh.backend("shop")),
         groups("testers", firefox={"headers": {"user-agent": ".*Firefox.*"}}, images={"pathRegex": ".*[.]png$"}),
         matched_split("web", "testers", {"web-v1": 0, "web-v2": 1}),
         split("web", "web", {"web-v1": 1, "web-v2": 0}),
@@ -249,11 +253,11 @@ def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(world:
         ),
         namespace=namespace,
     )
-    address = gateway_address(world, namespace)
+    address = gateway_address(mesh, namespace)
     firefox = {"user-agent": "Firefox"}
 
     def send(target: str, headers: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, int]:
-        return world.send(40, Request(address, target, HOST, headers))
+        return mesh.send(40, Request(address, target, HOST, headers))
 
     assert send("/") == {"v1": 40}
     assert send("/", firefox) == {"v2": 40}
@@ -271,73 +275,75 @@ def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(world:
     assert (v1.requests, root.requests) == (40, 0)
 
 
-def test_a_mirror_to_the_root_of_a_split_follows_the_weights(world: World, namespace: str) -> None:
+def test_a_mirror_to_the_root_of_a_split_follows_the_weights(mesh: RunningMesh, namespace: str) -> None:
     """D13: copies follow the weights exactly; a backend of weight 0 and the root's own endpoints get no copy."""
     names = ("web", "web-v1", "web-v2", "web-v3", "main")
-    backends = {name: world.backend(name) for name in names}
-    world.apply(
+    backends = {name: mesh.backend(name) for name in names}
+    mesh.apply(
         *(external(name, backend) for name, backend in backends.items()),
         split("web", "web", {"web-v1": 3, "web-v2": 1, "web-v3": 0}),
         gateway(),
         route(rule_to("main", filters=[mirror("web")])),
         namespace=namespace,
     )
-    assert world.send(80, Request(gateway_address(world, namespace), "/", HOST)) == {"main": 80}
+    assert mesh.send(80, Request(gateway_address(mesh, namespace), "/", HOST)) == {"main": 80}
     assert gets_copies(backends["web-v1"], 60)
     assert gets_copies(backends["web-v2"], 20)
     assert (backends["web"].requests, backends["web-v3"].requests) == (0, 0)
 
 
-def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(world: World, namespace: str) -> None:
-    main, slow, ref = world.backend("main"), world.backend("slow"), PortRef(f"{namespace}/slow", 8080)
+def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(
+    mesh: RunningMesh, namespace: str
+) -> None:
+    main, slow, ref = mesh.backend("main"), mesh.backend("slow"), PortRef(f"{namespace}/slow", 8080)
     slow.hangs = True
-    world.apply(
+    mesh.apply(
         external("main", main),
         external("slow", slow),
         gateway(),
         route(rule_to("main", filters=[mirror("slow")])),
         namespace=namespace,
     )
-    address = gateway_address(world, namespace)
+    address = gateway_address(mesh, namespace)
 
     def dropping() -> Sequence[str]:
-        parents = world.get("httproute/route", namespace)["status"]["parents"]
+        parents = mesh.get("httproute/route", namespace)["status"]["parents"]
         return [item["message"] for item in parents[0]["conditions"] if item["type"] == "CopiesDropped"]
 
     until(lambda: dropping() == [])
-    with world.load(*[Request(address, "/", HOST)] * 4) as load:
-        kind, _, message = world.event("CopiesDropped", "route", namespace)
+    with mesh.load(*[Request(address, "/", HOST)] * 4) as load:
+        kind, _, message = mesh.event("CopiesDropped", "route", namespace)
         assert (kind, message.partition(",")[0]) == ("Warning", f"proxies drop copies for {ref}")
         shown = re.compile(rf"spec[.]rules\[0\][.]filters: proxies drop copies for {ref}, 10{{2,}} or more so far")
         until(lambda: shown.search(dropping()[0]))
     assert load.counts == {"main": load.sent}
-    dropped = counter(world, f"cluster.{names.mirror(ref)}.upstream_rq_pending_overflow")
+    dropped = counter(mesh, f"cluster.{names.mirror(ref)}.upstream_rq_pending_overflow")
     assert dropped >= 100
     metrics, expected = ("get", "--raw", "/apis/traffic.metrics.k8s.io/v1beta1/namespaces"), f"per mirror: {dropped}\n"
-    until(lambda: expected in world.try_kubectl(*metrics).stderr)  # the last copies are in the proxy's next report
-    assert world.event("CopiesDroppedResolved", "route", namespace)[0] == "Normal"
+    until(lambda: expected in mesh.try_kubectl(*metrics).stderr)  # the last copies are in the proxy's next report
+    assert mesh.event("CopiesDroppedResolved", "route", namespace)[0] == "Normal"
     until(lambda: not dropping())
 
 
-def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(world: World, namespace: str) -> None:
-    main, worse = world.backend("main"), world.backend("worse")
+def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(mesh: RunningMesh, namespace: str) -> None:
+    main, worse = mesh.backend("main"), mesh.backend("worse")
     worse.status = "500 Broken"
-    world.apply(
+    mesh.apply(
         external("main", main),
         external("worse", worse),
         gateway(),
         route(rule_to("main", filters=[mirror("worse", percent=50)])),
         namespace=namespace,
     )
-    address = gateway_address(world, namespace)
+    address = gateway_address(mesh, namespace)
 
     def verdict() -> tuple[str, str, str]:
-        parents = world.get("httproute/route", namespace)["status"]["parents"]
+        parents = mesh.get("httproute/route", namespace)["status"]["parents"]
         found = {item["type"]: item for item in parents[0]["conditions"]}["CopiesWorse"]
         return found["status"], found["reason"], found["message"]
 
     def shown() -> str:
-        world.send(20, Request(address, "/", HOST))
+        mesh.send(20, Request(address, "/", HOST))
         status, reason, message = verdict()
         assert (status, reason) == ("True", "MoreFailures")
         return message
@@ -345,10 +351,10 @@ def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(world: W
     message = until(shown)
     assert message.startswith(f"copies to {namespace}/worse:8080 fail 100 % (99 % interval ")
     assert "; requests fail 0 % (99 % interval 0 to " in message
-    assert "CopiesWorse" in world.kubectl("describe", "httproute/route", "-n", namespace)
+    assert "CopiesWorse" in mesh.kubectl("describe", "httproute/route", "-n", namespace)
 
 
-def test_the_most_specific_listener_and_match_select_the_route(world: World, namespace: str) -> None:
+def test_the_most_specific_listener_and_match_select_the_route(mesh: RunningMesh, namespace: str) -> None:
     """Listener isolation and match precedence, independent of the order of rules."""
     names = ("any", "prefix", "exact", "header", "wild", "shop")
     exact = {"matches": [{"path": {"type": "Exact", "value": "/cart"}}], "backendRefs": rule_to("exact")["backendRefs"]}
@@ -357,19 +363,19 @@ def test_the_most_specific_listener_and_match_select_the_route(world: World, nam
         "backendRefs": rule_to("header")["backendRefs"],
     }
     listeners = [{"name": "edge", "sectionName": f"l{number}"} for number in range(3)]
-    world.apply(
-        *(external(name, world.backend(name)) for name in names),
+    mesh.apply(
+        *(external(name, mesh.backend(name)) for name in names),
         gateway("", "*.example", "shop.example"),
         route(rule_to("any"), rule_to("prefix", path="/cart"), exact, header, name="any", parent=listeners[0]),
         route(rule_to("wild"), name="wild", parent=listeners[1]),
         route(rule_to("shop", path="/shop"), name="shop", parent=listeners[2]),
         namespace=namespace,
     )
-    address = gateway_address(world, namespace)
+    address = gateway_address(mesh, namespace)
 
     def answer(host: str, target: str = "/", **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return world.ask(Request(address, target, host, named)).answered_by
+        return mesh.ask(Request(address, target, host, named)).answered_by
 
     assert answer("other.org") == "any"
     assert answer("other.org", "/cart") == "exact"
@@ -383,12 +389,12 @@ def test_the_most_specific_listener_and_match_select_the_route(world: World, nam
     assert answer("shop.example", "/cart") == "404"
 
 
-def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(world: World, namespace: str) -> None:
+def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(mesh: RunningMesh, namespace: str) -> None:
     """GAMMA: requests without a matching rule get 404. After the deletion the split applies again (R27)."""
-    world.apply(
-        external("web", world.backend("root")),
-        external("web-v1", world.backend("v1")),
-        external("web-v2", world.backend("v2")),
+    mesh.apply(
+        external("web", mesh.backend("root")),
+        external("web-v1", mesh.backend("v1")),
+        external("web-v2", mesh.backend("v2")),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         route(
             rule_to("web", path="/split"),
@@ -397,20 +403,22 @@ def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(world: Wo
         ),
         namespace=namespace,
     )
-    address = world.address("web", 8080, namespace)
+    address = mesh.address("web", 8080, namespace)
 
     def send(target: str) -> Mapping[str, int]:
-        return world.send(10, Request(address, target, "web"))
+        return mesh.send(10, Request(address, target, "web"))
 
     assert send("/split") == {"v1": 5, "v2": 5}
     assert send("/v2/a") == {"v2": 10}
     assert send("/other") == {"404": 10}
-    world.delete("httproute/route", namespace)
-    world.settle()
+    mesh.delete("httproute/route", namespace)
+    mesh.settle()
     assert send("/other") == {"v1": 5, "v2": 5}
 
 
-def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, namespace: str, tmp_path: Path) -> None:
+def test_an_https_listener_serves_the_certificate_of_its_secret(
+    mesh: RunningMesh, namespace: str, tmp_path: Path
+) -> None:
     """Envoy's config dump never contains the private key, even if tls.crt contains it too, as here."""
     pem = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(pem))
@@ -423,20 +431,20 @@ def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, na
         "data": {"tls.crt": text, "tls.key": text},
     }
     listener = {"name": "tls", "protocol": "HTTPS", "hostname": "db", "tls": {"certificateRefs": [{"name": "db"}]}}
-    world.apply(
-        external("web", world.backend("web")),
+    mesh.apply(
+        external("web", mesh.backend("web")),
         gateway_with_listener(listener),
         route(rule_to("web")),
         namespace=namespace,
     )
 
     def resolved() -> str:
-        (status,) = world.get("gateway/edge", namespace)["status"]["listeners"]
+        (status,) = mesh.get("gateway/edge", namespace)["status"]["listeners"]
         return next(str(item["reason"]) for item in status["conditions"] if item["type"] == "ResolvedRefs")
 
     until(lambda: resolved() == "InvalidCertificateRef")
-    world.apply(json.dumps(secret), namespace=namespace)
-    address = gateway_address(world, namespace)
+    mesh.apply(json.dumps(secret), namespace=namespace)
+    address = gateway_address(mesh, namespace)
     until(lambda: resolved() == "ResolvedRefs")
 
     async def ask() -> bytes:
@@ -446,16 +454,16 @@ def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, na
         writer.close()
         return head
 
-    assert b" 200 " in world.network.run(ask()).splitlines()[0]
-    assert b"PRIVATE KEY" not in world.envoy("/config_dump?include_eds")
+    assert b" 200 " in mesh.network.run(ask()).splitlines()[0]
+    assert b"PRIVATE KEY" not in mesh.envoy("/config_dump?include_eds")
 
 
-def test_a_tcp_listener_splits_connections_by_weight(world: World, namespace: str) -> None:
+def test_a_tcp_listener_splits_connections_by_weight(mesh: RunningMesh, namespace: str) -> None:
     """The route is a TCPRoute; the servers send the first bytes of a connection."""
-    v1, v2 = greeting_server(world.network, "v1"), greeting_server(world.network, "v2")
+    v1, v2 = greeting_server(mesh.network, "v1"), greeting_server(mesh.network, "v2")
     refs = [{"name": "db-v1", "port": 3306, "weight": 9}, {"name": "db-v2", "port": 3306, "weight": 1}]
     spec = {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": refs}]}
-    world.apply(
+    mesh.apply(
         service("db-v1", {"mysql": 3306}),
         endpoints("db-v1", {"mysql": [v1]}),
         service("db-v2", {"mysql": 3306}),
@@ -464,6 +472,6 @@ def test_a_tcp_listener_splits_connections_by_weight(world: World, namespace: st
         gateway_api_object("TCPRoute", "db", spec, "v1alpha2"),
         namespace=namespace,
     )
-    address = gateway_address(world, namespace)
-    assert world.network.run(connect_often(address, 20)) == {"v1": 18, "v2": 2}
+    address = gateway_address(mesh, namespace)
+    assert mesh.network.run(connect_often(address, 20)) == {"v1": 18, "v2": 2}
     assert (v1.connections, v2.connections) == (18, 2)

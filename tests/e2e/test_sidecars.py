@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 from tests.e2e.manifests import deployment, service
+from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.test_lifecycle import alive, site, workload
-from tests.e2e.world import World
 from tests.headgate_program import command
 from tests.waiting import until
 from tests.wire import Address
@@ -30,11 +30,11 @@ STRICT = {
 }
 
 
-def run(world: World, *words: str, **more: Any) -> "subprocess.Popen[str]":
-    """Start `headgate run` in the world, with an environment that names no proxy."""
+def run(mesh: RunningMesh, *words: str, **more: Any) -> "subprocess.Popen[str]":
+    """Start `headgate run` in the mesh, with an environment that names no proxy."""
     environment = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
     return subprocess.Popen(
-        [*command(), "run", "--state", str(world.state), *words],
+        [*command(), "run", "--state", str(mesh.state), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -49,13 +49,13 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     return process.returncode, out, errors
 
 
-def ask(world: World, url: str, *words: str) -> tuple[int, str, str]:
+def ask(mesh: RunningMesh, url: str, *words: str) -> tuple[int, str, str]:
     """Run a program that sends one request, by `headgate run` with options; return exit code, stdout and stderr."""
-    return ended(run(world, *words, "--", sys.executable, "-c", REQUEST_PROGRAM, url))
+    return ended(run(mesh, *words, "--", sys.executable, "-c", REQUEST_PROGRAM, url))
 
 
-def pods(world: World, label: str, namespace: str = "default") -> Sequence[Any]:
-    found = world.get("pods", namespace)["items"]
+def pods(mesh: RunningMesh, label: str, namespace: str = "default") -> Sequence[Any]:
+    found = mesh.get("pods", namespace)["items"]
     return [pod for pod in found if pod["metadata"].get("labels", {}).get("app") == label]
 
 
@@ -76,12 +76,12 @@ def names_on_certificate(address: Address) -> x509.SubjectAlternativeName:
 
 
 @pytest.fixture
-def meshed(new_world: Callable[..., World], tmp_path: Path) -> World:
+def meshed(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> RunningMesh:
     """Run two Deployments of one pod each, and a Service that is split between them."""
-    return new_world(manifests=site(tmp_path))
+    return new_mesh(manifests=site(tmp_path))
 
 
-def test_every_pod_gets_a_sidecar_and_serves_through_it(meshed: World) -> None:
+def test_every_pod_gets_a_sidecar_and_serves_through_it(meshed: RunningMesh) -> None:
     assert len(meshed.sidecars()) == 2
     for pod in meshed.get("pods")["items"]:
         assert pod["metadata"]["annotations"]["headgate.dev/sidecar"] == "explicit"
@@ -91,7 +91,7 @@ def test_every_pod_gets_a_sidecar_and_serves_through_it(meshed: World) -> None:
     assert meshed.complaints == []
 
 
-def test_a_strict_pod_accepts_mutual_tls_only_and_no_request_fails(meshed: World) -> None:
+def test_a_strict_pod_accepts_mutual_tls_only_and_no_request_fails(meshed: RunningMesh) -> None:
     """R74, R76: the pod rejects plaintext and TLS without a client certificate."""
     (pod,) = pods(meshed, "v1")
     address = Address(pod["status"]["podIP"], 8080)
@@ -120,7 +120,7 @@ def test_a_strict_pod_accepts_mutual_tls_only_and_no_request_fails(meshed: World
     assert after["status"]["containerStatuses"][0]["ready"]
 
 
-def test_a_restarted_headgate_adopts_the_sidecars_under_load(meshed: World) -> None:
+def test_a_restarted_headgate_adopts_the_sidecars_under_load(meshed: RunningMesh) -> None:
     before = (meshed.processes(), meshed.sidecars())
     with meshed.load(meshed.request("web", 8080)) as load:
         meshed.kill()
@@ -135,7 +135,7 @@ def test_a_restarted_headgate_adopts_the_sidecars_under_load(meshed: World) -> N
     until(lambda: len(meshed.sidecars()) == 1)
 
 
-def test_a_rollout_behind_sidecars_loses_no_request(meshed: World, tmp_path: Path) -> None:
+def test_a_rollout_behind_sidecars_loses_no_request(meshed: RunningMesh, tmp_path: Path) -> None:
     with meshed.load(meshed.request("v1", 8080)) as load:
         edited = workload("v1", tmp_path).replace('"value": "v1"', '"value": "v1-new"')
         assert edited != workload("v1", tmp_path)
@@ -145,7 +145,7 @@ def test_a_rollout_behind_sidecars_loses_no_request(meshed: World, tmp_path: Pat
     assert set(load.counts) == {"v1", "v1-new"}
 
 
-def test_a_stopped_headgate_leaves_no_sidecar(meshed: World) -> None:
+def test_a_stopped_headgate_leaves_no_sidecar(meshed: RunningMesh) -> None:
     pids = meshed.sidecars().values()
     sockets = Path(meshed.instance["admin"]).parent
     assert meshed.stop() == 0
@@ -154,63 +154,63 @@ def test_a_stopped_headgate_leaves_no_sidecar(meshed: World) -> None:
 
 
 def test_with_sidecars_labelled_only_labelled_pods_get_a_sidecar(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
-    world = new_world("--sidecars", "labelled", manifests=site(tmp_path))
-    assert world.sidecars() == {}
-    assert world.send(4, world.request("web", 8080)) == {"v1": 3, "v2": 1}
+    mesh = new_mesh("--sidecars", "labelled", manifests=site(tmp_path))
+    assert mesh.sidecars() == {}
+    assert mesh.send(4, mesh.request("web", 8080)) == {"v1": 3, "v2": 1}
     wanted = json.loads(deployment("v3", tmp_path / "v3", labels={"app": "v3"}, ports={"http": 8080}))
     wanted["spec"]["template"]["metadata"]["labels"]["headgate.dev/inject"] = "true"
-    world.apply(json.dumps(wanted), service("v3", {"http": 8080}, selector={"app": "v3"}))
-    world.kubectl("rollout", "status", "deployment/v3", "--timeout", "60s")
-    assert len(world.sidecars()) == 1
-    until(lambda: world.send(1, world.request("v3", 8080)) == {"v3": 1})
+    mesh.apply(json.dumps(wanted), service("v3", {"http": 8080}, selector={"app": "v3"}))
+    mesh.kubectl("rollout", "status", "deployment/v3", "--timeout", "60s")
+    assert len(mesh.sidecars()) == 1
+    until(lambda: mesh.send(1, mesh.request("v3", 8080)) == {"v3": 1})
 
 
 def test_a_tls_config_injects_sidecars_into_new_pods_and_reports_existing_pods_without_a_sidecar(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """R73, R77: the test uses `--sidecars labelled`. A pod with the label `inject: false` gets no sidecar."""
-    world = new_world("--sidecars", "labelled", manifests={"old.yaml": workload("v1", tmp_path)})
-    assert world.sidecars() == {}
-    world.apply(json.dumps(STRICT))
+    mesh = new_mesh("--sidecars", "labelled", manifests={"old.yaml": workload("v1", tmp_path)})
+    assert mesh.sidecars() == {}
+    mesh.apply(json.dumps(STRICT))
 
     def programmed() -> tuple[str, str]:
-        conditions = world.get("tlsconfig/strict")["status"]["conditions"]
+        conditions = mesh.get("tlsconfig/strict")["status"]["conditions"]
         return next((item["status"], item["message"]) for item in conditions if item["type"] == "Programmed")
 
-    (old,) = pods(world, "v1")
+    (old,) = pods(mesh, "v1")
     _, message = until(lambda: found if (found := programmed())[0] == "False" else None)
     assert f"pod default/{old['metadata']['name']}" in message
     assert "Replace the pods (kubectl rollout restart)" in message
-    code, out, _ = world.headgate("explain", f"pod/{old['metadata']['name']}")
+    code, out, _ = mesh.headgate("explain", f"pod/{old['metadata']['name']}")
     assert code == 1
     assert "New pods   get one: the TLSConfig strict selects the pod" in out
-    world.kubectl("rollout", "restart", "deployment/v1")
-    world.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
+    mesh.kubectl("rollout", "restart", "deployment/v1")
+    mesh.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
     until(lambda: programmed() == ("True", "strict on 1 of 1 pods"))
-    (new,) = pods(world, "v1")
-    assert "InSync: it has its configuration" in world.headgate("explain", f"pod/{new['metadata']['name']}")[1]
-    assert len(world.sidecars()) == 1
+    (new,) = pods(mesh, "v1")
+    assert "InSync: it has its configuration" in mesh.headgate("explain", f"pod/{new['metadata']['name']}")[1]
+    assert len(mesh.sidecars()) == 1
     patch = {"spec": {"template": {"metadata": {"labels": {"headgate.dev/inject": "false"}}}}}
-    world.kubectl("patch", "deployment", "v1", "-p", json.dumps(patch))
-    world.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
+    mesh.kubectl("patch", "deployment", "v1", "-p", json.dumps(patch))
+    mesh.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
     until(lambda: programmed()[0] == "False")
-    until(lambda: world.sidecars() == {})
+    until(lambda: mesh.sidecars() == {})
 
 
 def test_with_sidecars_none_no_pod_gets_a_sidecar_and_run_fails(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
-    world = new_world("--sidecars", "none", manifests=site(tmp_path))
-    assert world.sidecars() == {}
-    assert world.send(40, world.request("web", 8080)) == {"v1": 30, "v2": 10}
-    code, _, errors = ended(run(world, "--", "true"))
+    mesh = new_mesh("--sidecars", "none", manifests=site(tmp_path))
+    assert mesh.sidecars() == {}
+    assert mesh.send(40, mesh.request("web", 8080)) == {"v1": 30, "v2": 10}
+    code, _, errors = ended(run(mesh, "--", "true"))
     assert code == 1
     assert "this headgate runs with --sidecars none" in errors
 
 
-def test_headgate_restarts_a_sidecar_that_was_killed(meshed: World) -> None:
+def test_headgate_restarts_a_sidecar_that_was_killed(meshed: RunningMesh) -> None:
     ((name, pid), *_) = sorted(meshed.sidecars().items())
     os.kill(pid, signal.SIGKILL)
     until(lambda: meshed.sidecars().get(name, pid) != pid)
@@ -222,13 +222,13 @@ def test_headgate_restarts_a_sidecar_that_was_killed(meshed: World) -> None:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from tests.e2e.world import world_in_a_new_directory  # noqa: PLC0415  # the name `world` is a fixture here
+    from tests.e2e.running_mesh import mesh_in_a_new_directory  # noqa: PLC0415  # the name `mesh` is a fixture here
 
-    with world_in_a_new_directory(manifests=site(tmp_path_factory.mktemp("counts"))) as world:
-        yield world
+    with mesh_in_a_new_directory(manifests=site(tmp_path_factory.mktemp("counts"))) as mesh:
+        yield mesh
 
 
-def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(shared: World) -> None:
+def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(shared: RunningMesh) -> None:
     """R70: the ServiceAccount decides, not the user of the terminal."""
     target = {
         "apiVersion": "access.smi-spec.io/v1alpha3",
@@ -259,7 +259,7 @@ def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(sha
     shared.delete("traffictarget/buyers")
 
 
-def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: World, tmp_path: Path) -> None:
+def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: RunningMesh, tmp_path: Path) -> None:
     shared.apply(service("mine", {"http": 8080}, selector={"app": "mine"}))
     script = tmp_path / "pod.py"
     script.write_text((Path(__file__).parent / "pod.py").read_text())
@@ -275,7 +275,7 @@ def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: 
     until(lambda: shared.send(1, shared.request("mine", 8080)) == {"503": 1})
 
 
-def test_run_passes_directory_environment_and_exit_code_of_the_program(shared: World, tmp_path: Path) -> None:
+def test_run_passes_directory_environment_and_exit_code_of_the_program(shared: RunningMesh, tmp_path: Path) -> None:
     script = 'pwd; echo "$MINE $HOST:$PORT_ADMIN $http_proxy $HTTP_PROXY"; exit 7'
     environment = {**os.environ, "MINE": "yes", "HTTP_PROXY": "http://elsewhere:3128"}
     process = run(shared, "-p", "admin=9000", "--", "sh", "-c", script, cwd=tmp_path, env=environment)
@@ -289,12 +289,12 @@ def test_run_passes_directory_environment_and_exit_code_of_the_program(shared: W
     assert f"{host}:9000 is forwarded to port {port} ($PORT_9000)" in errors
 
 
-def test_run_exits_with_137_when_the_program_is_killed(shared: World) -> None:
+def test_run_exits_with_137_when_the_program_is_killed(shared: RunningMesh) -> None:
     assert ended(run(shared, "--", "sh", "-c", "kill -KILL $$"))[0] == 137
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_run_forwards_signals_to_the_program(shared: World, number: signal.Signals) -> None:
+def test_run_forwards_signals_to_the_program(shared: RunningMesh, number: signal.Signals) -> None:
     script = f"trap 'exit {number}' {number.name[3:]}; echo ready; while :; do sleep 0.02; done"
     process = run(shared, "--", "sh", "-c", script, start_new_session=True)
     assert process.stdout
@@ -303,7 +303,7 @@ def test_run_forwards_signals_to_the_program(shared: World, number: signal.Signa
     assert ended(process)[0] == number
 
 
-def test_the_pod_of_a_killed_run_command_is_deleted(shared: World) -> None:
+def test_the_pod_of_a_killed_run_command_is_deleted(shared: RunningMesh) -> None:
     process = run(shared, "-l", "app=killed", "--", "sleep", "600", start_new_session=True)
     (pod,) = until(lambda: pods(shared, "killed"))
     name = pod["metadata"]["name"]
@@ -314,7 +314,7 @@ def test_the_pod_of_a_killed_run_command_is_deleted(shared: World) -> None:
     until(lambda: not [uid for uid in shared.sidecars() if name in uid])
 
 
-def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: World) -> None:
+def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: RunningMesh) -> None:
     script = "trap 'echo terminated; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
     process = run(shared, "-l", "app=deleted", "--", "sh", "-c", script)
     assert process.stdout
@@ -326,7 +326,7 @@ def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: World)
     assert "was deleted; terminating the program" in errors
 
 
-def test_run_reports_mistakes_and_leaves_no_pod(shared: World, tmp_path: Path) -> None:
+def test_run_reports_mistakes_and_leaves_no_pod(shared: RunningMesh, tmp_path: Path) -> None:
     code, _, errors = ended(run(shared, "-l", "app=wrong", "--", "no-such-program"))
     assert code == 127
     assert "program 'no-such-program' not found" in errors
@@ -353,7 +353,7 @@ def test_run_reports_mistakes_and_leaves_no_pod(shared: World, tmp_path: Path) -
     until(lambda: not pods(shared, "wrong"))
 
 
-def test_run_rejects_the_gateways_service_account(shared: World) -> None:
+def test_run_rejects_the_gateways_service_account(shared: RunningMesh) -> None:
     """R70: with this account, a program could call all workloads that allow the gateway's clients."""
     code, _, errors = ended(run(shared, "-n", "headgate-system", "--service-account", "gateway", "--", "true"))
     assert code == 1

@@ -3,30 +3,30 @@
 import pytest
 from tests.draws import fits
 from tests.e2e.manifests import annotated, endpoints, external, grant, service, split
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
 
-def test_the_shares_of_a_split_are_exact(world: World, namespace: str) -> None:
+def test_the_shares_of_a_split_are_exact(mesh: RunningMesh, namespace: str) -> None:
     """R7: with 1000/500 the second backend gets exactly one third."""
-    v1, v2 = world.backend("v1"), world.backend("v2")
-    world.apply(
+    v1, v2 = mesh.backend("v1"), mesh.backend("v2")
+    mesh.apply(
         external("web"),
         external("web-v1", v1),
         external("web-v2", v2),
         split("web", "web", {"web-v1": 1000, "web-v2": 500}),
         namespace=namespace,
     )
-    request = world.request("web", 8080, namespace=namespace)
-    assert world.send(300, request, connections=3) == {"v1": 200, "v2": 100}
+    request = mesh.request("web", 8080, namespace=namespace)
+    assert mesh.send(300, request, connections=3) == {"v1": 200, "v2": 100}
     assert (v1.reset_count(), v2.reset_count()) == (200, 100)
-    assert world.send(300, world.request("web", 8080, namespace=namespace, via="proxy")) == {"v1": 200, "v2": 100}
+    assert mesh.send(300, mesh.request("web", 8080, namespace=namespace, via="proxy")) == {"v1": 200, "v2": 100}
 
 
-def test_a_backend_without_endpoints_gets_no_requests_until_it_has_one(world: World, namespace: str) -> None:
+def test_a_backend_without_endpoints_gets_no_requests_until_it_has_one(mesh: RunningMesh, namespace: str) -> None:
     """R28, D9."""
-    v1, v2, late = world.backend("v1"), world.backend("v2"), world.backend("late")
-    world.apply(
+    v1, v2, late = mesh.backend("v1"), mesh.backend("v2"), mesh.backend("late")
+    mesh.apply(
         external("web"),
         external("web-v1", v1),
         external("web-v2", v2),
@@ -34,170 +34,178 @@ def test_a_backend_without_endpoints_gets_no_requests_until_it_has_one(world: Wo
         split("web", "web", {"web-v1": 2, "web-v2": 1, "web-v3": 3}),
         namespace=namespace,
     )
-    request = world.request("web", 8080, namespace=namespace)
-    assert world.send(30, request) == {"v1": 20, "v2": 10}
-    assert world.conditions("web", namespace, BackendsReady="NoReadyEndpoints")["BackendsReady"][0] == "False"
-    world.apply(endpoints("web-v3", {"http": [late]}), namespace=namespace)
-    assert world.send(60, request) == {"v1": 20, "v2": 10, "late": 30}
-    world.event("NoReadyEndpointsResolved", "web", namespace)
-    world.conditions("web", namespace, BackendsReady="True")
+    request = mesh.request("web", 8080, namespace=namespace)
+    assert mesh.send(30, request) == {"v1": 20, "v2": 10}
+    assert mesh.conditions("web", namespace, BackendsReady="NoReadyEndpoints")["BackendsReady"][0] == "False"
+    mesh.apply(endpoints("web-v3", {"http": [late]}), namespace=namespace)
+    assert mesh.send(60, request) == {"v1": 20, "v2": 10, "late": 30}
+    mesh.event("NoReadyEndpointsResolved", "web", namespace)
+    mesh.conditions("web", namespace, BackendsReady="True")
 
 
-def test_with_no_endpoints_fail_the_share_of_a_backend_without_endpoints_gets_503(world: World, namespace: str) -> None:
+def test_with_no_endpoints_fail_the_share_of_a_backend_without_endpoints_gets_503(
+    mesh: RunningMesh, namespace: str
+) -> None:
     """D9: such a share is random, not exact."""
-    world.apply(
+    mesh.apply(
         external("web"),
-        external("web-v1", world.backend("v1")),
+        external("web-v1", mesh.backend("v1")),
         external("web-v2"),
         annotated(split("web", "web", {"web-v1": 3, "web-v2": 1}), no_endpoints="fail"),
         namespace=namespace,
     )
-    counts = world.send(4000, world.request("web", 8080, namespace=namespace), connections=4)
+    counts = mesh.send(4000, mesh.request("web", 8080, namespace=namespace), connections=4)
     assert set(counts) == {"v1", "503"}
     assert fits(counts["503"], 0.25, of=4000)
-    event = world.event("Programmed", "web", namespace)
+    event = mesh.event("Programmed", "web", namespace)
     assert event[2] == "every proxy applies these shares: port 8080: web-v1 75%, web-v2 0%, 503 25%"
 
 
-def test_a_split_without_ready_backends_answers_503(world: World, namespace: str) -> None:
+def test_a_split_without_ready_backends_answers_503(mesh: RunningMesh, namespace: str) -> None:
     """D9: the root's own endpoints don't get this traffic, as the weights don't name them."""
-    root = world.backend("root")
-    world.apply(external("web", root), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
-    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
+    root = mesh.backend("root")
+    mesh.apply(external("web", root), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
+    assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"503": 20}
     assert root.requests == 0
 
 
-def test_a_split_whose_weights_are_all_zero_answers_503_and_has_a_warning(world: World, namespace: str) -> None:
+def test_a_split_whose_weights_are_all_zero_answers_503_and_has_a_warning(mesh: RunningMesh, namespace: str) -> None:
     """D10."""
-    world.apply(
-        external("web", world.backend("root")),
-        external("web-v1", world.backend("v1")),
-        external("web-v2", world.backend("v2")),
+    mesh.apply(
+        external("web", mesh.backend("root")),
+        external("web-v1", mesh.backend("v1")),
+        external("web-v2", mesh.backend("v2")),
         split("web", "web", {"web-v1": 0, "web-v2": 0}),
         namespace=namespace,
     )
-    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
-    assert world.event("AllWeightsZero", "web", namespace)[0] == "Warning"
-    event = world.event("Programmed", "web", namespace)
+    assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"503": 20}
+    assert mesh.event("AllWeightsZero", "web", namespace)[0] == "Warning"
+    event = mesh.event("Programmed", "web", namespace)
     assert event[2] == "every proxy applies these shares: port 8080: web-v1 0%, web-v2 0%, 503 100%"
-    world.conditions("web", namespace, Programmed="True")  # Envoy accepts the configuration
-    assert world.send(10, world.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
+    mesh.conditions("web", namespace, Programmed="True")  # Envoy accepts the configuration
+    assert mesh.send(10, mesh.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
 
 
 def test_a_split_whose_weights_are_all_zero_answers_503_on_a_port_that_no_backend_offers(
-    world: World, namespace: str
+    mesh: RunningMesh, namespace: str
 ) -> None:
     """D10 takes precedence over D9: the root's own endpoints get no requests."""
-    root = world.backend("root")
-    world.apply(
+    root = mesh.backend("root")
+    mesh.apply(
         external("web", root),
-        external("web-v1", world.backend("v1"), port=1024),
+        external("web-v1", mesh.backend("v1"), port=1024),
         split("web", "web", {"web-v1": 0, "gone": 0}),
         namespace=namespace,
     )
-    request = world.request("web", 8080, namespace=namespace)
-    assert world.send(20, request) == {"503": 20}
+    request = mesh.request("web", 8080, namespace=namespace)
+    assert mesh.send(20, request) == {"503": 20}
     assert root.requests == 0
-    assert world.event("AllWeightsZero", "web", namespace)[0] == "Warning"
+    assert mesh.event("AllWeightsZero", "web", namespace)[0] == "Warning"
     assert (
-        world.event("Programmed", "web", namespace)[2]
+        mesh.event("Programmed", "web", namespace)[2]
         == "every proxy applies these shares: port 8080: web-v1 0%, gone 0%, 503 100%"
     )
-    world.apply(split("web", "web", {"web-v1": 1, "gone": 0}), namespace=namespace)
-    assert world.send(20, request) == {"root": 20}
+    mesh.apply(split("web", "web", {"web-v1": 1, "gone": 0}), namespace=namespace)
+    assert mesh.send(20, request) == {"root": 20}
 
 
-def test_a_backend_of_weight_zero_gets_no_requests_when_no_other_backend_is_ready(world: World, namespace: str) -> None:
+def test_a_backend_of_weight_zero_gets_no_requests_when_no_other_backend_is_ready(
+    mesh: RunningMesh, namespace: str
+) -> None:
     """R8, D9."""
-    idle = world.backend("idle")
-    world.apply(
+    idle = mesh.backend("idle")
+    mesh.apply(
         external("web"),
         external("web-v1"),
         external("web-v2", idle),
         split("web", "web", {"web-v1": 1, "web-v2": 0}),
         namespace=namespace,
     )
-    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
+    assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"503": 20}
     assert idle.requests == 0
 
 
-def test_the_api_rejects_a_split_that_names_its_own_root_without_the_annotation(world: World, namespace: str) -> None:
+def test_the_api_rejects_a_split_that_names_its_own_root_without_the_annotation(
+    mesh: RunningMesh, namespace: str
+) -> None:
     """R18, D1."""
-    world.apply(external("web", world.backend("root")), external("web-v1", world.backend("v1")), namespace=namespace)
+    mesh.apply(external("web", mesh.backend("root")), external("web-v1", mesh.backend("v1")), namespace=namespace)
     written = split("web", "web", {"web-v1": 1, "web": 9})
-    refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
+    refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
     assert refused.returncode == 1
     assert "spec.backends[1].service" in refused.stderr
     assert "selects every version" in refused.stderr
-    request = world.request("web", 8080, namespace=namespace)
-    assert world.send(10, request) == {"root": 10}
-    world.apply(annotated(written, allow_self_reference="true"), namespace=namespace)
-    assert world.send(50, request) == {"root": 45, "v1": 5}
+    request = mesh.request("web", 8080, namespace=namespace)
+    assert mesh.send(10, request) == {"root": 10}
+    mesh.apply(annotated(written, allow_self_reference="true"), namespace=namespace)
+    assert mesh.send(50, request) == {"root": 45, "v1": 5}
 
 
-def test_the_first_of_two_splits_of_a_root_applies_and_the_second_is_conflicted(world: World, namespace: str) -> None:
+def test_the_first_of_two_splits_of_a_root_applies_and_the_second_is_conflicted(
+    mesh: RunningMesh, namespace: str
+) -> None:
     """D8. Both splits have the same creation time (in seconds), so the first split by name takes precedence."""
-    world.apply(
+    mesh.apply(
         external("web"),
-        external("web-v1", world.backend("v1")),
-        external("web-v2", world.backend("v2")),
+        external("web-v1", mesh.backend("v1")),
+        external("web-v2", mesh.backend("v2")),
         split("first", "web", {"web-v1": 1}),
         split("second", "web", {"web-v2": 1}),
         namespace=namespace,
     )
-    request = world.request("web", 8080, namespace=namespace)
-    assert world.send(20, request) == {"v1": 20}
-    status, _, message = world.conditions("second", namespace, Conflicted="Conflicted")["Conflicted"]
+    request = mesh.request("web", 8080, namespace=namespace)
+    assert mesh.send(20, request) == {"v1": 20}
+    status, _, message = mesh.conditions("second", namespace, Conflicted="Conflicted")["Conflicted"]
     assert status == "True"
     assert f"{namespace}/first" in message
-    world.event("Conflicted", "second", namespace)
-    world.delete("trafficsplit/first", namespace)
-    world.settle()
-    assert world.send(20, request) == {"v2": 20}
-    world.conditions("second", namespace, Conflicted="False")
+    mesh.event("Conflicted", "second", namespace)
+    mesh.delete("trafficsplit/first", namespace)
+    mesh.settle()
+    assert mesh.send(20, request) == {"v2": 20}
+    mesh.conditions("second", namespace, Conflicted="False")
 
 
-def test_a_backend_in_another_namespace_gets_requests_only_with_a_grant(world: World, namespace: str) -> None:
+def test_a_backend_in_another_namespace_gets_requests_only_with_a_grant(mesh: RunningMesh, namespace: str) -> None:
     """D12: the test sends requests without a grant, with a grant, and after the deletion of the grant."""
     other = f"{namespace}-other"
-    world.create_namespace(other)
-    world.apply(external("web-v2", world.backend("v2")), namespace=other)
-    world.apply(
+    mesh.create_namespace(other)
+    mesh.apply(external("web-v2", mesh.backend("v2")), namespace=other)
+    mesh.apply(
         external("web"),
-        external("web-v1", world.backend("v1")),
+        external("web-v1", mesh.backend("v1")),
         split("web", "web", {"web-v1": 1, f"web-v2.{other}": 1}),
         namespace=namespace,
     )
-    request = world.request("web", 8080, namespace=namespace)
-    assert world.send(20, request) == {"v1": 20}
-    status, _, message = world.conditions("web", namespace, ResolvedRefs="RefNotPermitted")["ResolvedRefs"]
+    request = mesh.request("web", 8080, namespace=namespace)
+    assert mesh.send(20, request) == {"v1": 20}
+    status, _, message = mesh.conditions("web", namespace, ResolvedRefs="RefNotPermitted")["ResolvedRefs"]
     assert status == "False"
     assert f"create a ReferenceGrant in the namespace {other}" in message
-    world.apply(grant("splits", source=namespace, to="web-v2"), namespace=other)
-    assert world.send(20, request) == {"v1": 10, "v2": 10}
-    world.conditions("web", namespace, ResolvedRefs="True")
-    world.delete("referencegrant/splits", other)
-    world.settle()
-    assert world.send(20, request) == {"v1": 20}
+    mesh.apply(grant("splits", source=namespace, to="web-v2"), namespace=other)
+    assert mesh.send(20, request) == {"v1": 10, "v2": 10}
+    mesh.conditions("web", namespace, ResolvedRefs="True")
+    mesh.delete("referencegrant/splits", other)
+    mesh.settle()
+    assert mesh.send(20, request) == {"v1": 20}
 
 
-def test_a_split_does_not_follow_the_split_of_its_backend(world: World, namespace: str) -> None:
+def test_a_split_does_not_follow_the_split_of_its_backend(mesh: RunningMesh, namespace: str) -> None:
     """R17, R19: here two splits refer to each other."""
-    world.apply(
-        external("one", world.backend("1")),
-        external("two", world.backend("2")),
+    mesh.apply(
+        external("one", mesh.backend("1")),
+        external("two", mesh.backend("2")),
         split("one", "one", {"two": 1}),
         split("two", "two", {"one": 1}),
         namespace=namespace,
     )
-    assert world.send(10, world.request("one", 8080, namespace=namespace)) == {"2": 10}
-    assert world.send(10, world.request("two", 8080, namespace=namespace)) == {"1": 10}
+    assert mesh.send(10, mesh.request("one", 8080, namespace=namespace)) == {"2": 10}
+    assert mesh.send(10, mesh.request("two", 8080, namespace=namespace)) == {"1": 10}
 
 
-def test_headless_and_nodeport_backends_get_their_shares(world: World, namespace: str) -> None:
+def test_headless_and_nodeport_backends_get_their_shares(mesh: RunningMesh, namespace: str) -> None:
     """R5: a backend may be a Service of any type with endpoints."""
-    headless, port = world.backend("headless"), world.backend("nodeport")
-    world.apply(
+    headless, port = mesh.backend("headless"), mesh.backend("nodeport")
+    mesh.apply(
         external("web"),
         service("web-v1", {"http": 8080}, clusterIP="None"),
         endpoints("web-v1", {"http": [headless]}),
@@ -206,73 +214,73 @@ def test_headless_and_nodeport_backends_get_their_shares(world: World, namespace
         split("web", "web", {"web-v1": 1, "web-v2": 3}),
         namespace=namespace,
     )
-    assert world.send(40, world.request("web", 8080, namespace=namespace)) == {"headless": 10, "nodeport": 30}
-    through_proxy = world.request("web-v1", 8080, namespace=namespace, via="proxy")
-    assert world.send(5, through_proxy) == {"headless": 5}
+    assert mesh.send(40, mesh.request("web", 8080, namespace=namespace)) == {"headless": 10, "nodeport": 30}
+    through_proxy = mesh.request("web-v1", 8080, namespace=namespace, via="proxy")
+    assert mesh.send(5, through_proxy) == {"headless": 5}
 
 
 @pytest.mark.parametrize("form", ["web", "web.{}", "web.{}.svc", "web.{}.svc.cluster.local"])
-def test_a_split_may_name_its_root_in_every_form(world: World, namespace: str, form: str) -> None:
+def test_a_split_may_name_its_root_in_every_form(mesh: RunningMesh, namespace: str, form: str) -> None:
     """R2."""
-    world.apply(
-        external("web", world.backend("root")),
-        external("web-v1", world.backend("v1")),
+    mesh.apply(
+        external("web", mesh.backend("root")),
+        external("web-v1", mesh.backend("v1")),
         split("web", form.format(namespace), {"web-v1": 1}),
         namespace=namespace,
     )
-    assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
+    assert mesh.send(5, mesh.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
 
-def test_backends_with_a_common_endpoint_get_their_shares(world: World, namespace: str) -> None:
+def test_backends_with_a_common_endpoint_get_their_shares(mesh: RunningMesh, namespace: str) -> None:
     """When two Services select the same pods, the proxy selects the backend of each request at random."""
-    both, one = world.backend("both"), world.backend("one")
-    world.apply(
+    both, one = mesh.backend("both"), mesh.backend("one")
+    mesh.apply(
         external("web"),
         external("web-v1", both),
         external("web-v2", both, one),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
-    counts = world.send(4000, world.request("web", 8080, namespace=namespace), connections=4)
+    counts = mesh.send(4000, mesh.request("web", 8080, namespace=namespace), connections=4)
     assert set(counts) == {"both", "one"}
     assert fits(counts["one"], 0.25, of=4000)
 
 
-def test_a_split_works_in_every_order_of_creation_and_deletion(world: World, namespace: str) -> None:
+def test_a_split_works_in_every_order_of_creation_and_deletion(mesh: RunningMesh, namespace: str) -> None:
     """R22."""
     parts = {
-        "v1": external("web-v1", world.backend("v1")),
-        "root": external("web", world.backend("root")),
+        "v1": external("web-v1", mesh.backend("v1")),
+        "root": external("web", mesh.backend("root")),
         "split": split("web", "web", {"web-v1": 1}),
     }
-    world.apply(parts["split"], namespace=namespace)
-    assert world.conditions("web", namespace, ResolvedRefs="ServiceNotFound")["ResolvedRefs"][0] == "False"
-    world.apply(parts["root"], namespace=namespace)
-    request = world.request("web", 8080, namespace=namespace)
-    assert world.send(5, request) == {"root": 5}
-    world.apply(parts["v1"], namespace=namespace)
-    assert world.send(5, request) == {"v1": 5}
-    world.delete("service/web", namespace)
-    world.settle()
-    until(lambda: world.send(2, request) == {"ConnectionRefusedError": 2})
-    world.apply(parts["root"], namespace=namespace)
-    assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
+    mesh.apply(parts["split"], namespace=namespace)
+    assert mesh.conditions("web", namespace, ResolvedRefs="ServiceNotFound")["ResolvedRefs"][0] == "False"
+    mesh.apply(parts["root"], namespace=namespace)
+    request = mesh.request("web", 8080, namespace=namespace)
+    assert mesh.send(5, request) == {"root": 5}
+    mesh.apply(parts["v1"], namespace=namespace)
+    assert mesh.send(5, request) == {"v1": 5}
+    mesh.delete("service/web", namespace)
+    mesh.settle()
+    until(lambda: mesh.send(2, request) == {"ConnectionRefusedError": 2})
+    mesh.apply(parts["root"], namespace=namespace)
+    assert mesh.send(5, mesh.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
 
-def test_the_last_of_many_quick_changes_is_in_force_and_no_request_fails(world: World, namespace: str) -> None:
+def test_the_last_of_many_quick_changes_is_in_force_and_no_request_fails(mesh: RunningMesh, namespace: str) -> None:
     """R25."""
-    world.apply(
+    mesh.apply(
         external("web"),
-        external("web-v1", world.backend("v1")),
-        external("web-v2", world.backend("v2")),
+        external("web-v1", mesh.backend("v1")),
+        external("web-v2", mesh.backend("v2")),
         split("web", "web", {"web-v1": 1}),
         namespace=namespace,
     )
-    request = world.request("web", 8080, namespace=namespace)
-    with world.load(request) as load:
+    request = mesh.request("web", 8080, namespace=namespace)
+    with mesh.load(request) as load:
         for weight in (*range(10), 3):
             written = split("web", "web", {"web-v1": 1, "web-v2": weight})
-            world.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
-        world.settle()
+            mesh.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
+        mesh.settle()
     assert set(load.counts) <= {"v1", "v2"}
-    assert world.send(40, request) == {"v1": 10, "v2": 30}
+    assert mesh.send(40, request) == {"v1": 10, "v2": 30}

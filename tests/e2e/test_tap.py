@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.world import BIN, World, world_in_a_new_directory
+from tests.e2e.running_mesh import BIN, RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 from tests.wire import ask_unix
 
@@ -20,20 +20,20 @@ Event = Mapping[str, Any]
 
 
 @pytest.fixture(scope="module")
-def bookstore() -> Iterator[World]:
-    with world_in_a_new_directory(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}) as world:
-        world.settle()
-        yield world
+def bookstore() -> Iterator[RunningMesh]:
+    with mesh_in_a_new_directory(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}) as mesh:
+        mesh.settle()
+        yield mesh
 
 
-def environment(world: World) -> Mapping[str, str]:
-    return {**os.environ, "KUBECONFIG": str(world.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+def environment(mesh: RunningMesh) -> Mapping[str, str]:
+    return {**os.environ, "KUBECONFIG": str(mesh.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
 
 
 @contextmanager
-def tapping(world: World, *words: str) -> Iterator[Iterator[Event]]:
+def tapping(mesh: RunningMesh, *words: str) -> Iterator[Iterator[Event]]:
     """Run a tap during the `with` block; yield its events."""
-    environment = {**os.environ, "KUBECONFIG": str(world.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    environment = {**os.environ, "KUBECONFIG": str(mesh.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
     command = [str(BIN / "kubectl-traffic"), "tap", *words, "-o", "json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
@@ -49,15 +49,15 @@ def first(events: Iterator[Event], fits: Callable[[Event], bool]) -> Event:
     return next(event for event in events if event["kind"] == "TapEvent" and fits(event))
 
 
-def recorded_share(world: World) -> float:
+def recorded_share(mesh: RunningMesh) -> float:
     """Return the share of requests that the gateway's Envoy records, in millionths."""
     runtime = json.loads(
-        asyncio.run(ask_unix(json.loads((world.state / "instance.json").read_text())["admin"], "/runtime"))
+        asyncio.run(ask_unix(json.loads((mesh.state / "instance.json").read_text())["admin"], "/runtime"))
     )
     return float(runtime["entries"].get("headgate.tap", {}).get("final_value", "0"))
 
 
-def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: World) -> None:
+def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: RunningMesh) -> None:
     with tapping(bookstore, "deployment/bookstore-v1") as events:
         allowed = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 200)
         denied = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 403)
@@ -70,7 +70,7 @@ def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: Wo
     assert sent["destination"]["pod"].startswith("default/bookstore-v1-")
 
 
-def test_proxies_record_requests_only_during_a_tap(bookstore: World) -> None:
+def test_proxies_record_requests_only_during_a_tap(bookstore: RunningMesh) -> None:
     until(lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
     with tapping(bookstore, "trafficsplit/bookstore") as events:
         assert first(events, lambda _: True)["route"]["object"] == "TrafficSplit default/bookstore"
@@ -78,7 +78,7 @@ def test_proxies_record_requests_only_during_a_tap(bookstore: World) -> None:
     until(lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
 
 
-def test_a_tap_redacts_header_and_query_values_without_the_option_values(bookstore: World) -> None:
+def test_a_tap_redacts_header_and_query_values_without_the_option_values(bookstore: RunningMesh) -> None:
     proxy = json.loads((bookstore.state / "instance.json").read_text())["proxy"]
 
     def call() -> None:
@@ -95,7 +95,7 @@ def test_a_tap_redacts_header_and_query_values_without_the_option_values(booksto
             assert (request["path"], request["headers"]["cookie"]) == (f"/books?token={path}", cookie)
 
 
-def test_tap_rejects_invalid_targets_and_options(bookstore: World) -> None:
+def test_tap_rejects_invalid_targets_and_options(bookstore: RunningMesh) -> None:
     for words, code, message in (
         (("deployment/missing",), 1, "Deployment default/missing not found"),
         (("configmap/x",), 2, "can't be tapped; write KIND/NAME"),

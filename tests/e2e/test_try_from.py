@@ -5,21 +5,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.world import World, world_in_a_new_directory
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "bookstore"
 
 
 @pytest.fixture(scope="module")
-def bookstore() -> Iterator[World]:
-    with world_in_a_new_directory(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}) as world:
-        until(lambda: world.headgate("status").returncode == 0)
-        yield world
+def bookstore() -> Iterator[RunningMesh]:
+    with mesh_in_a_new_directory(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}) as mesh:
+        until(lambda: mesh.headgate("status").returncode == 0)
+        yield mesh
 
 
 @pytest.mark.parametrize("caller", ["deployment/buyer", "serviceaccount/buyer"])
-def test_an_allowed_workload_gets_the_shares_of_the_split(bookstore: World, caller: str) -> None:
+def test_an_allowed_workload_gets_the_shares_of_the_split(bookstore: RunningMesh, caller: str) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/books", "--from", caller, "-n", "200", "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
@@ -32,7 +32,7 @@ def test_an_allowed_workload_gets_the_shares_of_the_split(bookstore: World, call
     }
 
 
-def test_denied_requests_of_a_workload_are_failures(bookstore: World) -> None:
+def test_denied_requests_of_a_workload_are_failures(bookstore: RunningMesh) -> None:
     arguments = ("try", "http://bookstore:8080/books", "--from", "serviceaccount/thief", "-n", "20")
     done = bookstore.headgate(*arguments)
     assert done.returncode == 1
@@ -46,13 +46,13 @@ def test_denied_requests_of_a_workload_are_failures(bookstore: World) -> None:
     assert bookstore.headgate(*arguments[:3], f"pod/{thief}", "-n", "1").returncode == 1
 
 
-def test_requests_without_from_have_the_identity_of_the_gateway(bookstore: World) -> None:
+def test_requests_without_from_have_the_identity_of_the_gateway(bookstore: RunningMesh) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/books", "-n", "5")
     assert done.returncode == 1
     assert "headgate-system/sa/gateway" in done.stdout
 
 
-def test_try_names_a_workload_that_does_not_exist(bookstore: World) -> None:
+def test_try_names_a_workload_that_does_not_exist(bookstore: RunningMesh) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "deployment/missing")
     assert done.returncode == 1
     assert "found no sidecar of deployment default/missing" in done.stderr

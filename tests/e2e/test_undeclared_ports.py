@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.e2e import manifests
 from tests.e2e.manifests import POD, service
+from tests.e2e.running_mesh import RunningMesh, headgate
 from tests.e2e.test_sidecars import ask
-from tests.e2e.world import World, headgate
 from tests.waiting import until
 
 BYPASS = 31002  # the process listens on this port directly, not behind its sidecar
@@ -66,28 +66,28 @@ STRICT = {
 }
 
 
-def programmed(world: World, what: str) -> tuple[str, str, str]:
-    conditions = world.get(what)["status"]["conditions"]
+def programmed(mesh: RunningMesh, what: str) -> tuple[str, str, str]:
+    conditions = mesh.get(what)["status"]["conditions"]
     found = next(item for item in conditions if item["type"] == "Programmed")
     return found["status"], found["reason"], found["message"]
 
 
-def explained(world: World, url: str) -> Any:
-    done = world.headgate("explain", "GET", url, "-o", "json")
+def explained(mesh: RunningMesh, url: str) -> Any:
+    done = mesh.headgate("explain", "GET", url, "-o", "json")
     ((arrival,),) = [backend["arrivals"] for backend in json.loads(done.stdout)["backends"]]
     return arrival
 
 
 @pytest.fixture
-def closed(new_world: Callable[..., World], tmp_path: Path) -> World:
+def closed(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> RunningMesh:
     """Run a pod without declared ports that only `reader` may call, and the pod's Service."""
     files = {"1.yaml": deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)), "2.yaml": service_to("web", 31001)}
     files["3.yaml"] = "\n---\n".join(json.dumps(item) for item in ACCESS)
-    return new_world(manifests=files)
+    return new_mesh(manifests=files)
 
 
 def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
-    new_world: Callable[..., World], tmp_path: Path
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """R37, D26: a condition, an Event, a warning at the write, and `check` report it until the port is corrected."""
     deployed = json.loads(manifests.deployment("web", tmp_path, labels={"app": "web"}, ports={"http": 31000}))
@@ -97,35 +97,35 @@ def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
     manifest = json.dumps(deployed)
     wrong = json.loads(service("web", {"http": 8080}, selector={"app": "web"}))
     wrong["spec"]["ports"][0]["targetPort"] = 31001
-    world = new_world(manifests={"web.yaml": f"{manifest}\n---\n{json.dumps(wrong)}"})
-    until(lambda: world.send(1, world.request("web", 8080)) == {"503": 1})
-    severity, _, message = world.event("TargetPortNotDeclared", "web")
+    mesh = new_mesh(manifests={"web.yaml": f"{manifest}\n---\n{json.dumps(wrong)}"})
+    until(lambda: mesh.send(1, mesh.request("web", 8080)) == {"503": 1})
+    severity, _, message = mesh.event("TargetPortNotDeclared", "web")
     assert severity == "Warning"
     assert "port 8080 has the targetPort 31001, which no container of pod default/web-" in message
     assert "declares (declared: 31000)" in message
 
     def condition() -> tuple[str, str]:
-        (found,) = world.get("service/web")["status"]["conditions"]
+        (found,) = mesh.get("service/web")["status"]["conditions"]
         return found["status"], found["reason"]
 
     until(lambda: condition() == ("False", "TargetPortNotDeclared"))
-    checked = headgate("check", str(world.directory))
+    checked = headgate("check", str(mesh.directory))
     assert "web.yaml:3: warning TargetPortNotDeclared Service default/web: spec.ports[0].targetPort" in checked.stdout
-    warned = world.try_kubectl("apply", "-f", "-", stdin=json.dumps(wrong | {"metadata": {"name": "other"}})).stderr
+    warned = mesh.try_kubectl("apply", "-f", "-", stdin=json.dumps(wrong | {"metadata": {"name": "other"}})).stderr
     assert "Warning: spec.ports[0].targetPort: port 8080 has the targetPort 31001" in warned
-    world.write("web.yaml", f"{manifest}\n---\n{json.dumps(wrong).replace('31001', '31000')}")
+    mesh.write("web.yaml", f"{manifest}\n---\n{json.dumps(wrong).replace('31001', '31000')}")
     until(lambda: condition() == ("True", "ResolvedRefs"))
-    until(lambda: world.send(1, world.request("web", 8080)) == {"web": 1})
+    until(lambda: mesh.send(1, mesh.request("web", 8080)) == {"web": 1})
 
 
-def answers(world: World, service: str, *accounts: str) -> Sequence[str]:
+def answers(mesh: RunningMesh, service: str, *accounts: str) -> Sequence[str]:
     """Return the answer or error that each account and then a client of the gateway gets from a Service."""
-    results = [ask(world, f"http://{service}:8080/", "--service-account", account) for account in accounts]
-    gateway = world.send(1, world.request(service, 8080))
+    results = [ask(mesh, f"http://{service}:8080/", "--service-account", account) for account in accounts]
+    gateway = mesh.send(1, mesh.request(service, 8080))
     return [out.strip() if code == 0 else errors.strip()[-14:] for code, out, errors in results] + list(gateway)
 
 
-def test_an_undeclared_port_of_a_service_is_denied_to_callers_without_a_rule(closed: World) -> None:
+def test_an_undeclared_port_of_a_service_is_denied_to_callers_without_a_rule(closed: RunningMesh) -> None:
     """D26: `explain` says the same as the proxies."""
     until(lambda: programmed(closed, "traffictarget/readers")[:2] == ("True", "Programmed"))
     until(lambda: answers(closed, "web", "reader")[0] == "web")
@@ -136,7 +136,7 @@ def test_an_undeclared_port_of_a_service_is_denied_to_callers_without_a_rule(clo
     assert arrival["hop"] == "mutual TLS"
 
 
-def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(closed: World) -> None:
+def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(closed: RunningMesh) -> None:
     """D26: the sidecar of a running pod can't take over the port; the sidecar of a new pod serves it."""
     closed.apply(json.dumps(STRICT))
     until(lambda: programmed(closed, "tlsconfig/strict")[0] == "True")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.world import HEADGATE
+from tests.e2e.running_mesh import HEADGATE
 from tests.waiting import until
 
 TMUX = shutil.which("tmux")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tests.e2e.gateway_api.servers import PROTOCOLS, GrpcServer
 from tests.e2e.manifests import deployment, endpoints, external, protocol_service, service
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
 from tests.wire import Address, Answer, Network, Received, Request
 
 NAMES = ("v1", "v2", "v3")
@@ -82,9 +82,9 @@ class Host(Protocol):
 class Machine:
     """One machine: `headgate up`, with backends in the test's process."""
 
-    def __init__(self, world: World) -> None:
-        self.network = world.network
-        self._world = world
+    def __init__(self, mesh: RunningMesh) -> None:
+        self.network = mesh.network
+        self._world = mesh
         self._backends: dict[str, Mapping[str, Any]] = {}
         self._servers: list[GrpcServer] = []
 

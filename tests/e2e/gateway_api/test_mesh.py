@@ -28,36 +28,36 @@ ECHO = {"group": "", "kind": "Service", "name": "echo", "port": 8080}
 
 
 @pytest.fixture
-def mesh(site: Site) -> Site:
-    """Return a site whose requests come from a client in the mesh."""
+def mesh_site(site: Site) -> Site:
+    """Return a site whose requests come from a client in the mesh_site."""
     return site.in_mesh()
 
 
-def echo(mesh: Site, *rules: Mapping[str, Any]) -> Address:
+def echo(mesh_site: Site, *rules: Mapping[str, Any]) -> Address:
     """Create the Service `echo` with all backends, and a route of it; return the address of the Service."""
-    mesh.serve("echo", *NAMES)
+    mesh_site.serve("echo", *NAMES)
     if rules:
-        mesh.apply(route("app", *rules, parent=ECHO))
-        mesh.wait_for_parent("httproute/app", Accepted="Accepted", ResolvedRefs="ResolvedRefs")
-    return mesh.address("echo")
+        mesh_site.apply(route("app", *rules, parent=ECHO))
+        mesh_site.wait_for_parent("httproute/app", Accepted="Accepted", ResolvedRefs="ResolvedRefs")
+    return mesh_site.address("echo")
 
 
 @pytest.mark.conformance("MeshBasic")
-def test_a_service_without_routes_is_reached(mesh: Site) -> None:
-    address = echo(mesh)
-    assert {mesh.ask(address, "echo/").answered_by for _ in range(6)} == {"v1", "v2", "v3"}
+def test_a_service_without_routes_is_reached(mesh_site: Site) -> None:
+    address = echo(mesh_site)
+    assert {mesh_site.ask(address, "echo/").answered_by for _ in range(6)} == {"v1", "v2", "v3"}
 
 
 @pytest.mark.conformance("MeshHTTPRouteSimpleSameNamespace")
-def test_a_route_of_a_service_replaces_its_endpoints(mesh: Site) -> None:
-    address = echo(mesh, rule("v1"))
-    assert {mesh.ask(address, "echo/").answered_by for _ in range(6)} == {"v1"}
+def test_a_route_of_a_service_replaces_its_endpoints(mesh_site: Site) -> None:
+    address = echo(mesh_site, rule("v1"))
+    assert {mesh_site.ask(address, "echo/").answered_by for _ in range(6)} == {"v1"}
 
 
 @pytest.mark.conformance("MeshTrafficSplit", "MeshHTTPRouteMatching")
-def test_paths_and_headers_in_the_mesh(mesh: Site) -> None:
+def test_paths_and_headers_in_the_mesh(mesh_site: Site) -> None:
     address = echo(
-        mesh,
+        mesh_site,
         rule("v1", matches=[path("/"), {"headers": fields(version="one")}]),
         rule("v2", matches=[path("/v2"), {"headers": fields(version="two")}]),
     )
@@ -70,15 +70,15 @@ def test_paths_and_headers_in_the_mesh(mesh: Site) -> None:
         "echo/v2example": "v1",
         "echo/foo/v2/example": "v1",
     }
-    assert mesh.answers(address, *expected) == expected
-    assert mesh.ask(address, "echo/", version="one").answered_by == "v1"
-    assert mesh.ask(address, "echo/", version="two").answered_by == "v2"
+    assert mesh_site.answers(address, *expected) == expected
+    assert mesh_site.ask(address, "echo/", version="one").answered_by == "v1"
+    assert mesh_site.ask(address, "echo/", version="two").answered_by == "v2"
 
 
 @pytest.mark.conformance("MeshHTTPRouteWeight")
-def test_weights_in_the_mesh(mesh: Site) -> None:
-    address = echo(mesh, rule("v1:70", "v2:30"))
-    assert Counter(mesh.ask(address, "echo/").answered_by for _ in range(500)) == {"v1": 350, "v2": 150}
+def test_weights_in_the_mesh(mesh_site: Site) -> None:
+    address = echo(mesh_site, rule("v1:70", "v2:30"))
+    assert Counter(mesh_site.ask(address, "echo/").answered_by for _ in range(500)) == {"v1": 350, "v2": 150}
 
 
 @pytest.mark.conformance(
@@ -90,7 +90,7 @@ def test_weights_in_the_mesh(mesh: Site) -> None:
     "MeshHTTPRoute307Redirect",
     "MeshHTTPRoute308Redirect",
 )
-def test_redirects_in_the_mesh(mesh: Site) -> None:
+def test_redirects_in_the_mesh(mesh_site: Site) -> None:
     contents: dict[str, tuple[Mapping[str, Any], int, str]] = {
         "/host": ({"hostname": "example.org"}, 302, "http://example.org:8080/host"),
         "/status": ({"hostname": "example.org", "statusCode": 301}, 301, "http://example.org:8080/status"),
@@ -103,30 +103,30 @@ def test_redirects_in_the_mesh(mesh: Site) -> None:
         "/307": ({"statusCode": 307, "port": 8083}, 307, "http://echo:8083/307"),
         "/308": ({"statusCode": 308, "port": 8083}, 308, "http://echo:8083/308"),
     }
-    address = echo(mesh, *(redirect(target, **content) for target, (content, *_) in contents.items()))
+    address = echo(mesh_site, *(redirect(target, **content) for target, (content, *_) in contents.items()))
     for target, (_, status, location) in contents.items():
-        answer = mesh.ask(address, f"echo:8080{target}")
+        answer = mesh_site.ask(address, f"echo:8080{target}")
         assert (answer.status, answer.headers.get("location")) == (status, location), target
 
 
 @pytest.mark.conformance("MeshHTTPRouteRequestHeaderModifier", "MeshHTTPRouteBackendRequestHeaderModifier")
-def test_changes_of_request_headers_in_the_mesh(mesh: Site) -> None:
+def test_changes_of_request_headers_in_the_mesh(mesh_site: Site) -> None:
     of_backend = {"backendRefs": [{"name": "v1", "port": 8080, "filters": [MODIFIED]}], "matches": [path("/backend")]}
-    address = echo(mesh, rule("v1", filters=[MODIFIED]), of_backend)
+    address = echo(mesh_site, rule("v1", filters=[MODIFIED]), of_backend)
     for target in ("/", "/backend"):
-        assert mesh.ask(address, f"echo{target}", **SENT).answered_by == "v1"
-        assert mesh.changed_headers() == RECEIVED
+        assert mesh_site.ask(address, f"echo{target}", **SENT).answered_by == "v1"
+        assert mesh_site.changed_headers() == RECEIVED
 
 
 @pytest.mark.conformance("MeshHTTPRouteRewritePath")
-def test_rewrites_of_the_path_in_the_mesh(mesh: Site) -> None:
+def test_rewrites_of_the_path_in_the_mesh(mesh_site: Site) -> None:
     def rewrite(prefix: str, kind: str, value: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
         return rule(
             "v1", matches=[path(prefix)], filters=[change("URLRewrite", path=path_modifier(kind, value)), *more]
         )
 
     address = echo(
-        mesh,
+        mesh_site,
         rewrite("/prefix/one", "ReplacePrefixMatch", "/one"),
         rewrite("/strip-prefix", "ReplacePrefixMatch", "/"),
         rewrite("/full/one", "ReplaceFullPath", "/one"),
@@ -140,15 +140,15 @@ def test_rewrites_of_the_path_in_the_mesh(mesh: Site) -> None:
         "echo/full/both/test": "/test",
     }
     for url, received in expected.items():
-        assert mesh.ask(address, url, **SENT).answered_by == "v1"
-        assert mesh.backends["v1"].last.target == received
-    assert mesh.changed_headers() == RECEIVED
+        assert mesh_site.ask(address, url, **SENT).answered_by == "v1"
+        assert mesh_site.backends["v1"].last.target == received
+    assert mesh_site.changed_headers() == RECEIVED
 
 
 @pytest.mark.conformance("MeshHTTPRouteQueryParamMatching")
-def test_query_parameters_in_the_mesh(mesh: Site) -> None:
+def test_query_parameters_in_the_mesh(mesh_site: Site) -> None:
     address = echo(
-        mesh,
+        mesh_site,
         rule("v1", matches=[{"queryParams": fields(animal="whale")}]),
         rule("v2", matches=[{"queryParams": fields(animal="dolphin")}]),
         rule("v3", matches=[{"queryParams": fields(animal="dolphin", color="blue")}]),
@@ -160,13 +160,15 @@ def test_query_parameters_in_the_mesh(mesh: Site) -> None:
         "echo/?animal=dog": "404",
         "echo/": "404",
     }
-    assert mesh.answers(address, *expected) == expected
+    assert mesh_site.answers(address, *expected) == expected
 
 
 @pytest.mark.conformance("MeshHTTPRouteNamedRule")
-def test_rules_with_and_without_a_name_in_the_mesh(mesh: Site) -> None:
-    address = echo(mesh, rule("v1", matches=[path("/named")], name="rule-1"), rule("v2", matches=[path("/unnamed")]))
-    assert mesh.answers(address, "echo/named", "echo/unnamed") == {"echo/named": "v1", "echo/unnamed": "v2"}
+def test_rules_with_and_without_a_name_in_the_mesh(mesh_site: Site) -> None:
+    address = echo(
+        mesh_site, rule("v1", matches=[path("/named")], name="rule-1"), rule("v2", matches=[path("/unnamed")])
+    )
+    assert mesh_site.answers(address, "echo/named", "echo/unnamed") == {"echo/named": "v1", "echo/unnamed": "v2"}
 
 
 def marking(name: str, backend: str, **port: int) -> str:
@@ -177,14 +179,14 @@ def marking(name: str, backend: str, **port: int) -> str:
 
 
 @pytest.mark.conformance("MeshPorts")
-def test_a_route_applies_to_the_port_of_its_parent_reference(mesh: Site) -> None:
+def test_a_route_applies_to_the_port_of_its_parent_reference(mesh_site: Site) -> None:
     """A parent reference without a port selects all ports."""
     for name in ("one", "two"):
-        mesh.serve(name, "v1", http=8080, other=8081)
-    mesh.apply(marking("one", "one", port=8080), marking("two", "two"))
+        mesh_site.serve(name, "v1", http=8080, other=8081)
+    mesh_site.apply(marking("one", "one", port=8080), marking("two", "two"))
 
     def mark(name: str, port: int) -> str | None:
-        answer = mesh.ask(mesh.address(name, port), f"{name}:{port}/")
+        answer = mesh_site.ask(mesh_site.address(name, port), f"{name}:{port}/")
         assert answer.status == 200
         return answer.headers.get("x-header-set")
 
@@ -193,10 +195,10 @@ def test_a_route_applies_to_the_port_of_its_parent_reference(mesh: Site) -> None
 
 
 @pytest.mark.conformance("MeshFrontendHostname")
-def test_the_address_of_a_service_selects_its_routes_for_any_host(mesh: Site) -> None:
-    mesh.apply(marking("app", "v2"))
-    one, two = (mesh.address(name) for name in ("v1", "v2"))
-    answer = mesh.ask(two, "v1/")
+def test_the_address_of_a_service_selects_its_routes_for_any_host(mesh_site: Site) -> None:
+    mesh_site.apply(marking("app", "v2"))
+    one, two = (mesh_site.address(name) for name in ("v1", "v2"))
+    answer = mesh_site.ask(two, "v1/")
     assert (answer.answered_by, answer.headers.get("x-header-set")) == ("v2", "app")
-    answer = mesh.ask(one, "v2/")
+    answer = mesh_site.ask(one, "v2/")
     assert (answer.answered_by, answer.headers.get("x-header-set")) == ("v1", None)

@@ -1,6 +1,6 @@
 """Run `headgate up` as a user does, with kubectl, Envoy's admin interface, and requests through the mesh.
 
-A world ends every process that it started: headgate by a signal, and the processes that a killed headgate left
+A `RunningMesh` ends every process that it started: headgate by a signal, and the processes that a killed headgate left
 behind. Records in the state directory contain their process IDs.
 """
 
@@ -60,7 +60,7 @@ def headgate(*words: str) -> Done:
     return Done(ended.exit_code, ended.stdout, ended.stderr)
 
 
-class World:
+class RunningMesh:
     """A directory of manifests, a state directory, and the headgate that runs them. Use it as a context manager."""
 
     def __init__(self, root: Path, *options: str, manifests: Mapping[str, str] | None = None, user: int = 0) -> None:
@@ -229,7 +229,7 @@ class World:
             self.network.close()
 
     def headgate(self, *words: str) -> Done:
-        """Run a command of headgate with this world's state directory."""
+        """Run a command of headgate with this mesh's state directory."""
         return headgate(*words, "--state", str(self.state))
 
     # --- manifests ---
@@ -403,10 +403,10 @@ def _live_pid(record: Path) -> int:
 
 
 @contextlib.contextmanager
-def world_in_a_new_directory(*options: str, **more: Any) -> Iterator[World]:
-    """Run a world in a new directory that is removed at the end."""
+def mesh_in_a_new_directory(*options: str, **more: Any) -> Iterator[RunningMesh]:
+    """Run a mesh in a new directory that is removed at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root,
-        World(Path(root), *options, **more) as world,
+        RunningMesh(Path(root), *options, **more) as mesh,
     ):
-        yield world
+        yield mesh
