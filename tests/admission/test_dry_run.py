@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.embedded_api import TOKEN, Answer, Client
-from tests.identity.world import FakeIssuer, Time
+from tests.identity.fakes import FakeIssuer, Time
 from tests.sound_objects import path, sound
 
 from headgate.admission.chain import admission_chain, object_check

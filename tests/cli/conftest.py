@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.decoding import admit
-from tests.identity.world import FakeIssuer, Time
+from tests.identity.fakes import FakeIssuer, Time
 from typer.testing import CliRunner
 
 from headgate.admission.injection import Decision, PodNamespace, decide

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 from tests.cli.conftest import World, ended
-from tests.identity.world import DOMAIN, Holders, MemoryKeyStore, openssl, wanted
+from tests.identity.fakes import DOMAIN, Holders, MemoryKeyStore, openssl, wanted
 
 from headgate.identity.ca_status import CONFIG_MAP, CaStatus, CaStatusPublisher
 from headgate.identity.credentials import Credentials, Schedule

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.compiler.pods import config, obj, pod, service, target
+from tests.make.objects import (
+    backed_service,
+    http_rule,
+    meshed_pod,
+    obj,
+    smi_tcp_route,
+    split,
+    tcp_rule,
+    tls_config,
+    traffic_target,
+)
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -16,23 +26,30 @@ SA_2 = "spiffe://cluster.local/ns/default/sa/sa-2"
 GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
 SERVER = {"account": "sa-1"}
 LOOK = obj("HTTPRouteGroup", "g", spec={"matches": [{"name": "look", "pathRegex": "/version", "methods": ["GET"]}]})
-TCP = obj("TCPRoute", "t", spec={"matches": {"ports": [9000]}}) | {"apiVersion": "specs.smi-spec.io/v1alpha4"}
-RULES = [{"kind": "HTTPRouteGroup", "name": "g"}, {"kind": "TCPRoute", "name": "t"}]
+TCP = smi_tcp_route("t", 9000)
+RULES = [http_rule("g"), tcp_rule("t")]
 CLIENTS = [
-    pod("two", "10.1.0.2", account="sa-2"),
-    pod("three", "10.1.0.3", account="sa-3"),
-    pod("bare", "10.1.0.4", account="sa-2", sidecar=""),
+    meshed_pod("two", "10.1.0.2", account="sa-2"),
+    meshed_pod("three", "10.1.0.3", account="sa-3"),
+    meshed_pod("bare", "10.1.0.4", account="sa-2", mode=""),
 ]
-CLOSED = [LOOK, TCP, target("access", "sa-1", "sa-2", rules=RULES)]
+CLOSED = [LOOK, TCP, traffic_target("access", "sa-1", ["sa-2"], RULES)]
 
 
 def world(*more: Any, **server: Any) -> list[Any]:
     """Return objects: a pod that runs as sa-1, two Services with different protocols for the pod's port, and callers."""
     made = {**SERVER, **server}
     return [
-        *service("web", ("server", "10.1.0.1"), created="2026-01-01T00:00:00Z"),
-        *service("raw", ("server", "10.1.0.1"), port=9000, behind=8080, app="tcp", created="2026-01-02T00:00:00Z"),
-        pod("server", "10.1.0.1", **made),
+        *backed_service("web", ("server", "10.1.0.1"), metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}),
+        *backed_service(
+            "raw",
+            ("server", "10.1.0.1"),
+            number=9000,
+            target=8080,
+            app="tcp",
+            metadata={"creationTimestamp": "2026-01-02T00:00:00Z"},
+        ),
+        meshed_pod("server", "10.1.0.1", **made),
         *CLIENTS,
         *more,
     ]
@@ -108,7 +125,7 @@ def test_a_caller_without_a_sidecar_calls_in_plaintext(explain: Callable[..., An
     opened = explain(world(), "pod/bare")
     assert (opened["identity"], opened["code"]) == ("", 0)
     assert (arrival(opened)["hop"], arrival(opened)["hop_reason"]) == ("plaintext", "the caller has no sidecar")
-    for more in (CLOSED, [config("strict", {"app": "x"})]):
+    for more in (CLOSED, [tls_config("strict", {"app": "x"})]):
         found = explain(world(*more, labels={"app": "x"}), "pod/bare")
         assert found["code"] == 1
         assert 'headgate.dev/inject: "true"' in arrival(found)["remedy"]
@@ -119,8 +136,8 @@ def test_routes_apply_to_a_caller_without_a_sidecar_only_at_the_gateway_of_a_ser
     explain: Callable[..., Any],
 ) -> None:
     """R32. Otherwise Kubernetes leads it to the endpoints of the Service itself."""
-    split = obj("TrafficSplit", "s", spec={"service": "web", "backends": [{"service": "v2", "weight": 1}]})
-    objects = world(*service("v2", ("server", "10.1.0.1")), split, *CLOSED)
+    shares = split("web", {"v2": 1}, name="s")
+    objects = world(*backed_service("v2", ("server", "10.1.0.1")), shares, *CLOSED)
     found = explain(objects, "pod/bare")
     assert [item["service"] for item in found["backends"]] == ["default/web"]
     assert "no route applies to its requests" in found["caller_note"]
@@ -131,7 +148,7 @@ def test_routes_apply_to_a_caller_without_a_sidecar_only_at_the_gateway_of_a_ser
 
 
 def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Callable[..., Any]) -> None:
-    local = pod("local", "127.77.128.9", account="sa-2", sidecar="")
+    local = meshed_pod("local", "127.77.128.9", account="sa-2", mode="")
     found = explain(world(local), "pod/local")
     assert found["identity"] == GATEWAY
     assert "the gateway forwards its requests" in found["caller_note"]
@@ -140,13 +157,13 @@ def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Ca
 @pytest.mark.parametrize(
     ("server", "reason"),
     [
-        ({"sidecar": ""}, "it has no sidecar, so every request is allowed"),
+        ({"mode": ""}, "it has no sidecar, so every request is allowed"),
         (
             {"annotations": {"headgate.dev/excluded-inbound-ports": "8080"}},
             "its sidecar does not intercept port 8080 (headgate.dev/excluded-inbound-ports)",
         ),
         (
-            {"sidecar": "explicit", "annotations": {"headgate.dev/application-ports": "9090=20417"}},
+            {"mode": "explicit", "annotations": {"headgate.dev/application-ports": "9090=20417"}},
             "its sidecar does not serve port 8080, so the request reaches the process directly",
         ),
     ],
@@ -161,7 +178,7 @@ def test_ports_that_the_sidecar_does_not_intercept_allow_every_caller(
 
 def test_explain_shows_the_findings_on_the_pods(explain: Callable[..., Any]) -> None:
     """R77."""
-    found = explain(world(*CLOSED, sidecar=""), "pod/three")
+    found = explain(world(*CLOSED, mode=""), "pod/three")
     assert "NotEnforced" in {item["reason"] for item in found["remarks"]}
 
 
@@ -176,7 +193,7 @@ def test_access_and_mtls_options_apply_to_files(explain: Callable[..., Any]) -> 
 
 def test_short_names_resolve_in_the_callers_namespace(explain: Callable[..., Any]) -> None:
     """R2. The caller's sidecar resolves them."""
-    shop = [*service("web", ("s", "10.2.0.1"), namespace="shop"), pod("s", "10.2.0.1", namespace="shop")]
+    shop = [*backed_service("web", ("s", "10.2.0.1"), namespace="shop"), meshed_pod("s", "10.2.0.1", namespace="shop")]
     assert explain(world(*shop), "pod/s", "-n", "shop")["service"] == "shop/web"
     assert explain(world(*shop), "pod/two")["service"] == "default/web"
 
@@ -208,8 +225,8 @@ def test_explain_prints_the_bookstore_example_of_the_docs(run: Run) -> None:
 
 
 def test_pods_of_a_service_are_listed_separately_when_their_results_differ(run: Run, tmp_path: Path) -> None:
-    pods = [pod("one", "10.1.0.1", account="open"), pod("two", "10.1.0.2", account="sa-1")]
-    objects = [*service("web", ("one", "10.1.0.1"), ("two", "10.1.0.2")), *pods, *CLOSED]
+    pods = [meshed_pod("one", "10.1.0.1", account="open"), meshed_pod("two", "10.1.0.2", account="sa-1")]
+    objects = [*backed_service("web", ("one", "10.1.0.1"), ("two", "10.1.0.2")), *pods, *CLOSED]
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     ended = run("explain", "GET", "http://web:8080/version", "-f", "all.yaml")
     assert ended.code == 0  # some pods allow the request

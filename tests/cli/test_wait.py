@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from tests.cli.conftest import World, ended, make_split, make_status
-from tests.compiler.pods import config, target
+from tests.make.objects import tls_config, traffic_target
 
 from headgate.cli.wait import watch_object
 from headgate.errors import HeadgateError, NotFound
@@ -83,8 +83,8 @@ async def test_wait_exits_with_1_for_a_split_that_is_not_accepted(world: World) 
 @pytest.mark.parametrize(
     ("obj", "name"),
     [
-        (config("strict", {"app": "web"}), "tlsconfig/strict"),
-        (target("access", "web", "client"), "tt/access"),
+        (tls_config("strict", {"app": "web"}), "tlsconfig/strict"),
+        (traffic_target("access", "web", ["client"]), "tt/access"),
     ],
 )
 async def test_wait_for_access_and_tls_objects_waits_for_every_pod(world: World, obj: Any, name: str) -> None:

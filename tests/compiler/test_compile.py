@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.compiler.pods import obj, pod, service
+from tests.make.objects import backed_service, meshed_pod, split
 
 from headgate.compiler import compile as module
 from headgate.compiler.compile import Compiler
@@ -10,7 +10,7 @@ from headgate.plane.feed import snapshot_of, with_objects
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
-SPLIT = obj("TrafficSplit", "web", spec={"service": "web", "backends": [{"service": "web-v1", "weight": 1}]})
+SPLIT = split("web", {"web-v1": 1})
 
 
 def test_a_fork_computes_only_the_stages_that_read_the_new_object(monkeypatch):
@@ -23,7 +23,11 @@ def test_a_fork_computes_only_the_stages_that_read_the_new_object(monkeypatch):
             return stage(*values)
 
         monkeypatch.setattr(module, name, counted)
-    objects = [pod("web-1", "10.0.0.1"), *service("web", ("web-1", "10.0.0.1")), *service("web-v1", (None, "10.0.0.2"))]
+    objects = [
+        meshed_pod("web-1", "10.0.0.1"),
+        *backed_service("web", ("web-1", "10.0.0.1")),
+        *backed_service("web-v1", ("", "10.0.0.2")),
+    ]
     snapshot = snapshot_of({key_of(item): item for item in objects})
     compiler = Compiler()
     compiler.compile(snapshot, Settings())

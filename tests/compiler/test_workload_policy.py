@@ -1,13 +1,14 @@
 """Selection of pods by TLSConfigs, and subject names in certificates (R72 to R78, D17)."""
 
 import pytest
-from tests.compiler.pods import compiled, config, findings, pod, workloads
+from tests.make.objects import meshed_pod, tls_config
+from tests.make.values import compiled, findings, workloads
 
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import TlsMode
 
-FRONT = pod("front", "10.1.0.1", labels={"role": "frontend", "stage": "production"})
-HALF = pod("half", "10.1.0.2", labels={"role": "frontend"})
+FRONT = meshed_pod("front", "10.1.0.1", labels={"role": "frontend", "stage": "production"})
+HALF = meshed_pod("half", "10.1.0.2", labels={"role": "frontend"})
 WANTED = {"role": "frontend", "stage": "production"}
 
 
@@ -17,15 +18,15 @@ def targets(result):
 
 def test_a_selector_needs_all_of_its_labels():
     """R73."""
-    result = compiled(FRONT, HALF, config("tls", WANTED, "foo", "bar"))
+    result = compiled(FRONT, HALF, tls_config("tls", WANTED, "foo", "bar"))
     assert targets(result) == {"front": TlsMode.STRICT, "half": TlsMode.PERMISSIVE}
     assert workloads(result)["front"].subjects == ("bar", "foo")
     assert workloads(result)["half"].subjects == ()
 
 
 def test_an_empty_selector_selects_all_pods_of_its_namespace():
-    other = pod("other", "10.1.0.3", namespace="blue")
-    result = compiled(FRONT, HALF, other, config("tls", {}))
+    other = meshed_pod("other", "10.1.0.3", namespace="blue")
+    result = compiled(FRONT, HALF, other, tls_config("tls", {}))
     assert targets(result) == {"front": TlsMode.STRICT, "half": TlsMode.STRICT, "other": TlsMode.PERMISSIVE}
 
 
@@ -33,13 +34,15 @@ def test_an_empty_selector_selects_all_pods_of_its_namespace():
     ("mtls", "tls_mode"), [("off", TlsMode.PLAIN), ("permissive", TlsMode.PERMISSIVE), ("strict", TlsMode.STRICT)]
 )
 def test_the_mtls_setting_applies_to_unselected_pods(mtls, tls_mode):
-    result = compiled(FRONT, HALF, config("tls", WANTED), mtls=mtls)
+    result = compiled(FRONT, HALF, tls_config("tls", WANTED), mtls=mtls)
     assert targets(result) == {"front": TlsMode.STRICT, "half": tls_mode}
 
 
 def test_a_pod_gets_the_subject_names_of_all_its_tls_configs():
     """R78."""
-    result = compiled(FRONT, HALF, config("one", WANTED, "foo", "bar"), config("two", {"role": "frontend"}, "bar"))
+    result = compiled(
+        FRONT, HALF, tls_config("one", WANTED, "foo", "bar"), tls_config("two", {"role": "frontend"}, "bar")
+    )
     assert workloads(result)["front"].subjects == ("bar", "foo")
     assert workloads(result)["half"].subjects == ("bar",)
     (reported,) = findings(result, Reason.SUBJECTS_MERGED)
@@ -48,11 +51,11 @@ def test_a_pod_gets_the_subject_names_of_all_its_tls_configs():
 
 
 def test_tls_configs_with_equal_subject_names_are_not_reported():
-    assert compiled(FRONT, config("one", WANTED, "foo"), config("two", {}, "foo")).report.findings == ()
+    assert compiled(FRONT, tls_config("one", WANTED, "foo"), tls_config("two", {}, "foo")).report.findings == ()
 
 
 def test_an_invalid_tls_config_keeps_its_selector():
-    result = compiled(FRONT, config("tls", WANTED, "not a name"))
+    result = compiled(FRONT, tls_config("tls", WANTED, "not a name"))
     assert targets(result) == {"front": TlsMode.STRICT}
     assert workloads(result)["front"].subjects == ()
     assert "its pods use mutual TLS only" in findings(result, Reason.INVALID)[0].message
@@ -62,7 +65,7 @@ def test_an_invalid_tls_config_keeps_its_selector():
     "selector", [{}, {"matchLabels": None}, {"matchLabels": {"a": 1}}, {"matchLabels": {}, "x": 1}]
 )
 def test_an_invalid_selector_selects_no_pod(selector):
-    broken = config("tls", {})
+    broken = tls_config("tls", {})
     broken["spec"]["selector"] = selector
     result = compiled(FRONT, broken)
     assert targets(result) == {"front": TlsMode.PERMISSIVE}
@@ -70,5 +73,5 @@ def test_an_invalid_selector_selects_no_pod(selector):
 
 
 def test_a_tls_config_without_pods_is_reported():
-    (reported,) = compiled(FRONT, config("tls", {"role": "backend"})).report.findings
+    (reported,) = compiled(FRONT, tls_config("tls", {"role": "backend"})).report.findings
     assert reported.reason is Reason.NO_PODS

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from tests.identity.world import DAY, DOMAIN, START, openssl, root, verify, wanted
+from tests.identity.fakes import DAY, DOMAIN, START, openssl, root, verify, wanted
 
 from headgate.identity.authority import Authority, make_signer, new_root, sign, signing_request
 from headgate.identity.certificates import key_to_pem, read_certificates, read_key

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import structs
-from tests.identity.world import DOMAIN, Holders, MemoryKeyStore, Time, wanted
+from tests.identity.fakes import DOMAIN, Holders, MemoryKeyStore, Time, wanted
 
 from headgate.errors import NotFound
 from headgate.identity.authority import new_root
@@ -25,7 +25,7 @@ from headgate.latest import until
 from headgate.standalone.store.memory import MemoryStore
 
 
-class World:
+class CaStatusRig:
     def __init__(self) -> None:
         self.time, self.store, self.proxies, self.keys = Time(), MemoryStore(), Holders(), MemoryKeyStore()
         self.issuer = EmbeddedIssuer(self.keys, DOMAIN, clock=self.time.clock)
@@ -70,102 +70,101 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World()
-    async with world.running():
-        yield world
+async def rig() -> AsyncIterator[CaStatusRig]:
+    rig = CaStatusRig()
+    async with rig.running():
+        yield rig
 
 
-async def test_the_config_map_has_the_roots_and_the_state_but_no_key(world: World) -> None:
-    status, data = await world.wait_for_status(lambda status: status.certificates)
-    assert data["roots.pem"] == world.issuer.roots.get()
+async def test_the_config_map_has_the_roots_and_the_state_but_no_key(rig: CaStatusRig) -> None:
+    status, data = await rig.wait_for_status(lambda status: status.certificates)
+    assert data["roots.pem"] == rig.issuer.roots.get()
     (root,) = status.roots
-    assert (root.signs, root.fingerprint, status.phase) == (True, world.issuer.signer.get(), "stable")
+    assert (root.signs, root.fingerprint, status.phase) == (True, rig.issuer.signer.get(), "stable")
     assert "PRIVATE" not in json.dumps(data)
 
 
-async def test_a_new_annotation_starts_a_rotation_and_the_status_shows_its_progress(world: World) -> None:
-    await world.wait_for_status(lambda status: status.certificates)
-    old = world.issuer.roots.get()
-    world.proxies.slow.add("sidecar/default/web")
-    await world.annotate("monday")
-    status, _ = await world.wait_for_status(lambda status: status.phase == "trust-new" and status.waits)
+async def test_a_new_annotation_starts_a_rotation_and_the_status_shows_its_progress(rig: CaStatusRig) -> None:
+    await rig.wait_for_status(lambda status: status.certificates)
+    old = rig.issuer.roots.get()
+    rig.proxies.slow.add("sidecar/default/web")
+    await rig.annotate("monday")
+    status, _ = await rig.wait_for_status(lambda status: status.phase == "trust-new" and status.waits)
     assert status.waiting == ("sidecar/default/web",)
     assert [root.signs for root in status.roots] == [True, False]
-    world.proxies.catch_up()
-    status, data = await world.wait_for_status(lambda status: status.phase == "stable" and status.answered == "monday")
+    rig.proxies.catch_up()
+    status, data = await rig.wait_for_status(lambda status: status.phase == "stable" and status.answered == "monday")
     assert len(status.roots) == 1
     assert data["roots.pem"] != old
 
 
 async def test_a_replica_that_takes_over_a_rotation_never_shows_that_none_is_in_progress() -> None:
     """Otherwise `headgate ca rotate --wait` would end too early."""
-    world = World()
-    world.keys.stored = StoredAuthority(
-        signing=new_root(DOMAIN, world.time.now), next=new_root(DOMAIN, world.time.now), answered="monday"
+    rig = CaStatusRig()
+    rig.keys.stored = StoredAuthority(
+        signing=new_root(DOMAIN, rig.time.now), next=new_root(DOMAIN, rig.time.now), answered="monday"
     )
-    world.proxies.lagging = lambda _: ["sidecar/default/web"]
-    async with world.running():
-        status, _ = await world.wait_for_status(lambda _status: True)
+    rig.proxies.lagging = lambda _: ["sidecar/default/web"]
+    async with rig.running():
+        status, _ = await rig.wait_for_status(lambda _status: True)
     assert (status.phase, status.answered) == ("trust-new", "monday")
 
 
-async def test_changed_roots_in_the_config_map_are_ignored_and_a_deleted_config_map_is_restored(world: World) -> None:
-    await world.wait_for_status(lambda status: status.certificates)
-    obj = await world.store.get(CONFIG_MAP)
-    await world.store.update({**obj, "data": {**obj["data"], "roots.pem": "mine"}})
-    roots = world.issuer.roots.get()
+async def test_changed_roots_in_the_config_map_are_ignored_and_a_deleted_config_map_is_restored(
+    rig: CaStatusRig,
+) -> None:
+    await rig.wait_for_status(lambda status: status.certificates)
+    obj = await rig.store.get(CONFIG_MAP)
+    await rig.store.update({**obj, "data": {**obj["data"], "roots.pem": "mine"}})
+    roots = rig.issuer.roots.get()
     assert len(read_certificates(roots, "the test")) == 1
-    await world.store.delete(CONFIG_MAP)
-    _, data = await world.wait_for_status(lambda status: status.certificates)
+    await rig.store.delete(CONFIG_MAP)
+    _, data = await rig.wait_for_status(lambda status: status.certificates)
     assert data["roots.pem"] == roots
 
 
-async def test_the_status_shows_the_fault_of_each_proxy(world: World) -> None:
-    await world.wait_for_status(lambda status: status.certificates)
-    world.credentials.set_wanted({"sidecar/default/web": wanted("web", "not a name")})
-    status, _ = await world.wait_for_status(lambda status: status.faulty)
+async def test_the_status_shows_the_fault_of_each_proxy(rig: CaStatusRig) -> None:
+    await rig.wait_for_status(lambda status: status.certificates)
+    rig.credentials.set_wanted({"sidecar/default/web": wanted("web", "not a name")})
+    status, _ = await rig.wait_for_status(lambda status: status.faulty)
     assert "each of subjectNames must be a DNS name" in status.faults["sidecar/default/web"]
 
 
 async def test_no_private_key_is_printed_logged_or_encoded(
-    world: World, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    rig: CaStatusRig, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    await world.wait_for_status(lambda status: status.certificates)
-    stored = world.keys.stored
+    await rig.wait_for_status(lambda status: status.certificates)
+    stored = rig.keys.stored
     assert stored is not None
-    credential = world.credentials.current.get()["sidecar/default/web"]
+    credential = rig.credentials.current.get()["sidecar/default/web"]
     secrets = [stored.signing.key.reveal(), credential.key.reveal()]
     assert all("PRIVATE KEY" in secret for secret in secrets)
     authority = StoredAuthority(signing=stored.signing, next=stored.signing)
     seen = [
         *(
             f"{item!r} {item!s} {item}"
-            for item in (authority, credential, stored.signing, world.credentials.current.get())
+            for item in (authority, credential, stored.signing, rig.credentials.current.get())
         ),
-        *(
-            str(item)
-            for item in (FileKeyStore(tmp_path), SecretKeyStore(world.store), world.issuer, vars(world.issuer))
-        ),
+        *(str(item) for item in (FileKeyStore(tmp_path), SecretKeyStore(rig.store), rig.issuer, vars(rig.issuer))),
         msgspec.json.encode([authority, credential], enc_hook=str).decode(),
         str(structs.asdict(credential)),
         caplog.text,
-        json.dumps([dict(change) for change in (await world.store.list("", "Event")).items]),
-        json.dumps((await world.store.list("", "ConfigMap")).items),
+        json.dumps([dict(change) for change in (await rig.store.list("", "Event")).items]),
+        json.dumps((await rig.store.list("", "ConfigMap")).items),
     ]
     for secret in secrets:
         body = "".join(secret.splitlines()[1:-1])
         assert not any(body[:20] in text or secret[:60] in text for text in seen)
 
 
-async def test_a_fault_never_quotes_a_key(world: World) -> None:
-    stored = world.keys.stored or StoredAuthority(signing=(await world.issuer.load()).stored.signing)
+async def test_a_fault_never_quotes_a_key(rig: CaStatusRig) -> None:
+    stored = rig.keys.stored or StoredAuthority(signing=(await rig.issuer.load()).stored.signing)
     broken = stored.signing.key.reveal().replace("\n", "!", 3)
     keys = MemoryKeyStore(
         StoredAuthority(signing=structs.replace(stored.signing, key=type(stored.signing.key)(broken)))
     )
-    issuer = EmbeddedIssuer(keys, DOMAIN, clock=world.time.clock)
+    issuer = EmbeddedIssuer(keys, DOMAIN, clock=rig.time.clock)
     await issuer.run()
     await until(lambda: bool(issuer.fault.get()), issuer.fault)
     assert "has no readable private key" in issuer.fault.get()

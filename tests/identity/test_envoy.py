@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.identity.world import DOMAIN, wanted
+from tests.identity.fakes import DOMAIN, wanted
 from tests.ports import free_port
 
 from headgate.identity.authority import Authority, Leaf, make_signer, new_root, sign

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.identity.world import DAY, DOMAIN, START, MemoryKeyStore, root, wanted
+from tests.identity.fakes import DAY, DOMAIN, START, MemoryKeyStore, root, wanted
 
 from headgate.errors import Unavailable
 from headgate.identity.authority import new_root

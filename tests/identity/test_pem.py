@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.identity.world import DOMAIN, openssl, root, verify, wanted
+from tests.identity.fakes import DOMAIN, openssl, root, verify, wanted
 
 from headgate.identity.issuers import IssueError
 from headgate.identity.pem import Files, PemIssuer

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.identity.world import DAY, DOMAIN, START, Holders, MemoryKeyStore, Time, root, settle, verify, wanted
+from tests.identity.fakes import DAY, DOMAIN, START, Holders, MemoryKeyStore, Time, root, settle, verify, wanted
 
 from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
@@ -18,7 +18,7 @@ from headgate.latest import Latest, until
 NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
 
 
-class World:
+class RotationRig:
     """One run of headgate: its authority, the stored keys, which survive the run, and fake proxies."""
 
     def __init__(self, keys: MemoryKeyStore, time: Time, proxies: Holders) -> None:
@@ -67,112 +67,112 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World(MemoryKeyStore(), Time(), Holders())
-    await world.start()
-    yield world
-    await world.stop()
+async def rig() -> AsyncIterator[RotationRig]:
+    rig = RotationRig(MemoryKeyStore(), Time(), Holders())
+    await rig.start()
+    yield rig
+    await rig.stop()
 
 
 def count(roots: str) -> int:
     return len(read_certificates(roots, "the test"))
 
 
-async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_old_one(world: World) -> None:
-    old = world.issuer.roots.get()
+async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_old_one(rig: RotationRig) -> None:
+    old = rig.issuer.roots.get()
     slow = "sidecar/default/b"
-    world.proxies.slow.add(slow)
-    world.rotation.request.set("please")
-    await world.reach(Phase.TRUST_NEW, slow)
-    assert count(world.issuer.roots.get()) == 2
-    assert world.keys.stored is not None
-    assert world.keys.stored.signing.certificate == old  # one proxy does not trust the new root yet
-    world.proxies.catch_up()
-    await world.done(old)
-    new = world.issuer.roots.get()
+    rig.proxies.slow.add(slow)
+    rig.rotation.request.set("please")
+    await rig.reach(Phase.TRUST_NEW, slow)
+    assert count(rig.issuer.roots.get()) == 2
+    assert rig.keys.stored is not None
+    assert rig.keys.stored.signing.certificate == old  # one proxy does not trust the new root yet
+    rig.proxies.catch_up()
+    await rig.done(old)
+    new = rig.issuer.roots.get()
     assert count(new) == 1
-    assert world.keys.stored == StoredAuthority(signing=world.keys.stored.signing, answered="please")
-    assert all(item.roots == new for item in world.proxies.holding.values())
+    assert rig.keys.stored == StoredAuthority(signing=rig.keys.stored.signing, answered="please")
+    assert all(item.roots == new for item in rig.proxies.holding.values())
     phases = [Phase.UNKNOWN, Phase.STABLE, Phase.TRUST_NEW, Phase.SIGN_NEW, Phase.STABLE]
-    assert [phase for phase in world.phases if phase is not Phase.DROP_OLD] == phases
+    assert [phase for phase in rig.phases if phase is not Phase.DROP_OLD] == phases
 
 
 async def test_the_new_root_signs_once_all_clients_of_the_servers_trust_it() -> None:
     """The servers of the control plane then get certificates of the new root."""
-    world, trusted = World(MemoryKeyStore(), Time(), Holders()), Latest("")
-    world.rotation = Rotation(world.issuer, world.credentials, world.proxies, world.time.schedule(), trusted)
-    await world.start()
-    old = world.issuer.roots.get()
-    world.rotation.request.set("please")
-    progress = world.rotation.progress
+    rig, trusted = RotationRig(MemoryKeyStore(), Time(), Holders()), Latest("")
+    rig.rotation = Rotation(rig.issuer, rig.credentials, rig.proxies, rig.time.schedule(), trusted)
+    await rig.start()
+    old = rig.issuer.roots.get()
+    rig.rotation.request.set("please")
+    progress = rig.rotation.progress
     await until(lambda: progress.get() == Progress(phase=Phase.TRUST_NEW, distributing=True), progress)
     trusted.set(old)
     await settle()
     assert progress.get().distributing
-    trusted.set(world.issuer.roots.get())
-    await world.done(old)
-    assert count(world.issuer.roots.get()) == 1
-    await world.stop()
+    trusted.set(rig.issuer.roots.get())
+    await rig.done(old)
+    assert count(rig.issuer.roots.get()) == 1
+    await rig.stop()
 
 
-async def test_the_old_root_stays_until_every_proxy_has_a_certificate_of_the_new_root(world: World) -> None:
-    old = world.issuer.roots.get()
-    world.rotation.request.set("please")
-    await until(lambda: world.rotation.progress.get().phase is Phase.SIGN_NEW, world.rotation.progress)
-    world.proxies.slow.update(NODES)  # from now on no proxy acknowledges anything
-    await world.reach(Phase.SIGN_NEW, *NODES)
-    assert old in world.issuer.roots.get()
-    world.proxies.slow = {"sidecar/default/c"}
-    world.proxies.change_count.set(world.proxies.change_count.get() + 1)
-    await world.reach(Phase.SIGN_NEW, "sidecar/default/c")
-    assert old in world.issuer.roots.get()
-    world.proxies.catch_up()
-    await world.done(old)
-    assert old not in world.issuer.roots.get()
+async def test_the_old_root_stays_until_every_proxy_has_a_certificate_of_the_new_root(rig: RotationRig) -> None:
+    old = rig.issuer.roots.get()
+    rig.rotation.request.set("please")
+    await until(lambda: rig.rotation.progress.get().phase is Phase.SIGN_NEW, rig.rotation.progress)
+    rig.proxies.slow.update(NODES)  # from now on no proxy acknowledges anything
+    await rig.reach(Phase.SIGN_NEW, *NODES)
+    assert old in rig.issuer.roots.get()
+    rig.proxies.slow = {"sidecar/default/c"}
+    rig.proxies.change_count.set(rig.proxies.change_count.get() + 1)
+    await rig.reach(Phase.SIGN_NEW, "sidecar/default/c")
+    assert old in rig.issuer.roots.get()
+    rig.proxies.catch_up()
+    await rig.done(old)
+    assert old not in rig.issuer.roots.get()
 
 
-async def test_the_old_root_stays_until_handshakes_with_old_certificates_have_ended(world: World) -> None:
+async def test_the_old_root_stays_until_handshakes_with_old_certificates_have_ended(rig: RotationRig) -> None:
     """A connection that was opened before the renewal uses the old certificate in its handshake."""
-    old = world.issuer.roots.get()
-    world.rotation.request.set("please")
-    await world.reach(Phase.SIGN_NEW)
-    await world.time.advance(HANDSHAKE_GRACE_S / 2)
-    assert old in world.issuer.roots.get()
-    await world.time.advance(HANDSHAKE_GRACE_S / 2)
-    await until(lambda: old not in world.issuer.roots.get(), world.issuer.roots)
+    old = rig.issuer.roots.get()
+    rig.rotation.request.set("please")
+    await rig.reach(Phase.SIGN_NEW)
+    await rig.time.advance(HANDSHAKE_GRACE_S / 2)
+    assert old in rig.issuer.roots.get()
+    await rig.time.advance(HANDSHAKE_GRACE_S / 2)
+    await until(lambda: old not in rig.issuer.roots.get(), rig.issuer.roots)
 
 
-async def test_any_two_proxies_accept_each_other_at_every_moment(world: World, tmp_path: Path) -> None:
+async def test_any_two_proxies_accept_each_other_at_every_moment(rig: RotationRig, tmp_path: Path) -> None:
     """A proxy with older secrets accepts the certificate of a proxy with newer ones, and vice versa."""
     held: list[tuple[str, str]] = []
-    real = world.proxies.lagging
+    real = rig.proxies.lagging
 
     def lagging(credentials):
         found = real(credentials)
-        held.extend((item.chain, item.roots) for item in world.proxies.holding.values())
+        held.extend((item.chain, item.roots) for item in rig.proxies.holding.values())
         return found
 
-    world.proxies.lagging = lagging
-    old = world.issuer.roots.get()
+    rig.proxies.lagging = lagging
+    old = rig.issuer.roots.get()
     for step in range(2):
-        world.proxies.slow = {"sidecar/default/a"}
-        world.rotation.request.set(f"request {step}")
-        await world.reach(Phase.TRUST_NEW, "sidecar/default/a")
+        rig.proxies.slow = {"sidecar/default/a"}
+        rig.rotation.request.set(f"request {step}")
+        await rig.reach(Phase.TRUST_NEW, "sidecar/default/a")
         pairs = [(chain, roots) for chain, _ in held for _, roots in held]
         for chain, roots in dict.fromkeys(pairs):
             assert verify(tmp_path, chain, roots, "-attime", str(int(START))) == ""
         held.clear()
-        world.proxies.catch_up()
-        await world.done(old)
+        rig.proxies.catch_up()
+        await rig.done(old)
         held.clear()
-        old = world.issuer.roots.get()
-        lagging(world.credentials.current.get())
+        old = rig.issuer.roots.get()
+        lagging(rig.credentials.current.get())
 
 
 @pytest.mark.parametrize("saves", [1, 2, 3])
 async def test_a_rotation_continues_after_a_crash_in_any_step(saves: int) -> None:
     time, proxies, keys = Time(), Holders(), MemoryKeyStore()
-    first = World(keys, time, proxies)
+    first = RotationRig(keys, time, proxies)
     await first.start()
     old = first.issuer.roots.get()
     begun = len(keys.saved)
@@ -192,7 +192,7 @@ async def test_a_rotation_continues_after_a_crash_in_any_step(saves: int) -> Non
     waiting.cancel()
     await first.stop()
     keys.save = real
-    second = World(keys, time, proxies)
+    second = RotationRig(keys, time, proxies)
     await second.start()
     second.rotation.request.set("please")  # the same text as that of the handled request
     await second.done(old)
@@ -201,28 +201,28 @@ async def test_a_rotation_continues_after_a_crash_in_any_step(saves: int) -> Non
     await second.stop()
 
 
-async def test_a_request_is_handled_once_and_a_new_text_is_a_new_request(world: World) -> None:
-    old = world.issuer.roots.get()
-    world.rotation.request.set("one")
-    await world.done(old)
-    saves, new = len(world.keys.saved), world.issuer.roots.get()
-    world.rotation.request.set("")
+async def test_a_request_is_handled_once_and_a_new_text_is_a_new_request(rig: RotationRig) -> None:
+    old = rig.issuer.roots.get()
+    rig.rotation.request.set("one")
+    await rig.done(old)
+    saves, new = len(rig.keys.saved), rig.issuer.roots.get()
+    rig.rotation.request.set("")
     await settle()
-    world.rotation.request.set("one")
+    rig.rotation.request.set("one")
     await settle()
-    assert (len(world.keys.saved), world.issuer.roots.get()) == (saves, new)
-    world.rotation.request.set("two")
-    await world.done(new)
+    assert (len(rig.keys.saved), rig.issuer.roots.get()) == (saves, new)
+    rig.rotation.request.set("two")
+    await rig.done(new)
 
 
-async def test_a_rotation_begins_at_four_fifths_of_the_roots_lifetime(world: World) -> None:
-    old = world.issuer.roots.get()
-    world.time.now = START + 0.79 * 365 * DAY
-    await world.time.advance(DAY)
-    assert world.issuer.roots.get() == old
-    world.time.now = START + 0.8 * 365 * DAY
-    await world.time.advance(700)
-    await world.done(old)
+async def test_a_rotation_begins_at_four_fifths_of_the_roots_lifetime(rig: RotationRig) -> None:
+    old = rig.issuer.roots.get()
+    rig.time.now = START + 0.79 * 365 * DAY
+    await rig.time.advance(DAY)
+    assert rig.issuer.roots.get() == old
+    rig.time.now = START + 0.8 * 365 * DAY
+    await rig.time.advance(700)
+    await rig.done(old)
 
 
 async def test_an_expired_root_is_replaced_at_the_start() -> None:
@@ -230,26 +230,26 @@ async def test_an_expired_root_is_replaced_at_the_start() -> None:
     time = Time()
     time.now = START + 400 * DAY
     old = root()
-    world = World(MemoryKeyStore(StoredAuthority(signing=old)), time, Holders())
-    real = world.proxies.lagging
-    world.proxies.lagging = lambda found: [node for node in NODES if node not in found] or real(found)
-    world.credentials.set_wanted(NODES)
-    tasks = [asyncio.create_task(work) for work in (world.credentials.run(), world.rotation.run())]
-    await until(lambda: len(world.credentials.current.get()) == len(NODES), world.credentials.current)
-    await world.done("")
-    assert world.issuer.roots.get() != old.certificate
+    rig = RotationRig(MemoryKeyStore(StoredAuthority(signing=old)), time, Holders())
+    real = rig.proxies.lagging
+    rig.proxies.lagging = lambda found: [node for node in NODES if node not in found] or real(found)
+    rig.credentials.set_wanted(NODES)
+    tasks = [asyncio.create_task(work) for work in (rig.credentials.run(), rig.rotation.run())]
+    await until(lambda: len(rig.credentials.current.get()) == len(NODES), rig.credentials.current)
+    await rig.done("")
+    assert rig.issuer.roots.get() != old.certificate
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_keys_that_cannot_be_saved_stop_the_rotation_with_an_error(world: World) -> None:
-    old = world.issuer.roots.get()
-    world.keys.fault = "no space left on the device"
-    world.rotation.request.set("please")
-    progress = world.rotation.progress
+async def test_keys_that_cannot_be_saved_stop_the_rotation_with_an_error(rig: RotationRig) -> None:
+    old = rig.issuer.roots.get()
+    rig.keys.fault = "no space left on the device"
+    rig.rotation.request.set("please")
+    progress = rig.rotation.progress
     await until(lambda: progress.get() == Progress(phase=Phase.STABLE, fault="no space left on the device"), progress)
-    assert world.issuer.roots.get() == old
-    world.keys.fault = ""
-    await world.time.advance(60)
-    await world.done(old)
+    assert rig.issuer.roots.get() == old
+    rig.keys.fault = ""
+    await rig.time.advance(60)
+    await rig.done(old)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from tests.identity.world import DAY, DOMAIN, START, root, verify, wanted
+from tests.identity.fakes import DAY, DOMAIN, START, root, verify, wanted
 
 from headgate.identity.authority import Authority, make_signer, sign
 from headgate.identity.certificates import to_datetime, to_pem

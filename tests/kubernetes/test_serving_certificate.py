@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from cryptography import x509
-from tests.identity.world import DOMAIN, START
+from tests.identity.fakes import DOMAIN, START
 
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import SECRET, SecretKeyStore

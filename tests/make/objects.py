@@ -110,6 +110,29 @@ def endpoint_slice(
     )
 
 
+def backed_service(
+    name: str,
+    *pods: tuple[str, str],
+    number: int = 8080,
+    app: str = "http",
+    target: int = 0,
+    of: str = "",
+    namespace: str = "default",
+    **more: Any,
+) -> tuple[Object, Object]:
+    """Return a Service with one port, `main`, and its EndpointSlice.
+
+    `pods` has the name and address of each pod, an empty name for an address without a pod. `number` is the port's number,
+    `app` its appProtocol and `target` its port in the pods if it is another one. `of` is the pods' namespace if it is
+    another one.
+    """
+    places = [endpoint(address, pod, namespace=of or namespace) for pod, address in pods]
+    return (
+        service(name, port(number, "main", app=app), namespace=namespace, **more),
+        endpoint_slice(name, places, {"main": target or number}, namespace=namespace),
+    )
+
+
 def container(name: str = "app", *ports: int, **fields: Any) -> Object:
     """Return a container of a pod, which declares `ports`."""
     return {"name": name} | ({"ports": [{"containerPort": number} for number in ports]} if ports else {}) | fields
@@ -130,6 +153,12 @@ def pod(
     running = {"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
     state = {**(running if address else {}), **(status or {})}
     return with_spec("Pod", name, spec, {**more, **({"status": state} if state else {})})
+
+
+def meshed_pod(name: str, address: str, *, account: str = "web", mode: str = "transparent", **more: Any) -> Object:
+    """Return a pod with a sidecar. `mode` is `transparent` or `explicit`; an empty one leaves the sidecar out."""
+    annotations = {**more.pop("annotations", {}), **(headgate_keys(sidecar=mode) if mode else {})}
+    return pod(name, address, account=account, annotations=annotations, **more)
 
 
 def pod_template(

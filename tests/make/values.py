@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.compiler.compile import compile_mesh
-from headgate.compiler.report import Compiled
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.check import check
-from headgate.model.routing import TlsMode
+from headgate.model.routing import TlsMode, Workload
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
@@ -23,3 +24,18 @@ def compiled(*objects: Mapping[str, Any], tls_modes: Mapping[str, TlsMode] | Non
     result = compile_mesh(snapshot(*objects), Settings(**settings), tls_modes or {})
     assert check(result.mesh) == ()
     return result
+
+
+def workloads(result: Compiled) -> dict[str, Workload]:
+    """Return the workloads by the name of their pod, without its namespace."""
+    return {workload.name.partition("/")[2]: workload for workload in result.mesh.workloads}
+
+
+def identities(result: Compiled) -> dict[tuple[str, str], str]:
+    """Return the identity of each ready endpoint by its Service port and address."""
+    return {(str(entry.ref), place.address): place.identity for entry in result.mesh.endpoints for place in entry.ready}
+
+
+def findings(result: Compiled, reason: Reason) -> list[Finding]:
+    """Return the findings with a reason."""
+    return [finding for finding in result.report.findings if finding.reason is reason]

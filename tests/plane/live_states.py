@@ -1,7 +1,7 @@
 """The live state of a control plane without a running loop."""
 
-from tests.compiler.pods import compiled
-from tests.identity.world import FakeIssuer, Time
+from tests.identity.fakes import FakeIssuer, Time
+from tests.make.values import compiled
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import CLUSTER

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 import pytest
-from tests.compiler.pods import compiled, obj, pod, service
-from tests.identity.world import FakeIssuer, Time
+from tests.identity.fakes import FakeIssuer, Time
+from tests.make.objects import backed_service, meshed_pod, split
+from tests.make.values import compiled
 from tests.xds.client import Client, outdate
 
 from headgate.admission.injection import Decision, PodNamespace, decide
@@ -30,7 +31,7 @@ from headgate.xds.fleet import Fleet
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
 SERVER = ObjectName(namespace="default", name="server")
 SERVER_POD = Key("", "Pod", "default", "server")
-SPLIT = obj("TrafficSplit", "web", spec={"service": "web", "backends": [{"service": "one", "weight": 1}]})
+SPLIT = split("web", {"one": 1})
 SHARES = "outbound/default/web/8080"
 NOW = 1_800_000_000.0
 
@@ -54,12 +55,12 @@ class Host:
         return decide(pod, "labelled", around)
 
 
-class World:
+class InspectorRig:
     """A mesh with a gateway and a sidecar, both in sync."""
 
     def __init__(self) -> None:
-        objects = [*service("web", ("server", "10.1.0.1")), *service("one", ("server", "10.1.0.1"))]
-        result = compiled(*objects, pod("server", "10.1.0.1", sidecar="transparent"), SPLIT)
+        objects = [*backed_service("web", ("server", "10.1.0.1")), *backed_service("one", ("server", "10.1.0.1"))]
+        result = compiled(*objects, meshed_pod("server", "10.1.0.1"), SPLIT)
         credential = Credential(chain="chain", key=PrivateText("key"), roots="roots")
         fleet, memo = Fleet(), Memo()
         self.clients: dict[str, Client] = {}
@@ -87,72 +88,72 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def rig() -> InspectorRig:
+    return InspectorRig()
 
 
-def test_a_proxy_that_acknowledged_everything_is_in_sync(world: World) -> None:
-    assert {node: status.state for node, status in world.statuses().items()} == {
+def test_a_proxy_that_acknowledged_everything_is_in_sync(rig: InspectorRig) -> None:
+    assert {node: status.state for node, status in rig.statuses().items()} == {
         "gateway": "InSync",
         "sidecar/default/server": "InSync",
     }
 
 
-def test_a_certificate_shows_when_it_was_issued(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_shows_when_it_was_issued(rig: InspectorRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A certificate is valid from five minutes before its issue."""
     spec = CertificateSpec(identity="spiffe://cluster.local/ns/default/sa/default")
     leaf = sign(make_signer(new_root("cluster.local", NOW), "test"), spec, NOW, LIFETIME)
     credential = Credential(chain=leaf.chain, key=leaf.key, roots="roots", issued=NOW)
     monkeypatch.setattr(Loop, "credential_of", lambda _loop, _node: credential)
-    certificate = world.statuses()["gateway"].certificate
+    certificate = rig.statuses()["gateway"].certificate
     assert certificate is not None
     assert (certificate.issued, certificate.not_before) == (timestamp(NOW), timestamp(NOW - 300))
-    assert world.inspector.status().status.certificates.oldest == timestamp(NOW)
+    assert rig.inspector.status().status.certificates.oldest == timestamp(NOW)
 
 
-def test_a_proxy_that_has_not_answered_is_lagging(world: World) -> None:
-    world.outdate("gateway").proxy.timestamps.record_sent("1", NOW - 7)
-    status = world.statuses()["gateway"]
+def test_a_proxy_that_has_not_answered_is_lagging(rig: InspectorRig) -> None:
+    rig.outdate("gateway").proxy.timestamps.record_sent("1", NOW - 7)
+    status = rig.statuses()["gateway"]
     assert (status.state, status.message) == ("Lagging", "the proxy has not answered for 7 s")
-    assert f"gateway is lagging: {status.message}" in world.inspector.status().status.problems
+    assert f"gateway is lagging: {status.message}" in rig.inspector.status().status.problems
 
 
-def test_a_refused_resource_is_shown_with_envoys_message_and_its_object(world: World) -> None:
-    world.outdate("gateway").take(refuse={(ENDPOINTS, SHARES): "no such locality"})
-    status = world.statuses()["gateway"]
+def test_a_refused_resource_is_shown_with_envoys_message_and_its_object(rig: InspectorRig) -> None:
+    rig.outdate("gateway").take(refuse={(ENDPOINTS, SHARES): "no such locality"})
+    status = rig.statuses()["gateway"]
     assert (status.state, status.message) == ("Refused", f"{SHARES}: no such locality")
     assert [refusal.object for refusal in status.refusals] == ["TrafficSplit default/web"]
 
 
-def test_a_disconnected_proxy_keeps_its_last_configuration(world: World) -> None:
-    world.clients["gateway"].leave()
-    assert world.statuses()["gateway"].state == "Disconnected"
-    assert not world.inspector.status().status.healthy
+def test_a_disconnected_proxy_keeps_its_last_configuration(rig: InspectorRig) -> None:
+    rig.clients["gateway"].leave()
+    assert rig.statuses()["gateway"].state == "Disconnected"
+    assert not rig.inspector.status().status.healthy
 
 
-def test_a_disconnected_proxy_of_a_deleted_pod_is_no_problem(world: World) -> None:
-    deleted = pod("server", "10.1.0.1", sidecar="transparent")
+def test_a_disconnected_proxy_of_a_deleted_pod_is_no_problem(rig: InspectorRig) -> None:
+    deleted = meshed_pod("server", "10.1.0.1")
     deleted["metadata"]["deletionTimestamp"] = timestamp(NOW)
-    world.inspector.live_state.feed.snapshot.set(snapshot_of({SERVER_POD: deleted}))
-    world.clients["sidecar/default/server"].leave()
-    status = world.statuses()["sidecar/default/server"]
+    rig.inspector.live_state.feed.snapshot.set(snapshot_of({SERVER_POD: deleted}))
+    rig.clients["sidecar/default/server"].leave()
+    status = rig.statuses()["sidecar/default/server"]
     assert (status.state, status.serves, status.message) == ("Disconnected", False, "its pod is being deleted")
-    assert world.inspector.status().status.healthy
+    assert rig.inspector.status().status.healthy
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_a_proxy_has_the_wanted_versions_of_all_types_when_it_is_in_sync(world: World, *, holds: bool) -> None:
+def test_a_proxy_has_the_wanted_versions_of_all_types_when_it_is_in_sync(rig: InspectorRig, *, holds: bool) -> None:
     if not holds:
-        world.outdate("sidecar/default/server")
-    proxy = world.inspector.proxy(SERVER)
+        rig.outdate("sidecar/default/server")
+    proxy = rig.inspector.proxy(SERVER)
     assert proxy
     assert all(one.version == one.held_version for one in proxy.status.types) is holds
-    assert world.inspector.proxy(ObjectName(namespace="default", name="other")) is None
+    assert rig.inspector.proxy(ObjectName(namespace="default", name="other")) is None
 
 
-async def test_a_configuration_has_the_state_and_the_object_of_each_resource(world: World) -> None:
-    world.outdate("sidecar/default/server")
-    found = await world.inspector.config(ConfigQuery(SERVER, "endpoints", content=True))
+async def test_a_configuration_has_the_state_and_the_object_of_each_resource(rig: InspectorRig) -> None:
+    rig.outdate("sidecar/default/server")
+    found = await rig.inspector.config(ConfigQuery(SERVER, "endpoints", content=True))
     assert found
     states = {resource.name: resource.state for resource in found.resources}
     assert states.pop(SHARES) == "Pending"
@@ -160,4 +161,4 @@ async def test_a_configuration_has_the_state_and_the_object_of_each_resource(wor
     shares = next(resource for resource in found.resources if resource.name == SHARES)
     assert shares.object == "TrafficSplit default/web"
     assert shares.content
-    assert await world.inspector.config(ConfigQuery(ObjectName(namespace="default", name="other"))) is None
+    assert await rig.inspector.config(ConfigQuery(ObjectName(namespace="default", name="other"))) is None

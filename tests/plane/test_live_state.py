@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec import structs
-from tests.compiler.pods import compiled
+from tests.make.values import compiled
 from tests.plane.live_states import GATEWAY, connect, live_state_of
 
 from headgate.compiler.snapshot import Snapshot

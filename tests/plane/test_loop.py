@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.compiler.pods import pod
-from tests.identity.world import FakeIssuer, Time
+from tests.identity.fakes import FakeIssuer, Time
+from tests.make.objects import meshed_pod
 from tests.xds.client import Client, outdate
 
 from headgate.compiler.snapshot import Snapshot
@@ -23,7 +23,7 @@ from headgate.xds.session import Session
 SIDECAR = "sidecar/default/web"
 
 
-class World:
+class LoopRig:
     """A running loop, with one pod."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class World:
 
     def place(self, uid: str, *, account: str, address: str = "10.1.0.1") -> None:
         """Replace the pod by a pod with this UID, in one snapshot."""
-        found = pod("web", address, account=account, sidecar="explicit")
+        found = meshed_pod("web", address, account=account, mode="explicit")
         found["metadata"]["uid"] = uid
         self.snapshot.set(snapshot_of({Key("", "Pod", "default", "web"): found}))
 
@@ -58,8 +58,8 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    found = World()
+async def rig() -> AsyncIterator[LoopRig]:
+    found = LoopRig()
     tasks = [asyncio.create_task(found.credentials.run()), asyncio.create_task(found.loop.run(found.active))]
     yield found
     for task in tasks:
@@ -69,56 +69,56 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.mark.parametrize("account", ["web", "admin"])
 async def test_a_pod_that_replaces_one_of_the_same_name_must_authenticate_and_gets_its_own_key(
-    world: World, account: str
+    rig: LoopRig, account: str
 ) -> None:
     """The pod is replaced between two builds. The old pod's stream must not get the new pod's secrets."""
-    world.place("1", account="web")
-    before = await world.proxy()
-    key = world.credentials.current.get()[SIDECAR].key
+    rig.place("1", account="web")
+    before = await rig.proxy()
+    key = rig.credentials.current.get()[SIDECAR].key
     endings: list[EndReason] = []
     before.attach(Session(), endings.append)
-    world.place("2", account=account)
-    after = await world.proxy(besides=before)
+    rig.place("2", account=account)
+    after = await rig.proxy(besides=before)
     assert endings == [EndReason.REMOVED]
     assert before.config.get() is None
     assert after.session is None
-    given = world.loop.credential_of(SIDECAR)
+    given = rig.loop.credential_of(SIDECAR)
     assert given
     assert given.key != key
 
 
-async def test_the_same_pod_at_another_address_keeps_its_stream(world: World) -> None:
-    world.place("1", account="web")
-    before = await world.proxy()
+async def test_the_same_pod_at_another_address_keeps_its_stream(rig: LoopRig) -> None:
+    rig.place("1", account="web")
+    before = await rig.proxy()
     config = before.config.get()
     before.attach(Session(), lambda _ending: pytest.fail("the loop ended the stream of the proxy"))
-    world.place("1", account="web", address="10.1.0.2")
+    rig.place("1", account="web", address="10.1.0.2")
     while before.config.get() is config:
         await before.config.next_change().wait()
-    assert world.fleet.proxies[SIDECAR] is before
+    assert rig.fleet.proxies[SIDECAR] is before
 
 
 async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_change(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    rig: LoopRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("INTERVAL_PER_PROXY_S", "MAX_INTERVAL_S"):
         monkeypatch.setattr(loop, bound, 60.0)
-    world.place("1", account="web")
-    proxy = await world.proxy()
+    rig.place("1", account="web")
+    proxy = await rig.proxy()
     client = Client(proxy)
     client.take()
     before = proxy.config.get()
-    world.place("1", account="web", address="10.1.0.2")
+    rig.place("1", account="web", address="10.1.0.2")
     while (in_flight := proxy.config.get()) is before:
         await proxy.config.next_change().wait()
-    world.place("1", account="web", address="10.1.0.3")
-    snapshot = world.snapshot.get()
+    rig.place("1", account="web", address="10.1.0.3")
+    snapshot = rig.snapshot.get()
     assert snapshot
     for _ in range(3):  # three compilations take longer than the loop needs to publish a build
-        await asyncio.to_thread(world.loop.compile, snapshot)
+        await asyncio.to_thread(rig.loop.compile, snapshot)
     assert proxy.config.get() is in_flight
     client.take()
-    world.fleet.notify()
+    rig.fleet.notify()
     while proxy.config.get() is in_flight:
         await proxy.config.next_change().wait()
 
@@ -158,12 +158,12 @@ def _client(fleet: Fleet, name: str, *, is_served: bool = True) -> Client:
     return client
 
 
-async def test_a_standby_builds_at_once_when_it_becomes_active(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_builds_at_once_when_it_becomes_active(rig: LoopRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then it combines changes: it serves no proxy."""
     monkeypatch.setattr(loop, "STANDBY_PAUSE_S", 300)
-    world.active.set(False)
+    rig.active.set(False)
     for address in ("10.1.0.1", "10.1.0.2"):
-        world.place("1", account="web", address=address)
-        await until(lambda: world.loop.compiled.get() is not None, world.loop.compiled)
-    world.active.set(True)
-    await until(lambda: world.addresses() == {"10.1.0.2"}, world.loop.compiled)
+        rig.place("1", account="web", address=address)
+        await until(lambda: rig.loop.compiled.get() is not None, rig.loop.compiled)
+    rig.active.set(True)
+    await until(lambda: rig.addresses() == {"10.1.0.2"}, rig.loop.compiled)

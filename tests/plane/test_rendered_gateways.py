@@ -1,19 +1,20 @@
 """The pods of gateways whose proxy is nginx get the configuration of their Service, and wait for the next one (R32)."""
 
 import asyncio
+from typing import Any
 
 import grpc
 import msgspec
 import pytest
+from tests.make.objects import endpoint_slice, headgate_keys, pod, port, service, split
+from tests.make.values import snapshot
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
-from headgate.plane.feed import snapshot_of
 from headgate.plane.rendered_gateways import METHOD, Configuration, Query, RenderedGateways
 from headgate.resources.meta import Object
-from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.xds.authentication import StatusError
 
@@ -22,51 +23,21 @@ POD, STRANGER = "sidecar/headgate-system/web-1", "sidecar/shop/web-1"
 
 def objects(next_weight: int) -> list[Object]:
     """Return a Service with a split, its backends, the pod of its gateway, and a pod of a user with the same annotation."""
-    services = [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": name, "namespace": "shop"},
-            "spec": {"clusterIP": f"10.96.0.{number}", "ports": [{"name": "http", "port": 80}]},
-        }
-        for number, name in enumerate(("web", "web-next", "web-current"), 1)
-    ]
+    shop: dict[str, Any] = {"namespace": "shop"}
+    addresses = {"web": "10.96.0.1", "web-next": "10.96.0.2", "web-current": "10.96.0.3"}
+    services = [service(name, port(80, "http"), clusterIP=address, **shop) for name, address in addresses.items()]
     slices = [
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": name}},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [f"10.244.0.{number}"]}],
-            "ports": [{"name": "http", "port": 8080}],
-        }
+        endpoint_slice(name, [f"10.244.0.{number}"], {"http": 8080}, **shop)
         for number, name in enumerate(("web-next", "web-current"), 1)
     ]
-    backends = [{"service": "web-next", "weight": next_weight}, {"service": "web-current", "weight": 900}]
-    split = {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": "my-canary", "namespace": "shop"},
-        "spec": {"service": "web", "backends": backends},
-    }
-    pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": "web-1",
-                "namespace": place,
-                "annotations": {"headgate.dev/gateway-service": "shop/web"},
-            },
-            "spec": {"containers": [{"name": "proxy", "image": "x"}]},
-        }
-        for place in ("headgate-system", "shop")
-    ]
-    return [*services, *slices, split, *pods]
+    shares = split("web", {"web-next": next_weight, "web-current": 900}, name="my-canary", **shop)
+    served = headgate_keys(gateway_service="shop/web")
+    pods = [pod("web-1", namespace=place, annotations=served) for place in ("headgate-system", "shop")]
+    return [*services, *slices, shares, *pods]
 
 
-class World:
-    """The mesh in force, and the method that pods call."""
+class RenderingRig:
+    """The compiled mesh, and the method that pods call."""
 
     def __init__(self) -> None:
         self.compiled: Latest[Compiled | None] = Latest(None)
@@ -75,7 +46,7 @@ class World:
         self.set_weight(100)
 
     def set_weight(self, weight: int) -> None:
-        self.snapshot.set(snapshot_of({key_of(item): item for item in objects(weight)}))
+        self.snapshot.set(snapshot(*objects(weight)))
         found = self.snapshot.get()
         assert found is not None
         self.compiled.set(compile_mesh(found, Settings(gateway_pods=True)))
@@ -90,7 +61,7 @@ class World:
 
 async def test_a_pod_gets_the_configuration_of_its_service_on_ports_without_a_privilege() -> None:
     """The weights are those of the example in SMI's specification."""
-    found = await World().ask(POD)
+    found = await RenderingRig().ask(POD)
     text = found.files[found.main]
     assert "listen 61080 default_server;" in text
     assert "server 10.244.0.1:8080 weight=1 " in text
@@ -98,14 +69,14 @@ async def test_a_pod_gets_the_configuration_of_its_service_on_ports_without_a_pr
 
 
 async def test_a_request_waits_for_another_configuration() -> None:
-    world = World()
-    first = await world.ask(POD)
-    waiting = asyncio.create_task(world.ask(POD, first.version))
+    rig = RenderingRig()
+    first = await rig.ask(POD)
+    waiting = asyncio.create_task(rig.ask(POD, first.version))
     await asyncio.sleep(0)
-    world.compiled.replace(world.compiled.get())  # the same configuration
+    rig.compiled.replace(rig.compiled.get())  # the same configuration
     await asyncio.sleep(0)
     assert not waiting.done()
-    world.set_weight(900)
+    rig.set_weight(900)
     second = await waiting
     assert second.version != first.version
     assert "weight=9" not in second.files[second.main]
@@ -114,5 +85,5 @@ async def test_a_request_waits_for_another_configuration() -> None:
 @pytest.mark.parametrize("node", [STRANGER, "sidecar/headgate-system/unknown", "gateway/web-1"])
 async def test_a_pod_that_headgate_has_not_created_for_a_service_gets_nothing(node: str) -> None:
     with pytest.raises(StatusError) as failure:
-        await World().ask(node)
+        await RenderingRig().ask(node)
     assert failure.value.code is grpc.StatusCode.NOT_FOUND

@@ -74,7 +74,7 @@ class FlakyStore(MemoryStore):
         self._broken.set(False)
 
 
-class World:
+class RolloutRig:
     """A store, the requests, and proxies that acknowledge each split at once while `acknowledging` is set."""
 
     def __init__(self) -> None:
@@ -191,21 +191,21 @@ class World:
 
 
 def run(scenario: Any) -> None:
-    virtual_time.run(scenario(World()))
+    virtual_time.run(scenario(RolloutRig()))
 
 
 def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> None:
     """004's example; R32: the root Service is created when absent, and has the shares 10 and 90."""
 
-    async def scenario(world: World) -> None:
-        key = await world.create(canary(analysis=None))
-        async with world.replica():
-            await world.serve("v1", "v2")
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary(analysis=None))
+        async with rig.replica():
+            await rig.serve("v1", "v2")
             await asyncio.sleep(3)
-            assert await world.weights() == {"v1": 9, "v2": 1}
-            root = await world.store.get(Key("", "Service", "default", "website"))
+            assert await rig.weights() == {"v1": 9, "v2": 1}
+            root = await rig.store.get(Key("", "Service", "default", "website"))
             assert root["spec"]["ports"][0]["appProtocol"] == "http"
-            status = await world.status(key)
+            status = await rig.status(key)
             assert (status["phase"], status["observedGeneration"]) == ("Split", 1)
             assert [item["type"] for item in status["conditions"] if item["status"] == "True"] == [
                 "Accepted",
@@ -218,34 +218,34 @@ def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> 
 def test_backends_of_other_namespaces_count_by_their_written_names() -> None:
     backends = [{"service": "v1", "weight": "900m"}, {"service": "v2.next", "weight": "100m"}]
 
-    async def scenario(world: World) -> None:
+    async def scenario(rig: RolloutRig) -> None:
         analysis = {**ANALYSIS, "canary": "v2.next", "mirror": "20%"}
-        key = await world.create(canary(backends=backends, analysis=analysis))
-        async with world.replica():
+        key = await rig.create(canary(backends=backends, analysis=analysis))
+        async with rig.replica():
             await asyncio.sleep(3)
-            assert await world.mirror() == "v2.next=20%"
-            await world.load(60, v1=requests(90), copies=requests(18))
-            assert await world.weights() == {"v1": 9, "v2.next": 1}
+            assert await rig.mirror() == "v2.next=20%"
+            await rig.load(60, v1=requests(90), copies=requests(18))
+            assert await rig.weights() == {"v1": 9, "v2.next": 1}
             for _ in range(60):
-                world.increments.add(
+                rig.increments.add(
                     Flow(source=POD, destination=POD, service="default/website", backend="next/v2"),
                     requests(10, failed=5),
                 )
-                await world.load(1, v1=requests(90))
-            status = await world.status(key)
-            assert (status["phase"], await world.weights()) == ("RolledBack", {"v1": 1, "v2.next": 0})
+                await rig.load(1, v1=requests(90))
+            status = await rig.status(key)
+            assert (status["phase"], await rig.weights()) == ("RolledBack", {"v1": 1, "v2.next": 0})
             assert "more requests fail than at v1; v2.next failed " in status["message"]
 
     run(scenario)
 
 
 def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_old_version_is_unused() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
-            await world.load(200, v1=requests(90), v2=requests(10))
-            assert await world.weights() == {"v1": 0, "v2": 1}
-            status = await world.status(key)
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
+            await rig.load(200, v1=requests(90), v2=requests(10))
+            assert await rig.weights() == {"v1": 0, "v2": 1}
+            status = await rig.status(key)
             assert status["phase"] == "Promoted"
             assert {item["type"] for item in status["conditions"] if item["status"] == "True"} == {
                 "Accepted",
@@ -253,7 +253,7 @@ def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_
                 "Promoted",
                 "OldVersionUnused",
             }
-            assert sorted(await world.events()) == ["Progressing", "Progressing", "Promoted"]
+            assert sorted(await rig.events()) == ["Progressing", "Progressing", "Promoted"]
 
     run(scenario)
 
@@ -261,12 +261,12 @@ def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_
 def test_requests_from_before_a_step_are_no_evidence_although_they_are_reported_in_it() -> None:
     """A report has the requests since the last one, 5 s before on a cluster."""
 
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
-            await world.load(5, v1=requests(90), v2=requests(10, failed=10))
-            await world.load(20, v1=requests(90), v2=requests(10))
-            status = await world.status(key)
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
+            await rig.load(5, v1=requests(90), v2=requests(10, failed=10))
+            await rig.load(20, v1=requests(90), v2=requests(10))
+            status = await rig.status(key)
             assert status["phase"] == "Progressing"
             assert [row["failures"] for row in status["backends"]] == [0, 0]
 
@@ -274,209 +274,209 @@ def test_requests_from_before_a_step_are_no_evidence_although_they_are_reported_
 
 
 def test_the_old_version_counts_as_used_until_every_proxy_has_the_weight_0() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary(analysis={**ANALYSIS, "steps": []}))
-        async with world.replica():
-            await world.load(5, v1=requests(90), v2=requests(10))
-            world.acknowledging.clear()
-            await world.load(100, v1=requests(90), v2=requests(10))
-            assert await world.weights() == {"v1": 0, "v2": 1}
-            unused = {item["type"]: item["status"] for item in (await world.status(key))["conditions"]}
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary(analysis={**ANALYSIS, "steps": []}))
+        async with rig.replica():
+            await rig.load(5, v1=requests(90), v2=requests(10))
+            rig.acknowledging.clear()
+            await rig.load(100, v1=requests(90), v2=requests(10))
+            assert await rig.weights() == {"v1": 0, "v2": 1}
+            unused = {item["type"]: item["status"] for item in (await rig.status(key))["conditions"]}
             assert (unused["Promoted"], unused["OldVersionUnused"]) == ("True", "False")
-            world.acknowledging.set()
+            rig.acknowledging.set()
             await asyncio.sleep(3)
-            unused = {item["type"]: item["status"] for item in (await world.status(key))["conditions"]}
+            unused = {item["type"]: item["status"] for item in (await rig.status(key))["conditions"]}
             assert unused["OldVersionUnused"] == "True"
 
     run(scenario)
 
 
 def test_another_replica_continues_with_the_evidence_of_the_last_one() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
         for _ in range(20):  # each replica is killed after some seconds
-            async with world.replica():
-                await world.load(9, v1=requests(90), v2=requests(10))
-            if (await world.status(key))["phase"] == "Promoted":
+            async with rig.replica():
+                await rig.load(9, v1=requests(90), v2=requests(10))
+            if (await rig.status(key))["phase"] == "Promoted":
                 break
-        assert (await world.status(key))["phase"] == "Promoted"
-        assert await world.weights() == {"v1": 0, "v2": 1}
+        assert (await rig.status(key))["phase"] == "Promoted"
+        assert await rig.weights() == {"v1": 0, "v2": 1}
 
     run(scenario)
 
 
 def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
-            await world.load(5, v1=requests(90), v2=requests(10))
-        obj = await world.store.get(key)
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
+            await rig.load(5, v1=requests(90), v2=requests(10))
+        obj = await rig.store.get(key)
         state = {**json.loads(obj["status"]["rollout"]), "step": 1, "since": 0.0}
         decided = {**obj["status"], "rollout": json.dumps(state)}
-        await world.store.update({**obj, "status": decided}, subresource="status")
-        async with world.replica():
+        await rig.store.update({**obj, "status": decided}, subresource="status")
+        async with rig.replica():
             await asyncio.sleep(3)
-            assert await world.weights() == {"v1": 1, "v2": 1}
-            assert (await world.status(key))["step"] == 2
+            assert await rig.weights() == {"v1": 1, "v2": 1}
+            assert (await rig.status(key))["step"] == 2
 
     run(scenario)
 
 
 def test_a_command_is_in_force_when_every_proxy_has_its_weights() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary(analysis={**ANALYSIS, "steps": []}))
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary(analysis={**ANALYSIS, "steps": []}))
+        async with rig.replica():
             await asyncio.sleep(3)
-            world.acknowledging.clear()
-            obj = await world.store.get(key)
+            rig.acknowledging.clear()
+            obj = await rig.store.get(key)
             annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "promote/1"}}
-            await world.store.update({**obj, "metadata": annotated})
+            await rig.store.update({**obj, "metadata": annotated})
             await asyncio.sleep(10)
-            assert await world.weights() == {"v1": 0, "v2": 1}
-            assert await world.conditions(key) >= {"Promoted=True", "Programmed=False", "OldVersionUnused=False"}
-            world.acknowledging.set()
+            assert await rig.weights() == {"v1": 0, "v2": 1}
+            assert await rig.conditions(key) >= {"Promoted=True", "Programmed=False", "OldVersionUnused=False"}
+            rig.acknowledging.set()
             await asyncio.sleep(10)
-            assert await world.conditions(key) >= {"Promoted=True", "Programmed=True", "OldVersionUnused=True"}
+            assert await rig.conditions(key) >= {"Promoted=True", "Programmed=True", "OldVersionUnused=True"}
 
     run(scenario)
 
 
 def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
             await asyncio.sleep(3)
-            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
             backends = [{"service": "v1", "weight": 1}, {"service": "v2", "weight": 3}]
-            await world.store.update({**split, "spec": {**split["spec"], "backends": backends}})
-            await world.load(60, v1=requests(10), v2=requests(30, failed=9))
-            status = await world.status(key)
-            assert (status["phase"], await world.weights()) == ("Paused", {"v1": 1, "v2": 3})
+            await rig.store.update({**split, "spec": {**split["spec"], "backends": backends}})
+            await rig.load(60, v1=requests(10), v2=requests(30, failed=9))
+            status = await rig.status(key)
+            assert (status["phase"], await rig.weights()) == ("Paused", {"v1": 1, "v2": 3})
             assert "edited" in status["message"]
             assert {row["service"]: row["weight"] for row in status["backends"]} == {"v1": 1, "v2": 3}
-            obj = await world.store.get(key)
+            obj = await rig.store.get(key)
             annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "resume/1"}}
-            await world.store.update({**obj, "metadata": annotated})
+            await rig.store.update({**obj, "metadata": annotated})
             await asyncio.sleep(3)
-            assert ((await world.status(key))["phase"], await world.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+            assert ((await rig.status(key))["phase"], await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
 
     run(scenario)
 
 
 def test_matches_that_a_user_wrote_into_the_split_are_removed_when_the_rollout_resumes() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
             await asyncio.sleep(3)
-            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
             matches = [{"kind": "HTTPRouteGroup", "name": "api"}]
-            await world.store.update({**split, "spec": {**split["spec"], "matches": matches}})
+            await rig.store.update({**split, "spec": {**split["spec"], "matches": matches}})
             await asyncio.sleep(3)
-            assert (await world.status(key))["phase"] == "Paused"
-            await world.command(key, "resume/1")
+            assert (await rig.status(key))["phase"] == "Paused"
+            await rig.command(key, "resume/1")
             await asyncio.sleep(3)
-            assert (await world.status(key))["phase"] == "Progressing"
-            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            assert (await rig.status(key))["phase"] == "Progressing"
+            split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
             assert not split["spec"].get("matches")
 
     run(scenario)
 
 
 def test_a_deleted_split_is_created_again_and_a_deleted_canary_takes_its_split_along() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
             await asyncio.sleep(3)
-            await world.store.delete(TRAFFIC_SPLIT.key("default", "website"))
+            await rig.store.delete(TRAFFIC_SPLIT.key("default", "website"))
             await asyncio.sleep(3)
-            assert await world.weights() == {"v1": 9, "v2": 1}
-            await world.store.delete(key)
+            assert await rig.weights() == {"v1": 9, "v2": 1}
+            await rig.store.delete(key)
             await asyncio.sleep(3)
-            assert await world.weights() is None
+            assert await rig.weights() is None
 
     run(scenario)
 
 
 def test_a_rollout_that_begins_again_after_a_conflict_does_not_obey_an_old_command() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(rig: RolloutRig) -> None:
         obj = canary()
         obj["metadata"]["annotations"] = {"headgate.dev/rollout-command": "promote/1"}
-        key = await world.create(obj)
+        key = await rig.create(obj)
         split_key = TRAFFIC_SPLIT.key("default", "website")
-        async with world.replica():
+        async with rig.replica():
             await asyncio.sleep(3)
-            assert await world.weights() == {"v1": 1, "v2": 1}
-            split = await world.store.get(split_key)
-            await world.store.update({**split, "metadata": {**split["metadata"], "ownerReferences": []}})
+            assert await rig.weights() == {"v1": 1, "v2": 1}
+            split = await rig.store.get(split_key)
+            await rig.store.update({**split, "metadata": {**split["metadata"], "ownerReferences": []}})
             await asyncio.sleep(3)
-            assert (await world.status(key))["phase"] == "Invalid"
-            await world.store.delete(split_key)
+            assert (await rig.status(key))["phase"] == "Invalid"
+            await rig.store.delete(split_key)
             await asyncio.sleep(3)
-            assert await world.weights() == {"v1": 9, "v2": 1}
+            assert await rig.weights() == {"v1": 9, "v2": 1}
 
     run(scenario)
 
 
 def test_of_two_canaries_of_a_service_the_older_wins_and_the_younger_says_so() -> None:
-    async def scenario(world: World) -> None:
-        first = await world.create(canary(name="b-first"))
-        second = await world.create(canary(name="c-second"))
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        first = await rig.create(canary(name="b-first"))
+        second = await rig.create(canary(name="c-second"))
+        async with rig.replica():
             await asyncio.sleep(3)
-            assert (await world.status(first))["phase"] == "Progressing"
-            status = await world.status(second)
+            assert (await rig.status(first))["phase"] == "Progressing"
+            status = await rig.status(second)
             assert status["phase"] == "Invalid"
             assert "already belongs to Canary default/b-first" in status["message"]
-            assert await world.weights("c-second") is None
-            await world.store.delete(first)
+            assert await rig.weights("c-second") is None
+            await rig.store.delete(first)
             await asyncio.sleep(3)
-            assert (await world.status(second))["phase"] == "Progressing"
+            assert (await rig.status(second))["phase"] == "Progressing"
 
     run(scenario)
 
 
 def test_a_status_that_could_not_be_written_is_written_later() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary(analysis=None))
-        async with world.replica():
-            world.acknowledging.clear()
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary(analysis=None))
+        async with rig.replica():
+            rig.acknowledging.clear()
             await asyncio.sleep(10)
-            world.store.failing = 1
-            world.acknowledging.set()
+            rig.store.failing = 1
+            rig.acknowledging.set()
             await asyncio.sleep(60)
-            assert await world.conditions(key) >= {"Accepted=True", "Programmed=True"}
+            assert await rig.conditions(key) >= {"Accepted=True", "Programmed=True"}
 
     run(scenario)
 
 
 def test_an_invalid_canary_does_not_stop_other_canaries() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(rig: RolloutRig) -> None:
         broken: Any = canary(name="broken")
         del broken["spec"]["service"]
-        await world.create(broken)
-        await world.create({**canary(name="empty"), "spec": None})
-        key = await world.create(canary())
-        async with world.replica():
+        await rig.create(broken)
+        await rig.create({**canary(name="empty"), "spec": None})
+        key = await rig.create(canary())
+        async with rig.replica():
             await asyncio.sleep(3)
-            assert (await world.status(key))["phase"] == "Progressing"
+            assert (await rig.status(key))["phase"] == "Progressing"
 
     run(scenario)
 
 
 def test_a_canary_may_be_deleted_while_its_status_is_written(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World) -> None:
-        key, other = await world.create(canary()), await world.create(canary(name="other", service="other"))
-        world.store.slow.set(True)
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key, other = await rig.create(canary()), await rig.create(canary(name="other", service="other"))
+        rig.store.slow.set(True)
+        async with rig.replica():
             await asyncio.sleep(1)
-            await world.store.delete(key)
-            await world.store.delete(other)
+            await rig.store.delete(key)
+            await rig.store.delete(other)
             await asyncio.sleep(1)
-            world.store.slow.set(False)
+            rig.store.slow.set(False)
             await asyncio.sleep(3)
-            await world.create(canary())
+            await rig.create(canary())
             await asyncio.sleep(3)
-            assert (await world.status(key))["phase"] == "Progressing"
+            assert (await rig.status(key))["phase"] == "Progressing"
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
     run(scenario)
@@ -485,22 +485,22 @@ def test_a_canary_may_be_deleted_while_its_status_is_written(caplog: pytest.LogC
 def test_a_canary_that_replaces_one_of_the_same_name_begins_its_own_rollout() -> None:
     """A new list after a broken watch has the new Canary, and no deletion of the old one."""
 
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
-            await world.command(key, "abort/1")
-            await world.until_phase(key, "RolledBack")
-            async with world.store.broken_watches():
-                await world.store.delete(key)
-                await world.create(canary())
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
+            await rig.command(key, "abort/1")
+            await rig.until_phase(key, "RolledBack")
+            async with rig.store.broken_watches():
+                await rig.store.delete(key)
+                await rig.create(canary())
             await asyncio.sleep(60)
-            assert ((await world.status(key))["phase"], await world.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+            assert ((await rig.status(key))["phase"], await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
 
     run(scenario)
 
 
 def test_a_split_of_a_user_is_not_taken_over() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(rig: RolloutRig) -> None:
         backends = [{"service": "v1", "weight": 1}]
         split = {
             "apiVersion": TRAFFIC_SPLIT.hub,
@@ -508,106 +508,104 @@ def test_a_split_of_a_user_is_not_taken_over() -> None:
             "metadata": {"name": "website", "namespace": "default"},
             "spec": {"service": "website", "backends": backends},
         }
-        await world.create(split)
-        key = await world.create(canary())
-        async with world.replica():
+        await rig.create(split)
+        key = await rig.create(canary())
+        async with rig.replica():
             await asyncio.sleep(3)
-            assert "exists and does not belong to the Canary; delete it" in (await world.status(key))["message"]
-            assert await world.weights() == {"v1": 1}
-            await world.store.delete(TRAFFIC_SPLIT.key("default", "website"))
+            assert "exists and does not belong to the Canary; delete it" in (await rig.status(key))["message"]
+            assert await rig.weights() == {"v1": 1}
+            await rig.store.delete(TRAFFIC_SPLIT.key("default", "website"))
             await asyncio.sleep(3)
-            assert await world.weights() == {"v1": 9, "v2": 1}
+            assert await rig.weights() == {"v1": 9, "v2": 1}
 
     run(scenario)
 
 
 def test_a_rollout_with_copies_asks_for_them_in_its_first_step_only() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+        async with rig.replica():
             await asyncio.sleep(3)
-            assert (await world.weights(), await world.mirror()) == ({"v1": 1, "v2": 0}, "v2=20%")
-        async with world.replica():  # it continues where the first one was killed
-            await world.load(100, v1=requests(90), copies=requests(18))
-            assert (await world.weights(), await world.mirror()) == ({"v1": 9, "v2": 1}, None)
-            assert (await world.status(key))["step"] == 2
+            assert (await rig.weights(), await rig.mirror()) == ({"v1": 1, "v2": 0}, "v2=20%")
+        async with rig.replica():  # it continues where the first one was killed
+            await rig.load(100, v1=requests(90), copies=requests(18))
+            assert (await rig.weights(), await rig.mirror()) == ({"v1": 9, "v2": 1}, None)
+            assert (await rig.status(key))["step"] == 2
 
     run(scenario)
 
 
 def test_an_annotation_that_a_user_adds_to_the_split_does_not_stop_the_rollout() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary())
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary())
+        async with rig.replica():
             await asyncio.sleep(3)
-            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
             annotations = {**split["metadata"]["annotations"], MIRROR: "v2=5%", "headgate.dev/sticky": "source"}
-            await world.store.update({**split, "metadata": {**split["metadata"], "annotations": annotations}})
-            await world.load(200, v1=requests(90), v2=requests(10))
-            assert (await world.status(key))["phase"] == "Promoted"
+            await rig.store.update({**split, "metadata": {**split["metadata"], "annotations": annotations}})
+            await rig.load(200, v1=requests(90), v2=requests(10))
+            assert (await rig.status(key))["phase"] == "Promoted"
 
     run(scenario)
 
 
 def test_the_copies_end_when_they_cause_a_rollback() -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
-        async with world.replica():
-            await world.load(60, v1=requests(90), copies=requests(18, failed=5))
-            assert (await world.weights(), await world.mirror()) == ({"v1": 1, "v2": 0}, None)
-            assert (await world.status(key))["phase"] == "RolledBack"
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+        async with rig.replica():
+            await rig.load(60, v1=requests(90), copies=requests(18, failed=5))
+            assert (await rig.weights(), await rig.mirror()) == ({"v1": 1, "v2": 0}, None)
+            assert (await rig.status(key))["phase"] == "RolledBack"
 
     run(scenario)
 
 
 def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_requests_to_the_canary() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(rig: RolloutRig) -> None:
         match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-        key = await world.create(canary(analysis={**ANALYSIS, "match": match}))
-        world.acknowledging.clear()
-        async with world.replica():
-            await world.load(3, v1=requests(90), v2=requests(10))
-            found = await world.match()
+        key = await rig.create(canary(analysis={**ANALYSIS, "match": match}))
+        rig.acknowledging.clear()
+        async with rig.replica():
+            await rig.load(3, v1=requests(90), v2=requests(10))
+            found = await rig.match()
             assert found is not None
             group, split = found
             assert group == {"matches": match}
             assert split["backends"] == [{"service": "v2", "weight": 1}]
             assert split["matches"] == [{"kind": "HTTPRouteGroup", "name": "website-match"}]
-            assert await world.weights() == {"v1": 1, "v2": 0}
-            assert "waiting until every proxy has the weights" in (await world.status(key))["message"]
-            world.acknowledging.set()
-        async with world.replica():
+            assert await rig.weights() == {"v1": 1, "v2": 0}
+            assert "waiting until every proxy has the weights" in (await rig.status(key))["message"]
+            rig.acknowledging.set()
+        async with rig.replica():
             await asyncio.sleep(3)
-            await world.store.delete(TRAFFIC_SPLIT.key("default", "website-match"))
+            await rig.store.delete(TRAFFIC_SPLIT.key("default", "website-match"))
             await asyncio.sleep(3)
-            assert await world.match() is not None, "a deleted object is created again"
-            await world.load(100, v1=requests(90), v2=requests(10))
-            assert (await world.weights(), await world.match()) == ({"v1": 9, "v2": 1}, None)
+            assert await rig.match() is not None, "a deleted object is created again"
+            await rig.load(100, v1=requests(90), v2=requests(10))
+            assert (await rig.weights(), await rig.match()) == ({"v1": 9, "v2": 1}, None)
 
     run(scenario)
 
 
 def test_a_group_of_a_user_is_not_taken_over() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(rig: RolloutRig) -> None:
         spec = {"matches": [{"name": "all", "pathRegex": "/"}]}
         metadata = {"name": "website-match", "namespace": "default"}
-        await world.create(
-            {"apiVersion": ROUTE_GROUP.hub, "kind": ROUTE_GROUP.kind, "metadata": metadata, "spec": spec}
-        )
+        await rig.create({"apiVersion": ROUTE_GROUP.hub, "kind": ROUTE_GROUP.kind, "metadata": metadata, "spec": spec})
         match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-        key = await world.create(canary(analysis={**ANALYSIS, "match": match}))
-        async with world.replica():
+        key = await rig.create(canary(analysis={**ANALYSIS, "match": match}))
+        async with rig.replica():
             await asyncio.sleep(3)
-            message = (await world.status(key))["message"]
+            message = (await rig.status(key))["message"]
             assert "HTTPRouteGroup default/website-match exists and does not belong to the Canary; delete it" in message
-            obj = await world.store.get(key)
-            await world.store.update({**obj, "spec": canary()["spec"]})
+            obj = await rig.store.get(key)
+            await rig.store.update({**obj, "spec": canary()["spec"]})
             await asyncio.sleep(3)
-            assert (await world.status(key))["phase"] == "Progressing", "without a match the name is not needed"
+            assert (await rig.status(key))["phase"] == "Progressing", "without a match the name is not needed"
 
 
 def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(rig: RolloutRig) -> None:
         status, app = [403], web.Application()
 
         async def handle(_: web.Request) -> web.Response:
@@ -619,17 +617,17 @@ def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
         tests = service("tests")
-        await world.store.create({**tests, "spec": {**tests["spec"], "clusterIP": "127.0.0.1"}})
-        await world.serve("v1", "v2")
+        await rig.store.create({**tests, "spec": {**tests["spec"], "clusterIP": "127.0.0.1"}})
+        await rig.serve("v1", "v2")
         hook = {"name": "check", "when": "before", "service": "tests", "port": port}
-        key = await world.create(canary(analysis={**ANALYSIS, "webhooks": [hook]}))
-        async with world.replica():
-            await world.until_phase(key, "RolledBack")
+        key = await rig.create(canary(analysis={**ANALYSIS, "webhooks": [hook]}))
+        async with rig.replica():
+            await rig.until_phase(key, "RolledBack")
             status[0] = 200
-            await world.command(key, "restart/1")
-            await world.until_phase(key, "Progressing")
+            await rig.command(key, "restart/1")
+            await rig.until_phase(key, "Progressing")
             await asyncio.sleep(60)
-            assert ((await world.status(key))["phase"], await world.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+            assert ((await rig.status(key))["phase"], await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
         await runner.cleanup()
 
     run(scenario)
@@ -637,13 +635,13 @@ def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
 
 @pytest.mark.parametrize("analysis", [None, ANALYSIS], ids=["split", "analysis"])
 def test_without_requests_nothing_is_written(analysis: Mapping[str, Any] | None) -> None:
-    async def scenario(world: World) -> None:
-        key = await world.create(canary(analysis=analysis))
-        async with world.replica():
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(canary(analysis=analysis))
+        async with rig.replica():
             await asyncio.sleep(10)
-            before = (await world.store.get(key))["metadata"]["resourceVersion"]
+            before = (await rig.store.get(key))["metadata"]["resourceVersion"]
             await asyncio.sleep(3600)
-            assert (await world.store.get(key))["metadata"]["resourceVersion"] == before
-            assert len((await world.store.list(CANARY.group, CANARY.kind)).items) == 1
+            assert (await rig.store.get(key))["metadata"]["resourceVersion"] == before
+            assert len((await rig.store.list(CANARY.group, CANARY.kind)).items) == 1
 
     run(scenario)

@@ -53,7 +53,7 @@ class RecordingVerifier:
         return min(ends, time.time() + self.longest)
 
 
-class World:
+class SecretsRig:
     """One Envoy with the node ID web-1, its xDS server, and a backend."""
 
     def __init__(self, root, *, longest=3600.0):
@@ -173,12 +173,12 @@ def root():
 
 
 async def test_a_proxy_with_its_own_token_is_served(root):
-    async with World(root) as world:
-        world.tokens.write(WEB_1, world.token)
-        await world.start_at_socket()
-        await world.settled()
-        assert await world.get() == 200
-        assert set(world.verifier.accepted.get()) == {world.token.read_text()}
+    async with SecretsRig(root) as rig:
+        rig.tokens.write(WEB_1, rig.token)
+        await rig.start_at_socket()
+        await rig.settled()
+        assert await rig.get() == 200
+        assert set(rig.verifier.accepted.get()) == {rig.token.read_text()}
 
 
 @pytest.mark.parametrize(
@@ -193,83 +193,83 @@ async def test_a_proxy_with_its_own_token_is_served(root):
     ],
 )
 async def test_a_proxy_with_an_invalid_token_is_rejected_until_its_file_has_a_valid_one(root, token, message):
-    async with World(root) as world:
-        world.write("token", token.encode())
-        await world.start_at_socket()
-        await world.logged(message)
-        assert world.fleet.connected() == []
-        world.tokens.write(WEB_1, world.token)
-        await world.settled()
-        assert await world.get() == 200
+    async with SecretsRig(root) as rig:
+        rig.write("token", token.encode())
+        await rig.start_at_socket()
+        await rig.logged(message)
+        assert rig.fleet.connected() == []
+        rig.tokens.write(WEB_1, rig.token)
+        await rig.settled()
+        assert await rig.get() == 200
 
 
 async def test_a_proxy_without_a_token_file_is_rejected(root):
-    async with World(root) as world:
-        await world.start_at_socket(token=False)
-        await world.logged("no token: send")
-        assert world.fleet.connected() == []
+    async with SecretsRig(root) as rig:
+        await rig.start_at_socket(token=False)
+        await rig.logged("no token: send")
+        assert rig.fleet.connected() == []
 
 
 async def test_while_streams_end_with_their_tokens_no_request_fails_and_no_resource_is_sent(root, monkeypatch):
     """The token in the file is valid for longer, as a busy machine may use it late."""
     monkeypatch.setattr(server, "REPORT_SECONDS", DEADLINE_S)  # Envoy may report late; then an empty response follows
-    async with World(root, longest=1.0) as world:
-        world.tokens.write(WEB_1, world.token)
+    async with SecretsRig(root, longest=1.0) as rig:
+        rig.tokens.write(WEB_1, rig.token)
         statuses, enough = [], asyncio.Event()
 
         async def load():
             while not enough.is_set():
-                statuses.append(await world.get())
+                statuses.append(await rig.get())
 
-        await world.start_at_socket()
-        await world.settled()
-        acks = world.fleet.counts["acks"]
+        await rig.start_at_socket()
+        await rig.settled()
+        acks = rig.fleet.counts["acks"]
         loading = asyncio.create_task(load())
         async with asyncio.timeout(DEADLINE_S):
-            await until(lambda: len(world.verifier.accepted.get()) > 3, world.verifier.accepted)
-        await world.settled()
+            await until(lambda: len(rig.verifier.accepted.get()) > 3, rig.verifier.accepted)
+        await rig.settled()
         enough.set()
         await loading
         assert len(statuses) > 10
         assert set(statuses) == {200}
-        assert world.verifier.rejected.get() == ()
-        assert world.fleet.counts["streams"] > 3
-        assert world.fleet.counts["acks"] == acks
+        assert rig.verifier.rejected.get() == ()
+        assert rig.fleet.counts["streams"] > 3
+        assert rig.fleet.counts["acks"] == acks
 
 
 async def test_a_proxy_connects_over_tcp_with_tls_and_verifies_the_server(root):
     authority = Authority()
-    async with World(root) as world:
-        world.tokens.write(WEB_1, world.token)
-        await world.start_at_address(Latest(authority.issue()), authority.roots)
-        await world.settled()
-        assert await world.get() == 200
+    async with SecretsRig(root) as rig:
+        rig.tokens.write(WEB_1, rig.token)
+        await rig.start_at_address(Latest(authority.issue()), authority.roots)
+        await rig.settled()
+        assert await rig.get() == 200
 
 
 async def test_a_proxy_sends_no_token_to_a_server_with_another_name(root):
     authority = Authority()
     certificate = Latest(authority.issue("other.headgate-system.svc"))
-    async with World(root) as world:
-        world.tokens.write(WEB_1, world.token)
-        await world.start_at_address(certificate, authority.roots, host="127.0.0.1")
-        await world.counted("cluster.xds.ssl.fail_verify_san")
-        assert world.verifier.accepted.get() == world.verifier.rejected.get() == ()
+    async with SecretsRig(root) as rig:
+        rig.tokens.write(WEB_1, rig.token)
+        await rig.start_at_address(certificate, authority.roots, host="127.0.0.1")
+        await rig.counted("cluster.xds.ssl.fail_verify_san")
+        assert rig.verifier.accepted.get() == rig.verifier.rejected.get() == ()
         certificate.set(authority.issue())  # Envoy connects once the certificate has the right name
-        await world.settled()
-        assert await world.get() == 200
+        await rig.settled()
+        assert await rig.get() == 200
 
 
 async def test_a_running_proxy_accepts_a_new_root_of_the_server(root):
     old, new = Authority(), Authority()
     certificate = Latest(old.issue())
-    async with World(root) as world:
-        world.tokens.write(WEB_1, world.token)
-        port = await world.start_at_address(certificate, old.roots)
-        await world.settled()
-        world.write("roots.pem", (old.roots + new.roots).encode())
+    async with SecretsRig(root) as rig:
+        rig.tokens.write(WEB_1, rig.token)
+        port = await rig.start_at_address(certificate, old.roots)
+        await rig.settled()
+        rig.write("roots.pem", (old.roots + new.roots).encode())
         certificate.set(new.issue())
-        await world.xds.stop()
-        world.xds = XdsServer(world.fleet, world.verifier)
-        await world.xds.start(f"localhost:{port}", certificate)
-        await world.settled()
-        assert await world.get() == 200
+        await rig.xds.stop()
+        rig.xds = XdsServer(rig.fleet, rig.verifier)
+        await rig.xds.start(f"localhost:{port}", certificate)
+        await rig.settled()
+        assert await rig.get() == 200

@@ -39,7 +39,7 @@ class FixedVerifier:
         return self.expires
 
 
-class World:
+class XdsServerRig:
     """A server, its fleet, and the tokens that it accepts."""
 
     def __init__(self, address):
@@ -57,32 +57,32 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path):
-    found = World(f"unix:{tmp_path}/xds.sock")
+async def rig(tmp_path):
+    found = XdsServerRig(f"unix:{tmp_path}/xds.sock")
     await found.xds.start(found.address)
     yield found
     await found.xds.stop()
 
 
-async def test_a_proxy_with_its_own_token_is_served(world):
-    world.fleet.expect(WEB_1).config.set(config())
-    async with world.proxy(WEB_1) as proxy:
+async def test_a_proxy_with_its_own_token_is_served(rig):
+    rig.fleet.expect(WEB_1).config.set(config())
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
         assert (await proxy.receive()).type_url == CLUSTER
 
 
-async def test_a_draining_server_keeps_its_streams_and_accepts_no_new_ones(world):
+async def test_a_draining_server_keeps_its_streams_and_accepts_no_new_ones(rig):
     """D28. A proxy keeps its stream until the next replica can serve it."""
-    fleet_proxy = world.fleet.expect(WEB_1)
-    async with world.proxy(WEB_1) as proxy:
+    fleet_proxy = rig.fleet.expect(WEB_1)
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
-        await world.until(lambda: fleet_proxy.session)
-        world.xds.drain()
-        async with world.proxy(WEB_2) as late:
+        await rig.until(lambda: fleet_proxy.session)
+        rig.xds.drain()
+        async with rig.proxy(WEB_2) as late:
             assert (await late.ended())[0] == grpc.StatusCode.UNAVAILABLE
         fleet_proxy.config.set(config())
         assert (await proxy.receive()).type_url == CLUSTER
-        await world.xds.stop()
+        await rig.xds.stop()
         assert (await proxy.ended())[0] != grpc.StatusCode.OK
 
 
@@ -107,19 +107,19 @@ async def test_a_call_in_progress_fails_while_the_server_drains(tmp_path):
     await xds.stop()
 
 
-async def test_thousands_of_streams_that_start_at_once_each_get_a_status(world, monkeypatch):
+async def test_thousands_of_streams_that_start_at_once_each_get_a_status(rig, monkeypatch):
     """By default gRPC rejects most streams beyond a thousand with RESOURCE_EXHAUSTED."""
     monkeypatch.setattr(server, "FIRST_REQUEST_SECONDS", 300.0)
     request = pb.DeltaDiscoveryRequest(node=pb.Node(id=WEB_1), type_url=CLUSTER).SerializeToString()
-    metadata = [("authorization", f"Bearer {world.tokens.issue(WEB_1)}")]
-    async with grpc.aio.insecure_channel(world.address) as channel:
+    metadata = [("authorization", f"Bearer {rig.tokens.issue(WEB_1)}")]
+    async with grpc.aio.insecure_channel(rig.address) as channel:
         calls = [channel.stream_stream(METHOD)(iter([request]), metadata=metadata) for _ in range(2500)]
         assert {await call.code() for call in calls} == {grpc.StatusCode.NOT_FOUND}
 
 
-async def test_a_stream_with_an_invalid_token_ends_with_a_status_that_says_why(world):
+async def test_a_stream_with_an_invalid_token_ends_with_a_status_that_says_why(rig):
     for node in (WEB_1, WEB_2):
-        world.fleet.expect(node).config.set(config())
+        rig.fleet.expect(node).config.set(config())
     old = LocalTokens(SECRET, clock=lambda: 1_000_000_000.0).issue(WEB_1)
     forged = LocalTokens(bytes(32)).issue(WEB_1)
     for token, message in {
@@ -127,45 +127,45 @@ async def test_a_stream_with_an_invalid_token_ends_with_a_status_that_says_why(w
         "abc": "malformed",
         forged: "not signed by this headgate",
         old: f"the token of {WEB_1} expired at 2001-09-09T13:46:40Z",
-        world.tokens.issue(WEB_2): f"the token belongs to {WEB_2}, not to {WEB_1}",
+        rig.tokens.issue(WEB_2): f"the token belongs to {WEB_2}, not to {WEB_1}",
     }.items():
-        async with Proxy(world.address, WEB_1, token) as proxy:
+        async with Proxy(rig.address, WEB_1, token) as proxy:
             await proxy.request()
             code, ended = await proxy.ended()
             assert code == grpc.StatusCode.UNAUTHENTICATED
             assert message in ended
-    assert world.fleet.connected() == []
+    assert rig.fleet.connected() == []
 
 
-async def test_a_stream_without_a_valid_token_can_not_find_out_which_proxies_exist(world):
-    world.fleet.expect(WEB_1)
+async def test_a_stream_without_a_valid_token_can_not_find_out_which_proxies_exist(rig):
+    rig.fleet.expect(WEB_1)
     ends = []
     for node in (WEB_1, WEB_2):
-        async with Proxy(world.address, node, "abc") as proxy:
+        async with Proxy(rig.address, node, "abc") as proxy:
             await proxy.request()
             ends.append(await proxy.ended())
     assert ends[0] == ends[1]
 
 
-async def test_an_authenticated_proxy_that_does_not_exist_gets_not_found(world):
-    async with world.proxy(WEB_1) as proxy:
+async def test_an_authenticated_proxy_that_does_not_exist_gets_not_found(rig):
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
         code, message = await proxy.ended()
     assert code == grpc.StatusCode.NOT_FOUND
     assert f"proxy {WEB_1} is unknown" in message
 
 
-async def test_a_rejection_is_logged_once_until_the_proxy_authenticates_and_no_token_is_logged(world, caplog):
+async def test_a_rejection_is_logged_once_until_the_proxy_authenticates_and_no_token_is_logged(rig, caplog):
     caplog.set_level(logging.INFO)
-    world.fleet.expect(WEB_1).config.set(config())
+    rig.fleet.expect(WEB_1).config.set(config())
     wrong = LocalTokens(bytes(32)).issue(WEB_1)
 
     async def connect(token):
-        async with Proxy(world.address, WEB_1, token) as proxy:
+        async with Proxy(rig.address, WEB_1, token) as proxy:
             await proxy.request()
             await (proxy.receive() if token != wrong else proxy.ended())
 
-    right = world.tokens.issue(WEB_1)
+    right = rig.tokens.issue(WEB_1)
     for token in (wrong, wrong, wrong, right, wrong, wrong):
         await connect(token)
     rejections = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -226,61 +226,61 @@ async def test_a_stream_ends_when_its_token_expires_even_after_the_clock_jumped(
     await xds.stop()
 
 
-async def test_the_stream_of_a_removed_proxy_ends(world):
-    held = world.fleet.expect(WEB_1)
+async def test_the_stream_of_a_removed_proxy_ends(rig):
+    held = rig.fleet.expect(WEB_1)
     held.config.set(config())
-    async with world.proxy(WEB_1) as proxy:
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
         await proxy.receive()
-        assert [proxy.id for proxy in world.fleet.connected()] == [WEB_1]
-        world.fleet.remove(WEB_1)
+        assert [proxy.id for proxy in rig.fleet.connected()] == [WEB_1]
+        rig.fleet.remove(WEB_1)
         code, message = await proxy.ended()
     assert code == grpc.StatusCode.NOT_FOUND
     assert "this proxy was removed" in message
     assert held.config.get() is None
     assert held.session is None
-    assert world.fleet.proxies == {}
-    world.fleet.remove(WEB_1)  # removing it again has no effect
+    assert rig.fleet.proxies == {}
+    rig.fleet.remove(WEB_1)  # removing it again has no effect
 
 
-async def test_a_proxy_with_the_node_id_of_a_removed_one_starts_without_a_configuration(world):
-    world.fleet.expect(WEB_1).config.set(config())
-    world.fleet.remove(WEB_1)
-    assert world.fleet.expect(WEB_1).config.get() is None
-    assert world.fleet.connected() == []
-    assert list(world.fleet.proxies) == [WEB_1]
+async def test_a_proxy_with_the_node_id_of_a_removed_one_starts_without_a_configuration(rig):
+    rig.fleet.expect(WEB_1).config.set(config())
+    rig.fleet.remove(WEB_1)
+    assert rig.fleet.expect(WEB_1).config.get() is None
+    assert rig.fleet.connected() == []
+    assert list(rig.fleet.proxies) == [WEB_1]
 
 
-async def test_the_stream_of_a_removed_proxy_ends_although_the_proxy_does_not_read(world):
-    held = world.fleet.expect(WEB_1)
+async def test_the_stream_of_a_removed_proxy_ends_although_the_proxy_does_not_read(rig):
+    held = rig.fleet.expect(WEB_1)
     held.config.set(config(size=1 << 20))
-    async with world.proxy(WEB_1) as proxy:
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
-        await world.until(lambda: held.session is not None and bool(held.session.subscriptions[CLUSTER].in_flight))
-        world.fleet.remove(WEB_1)
-        await world.until(lambda: not world.fleet.connected())
+        await rig.until(lambda: held.session is not None and bool(held.session.subscriptions[CLUSTER].in_flight))
+        rig.fleet.remove(WEB_1)
+        await rig.until(lambda: not rig.fleet.connected())
         streams = {task for task in asyncio.all_tasks() if task.get_name().endswith(WEB_1)}
         if streams:
             await asyncio.wait(streams, timeout=60)
         assert all(task.done() for task in streams)
 
 
-async def test_a_proxy_that_is_removed_during_its_first_response_gets_the_end_of_the_stream(world):
-    held = world.fleet.expect(WEB_1)
+async def test_a_proxy_that_is_removed_during_its_first_response_gets_the_end_of_the_stream(rig):
+    held = rig.fleet.expect(WEB_1)
     held.config.set(config(size=1 << 20))
-    async with world.proxy(WEB_1) as proxy:
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
-        await world.until(lambda: held.session is not None and bool(held.session.subscriptions[CLUSTER].in_flight))
-        world.fleet.remove(WEB_1)
+        await rig.until(lambda: held.session is not None and bool(held.session.subscriptions[CLUSTER].in_flight))
+        rig.fleet.remove(WEB_1)
         await proxy.receive()
         code, _ = await proxy.ended()
     assert code == grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_second_stream_of_a_proxy_replaces_the_first(world):
-    held = world.fleet.expect(WEB_1)
+async def test_a_second_stream_of_a_proxy_replaces_the_first(rig):
+    held = rig.fleet.expect(WEB_1)
     held.config.set(config())
-    async with world.proxy(WEB_1) as first, world.proxy(WEB_1) as second:
+    async with rig.proxy(WEB_1) as first, rig.proxy(WEB_1) as second:
         await first.request()
         await first.receive()
         await second.request()
@@ -291,13 +291,13 @@ async def test_a_second_stream_of_a_proxy_replaces_the_first(world):
         held.config.set(config("2"))
         await second.request()  # its requests do not affect the first stream
         assert held.session is not None
-    await world.until(lambda: held.session is None)
+    await rig.until(lambda: held.session is None)
 
 
-async def test_a_stream_with_an_invalid_token_does_not_end_the_stream_with_a_valid_one(world):
-    held = world.fleet.expect(WEB_1)
+async def test_a_stream_with_an_invalid_token_does_not_end_the_stream_with_a_valid_one(rig):
+    held = rig.fleet.expect(WEB_1)
     held.config.set(config())
-    async with world.proxy(WEB_1) as right, Proxy(world.address, WEB_1, "abc") as wrong:
+    async with rig.proxy(WEB_1) as right, Proxy(rig.address, WEB_1, "abc") as wrong:
         await right.request()
         await right.receive()
         session = held.session
@@ -306,11 +306,11 @@ async def test_a_stream_with_an_invalid_token_does_not_end_the_stream_with_a_val
         assert held.session is session
 
 
-async def test_a_proxy_that_connects_before_the_first_build_waits_for_its_configuration(world):
-    held = world.fleet.expect(WEB_1)
-    async with world.proxy(WEB_1) as proxy:
+async def test_a_proxy_that_connects_before_the_first_build_waits_for_its_configuration(rig):
+    held = rig.fleet.expect(WEB_1)
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
-        await world.until(lambda: held.session is not None)
+        await rig.until(lambda: held.session is not None)
         held.config.set(config())
         assert [item.name for item in (await proxy.receive()).resources] == ["a"]
 
@@ -322,20 +322,20 @@ class Unnotified(Latest):
         yield await asyncio.Event().wait()
 
 
-async def test_a_reconnecting_proxy_keeps_its_resources_until_its_configuration_is_read(world):
+async def test_a_reconnecting_proxy_keeps_its_resources_until_its_configuration_is_read(rig):
     """Otherwise a restart of headgate under load would remove a listener for a moment and break its requests."""
-    held = world.fleet.expect(WEB_1)
+    held = rig.fleet.expect(WEB_1)
     held.config = Unnotified({LISTENER: config("2")[CLUSTER]})
-    async with world.proxy(WEB_1) as proxy:
+    async with rig.proxy(WEB_1) as proxy:
         await proxy.request(LISTENER, initial={"a": "1"})
         response = await proxy.receive()
     assert [item.name for item in response.resources] == ["a"]
     assert list(response.removed_resources) == []
 
 
-async def test_a_stream_without_a_first_request_ends(world, monkeypatch):
+async def test_a_stream_without_a_first_request_ends(rig, monkeypatch):
     monkeypatch.setattr(server, "FIRST_REQUEST_SECONDS", 0.01)
-    async with world.proxy(WEB_1) as proxy:
+    async with rig.proxy(WEB_1) as proxy:
         code, _ = await proxy.ended()
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED
 
@@ -376,7 +376,7 @@ async def test_a_tcp_address_needs_a_certificate_and_a_token_verifier():
             await xds.start("localhost:0", given)
 
 
-async def test_only_the_owner_can_open_the_socket(world, tmp_path):
+async def test_only_the_owner_can_open_the_socket(rig, tmp_path):
     assert (tmp_path / "xds.sock").stat().st_mode & 0o777 == 0o600
 
 

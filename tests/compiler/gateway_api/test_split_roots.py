@@ -3,36 +3,28 @@
 from fractions import Fraction
 
 import pytest
-from tests.compiler.pods import compiled, obj, service
+from tests.make.objects import Object, backed_service, gateway, headgate_keys, route, rule, split
+from tests.make.values import compiled
 
 from headgate.envoy import names
 from headgate.model.routing import PortRef
 from headgate.resources.meta import Key
 
-SERVICES = [item for name in ("web", "mall", "v1", "v2", "v3") for item in service(name, ("", f"10.1.0.{len(name)}"))]
-EDGE = obj(
-    "Gateway",
-    "edge",
-    spec={"gatewayClassName": "headgate", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
-    status={"addresses": [{"type": "IPAddress", "value": "10.1.0.8"}]},
-)
+SERVICES = [
+    item for name in ("web", "mall", "v1", "v2", "v3") for item in backed_service(name, ("", f"10.1.0.{len(name)}"))
+]
+EDGE = gateway("edge", status={"addresses": [{"type": "IPAddress", "value": "10.1.0.8"}]})
 BY = Key("split.smi-spec.io", "TrafficSplit", "default", "web")
 
 
-def split(root, *backends, **annotations):
-    named = {f"headgate.dev/{name}": text for name, text in annotations.items()}
-    spec = {"service": root, "backends": [{"service": backend, "weight": 1} for backend in backends]}
-    return obj("TrafficSplit", root, spec=spec, annotations=named)
-
-
-def rule(**weights):
-    return {"backendRefs": [{"name": name, "port": 8080, "weight": weight} for name, weight in weights.items()]}
+def even_split(root: str, *backends: str, **annotations: str) -> Object:
+    return split(root, dict.fromkeys(backends, 1), annotations=headgate_keys(**annotations))
 
 
 def routed(*objects, **weights):
     """Return the only route of a Gateway whose rule has these backends."""
-    route = obj("HTTPRoute", "route", spec={"parentRefs": [{"name": "edge"}], "rules": [rule(**weights)]})
-    (port,) = compiled(*SERVICES, EDGE, route, *objects).mesh.gateways
+    routed_by = route("route", rule(weights), parents=[{"name": "edge"}])
+    (port,) = compiled(*SERVICES, EDGE, routed_by, *objects).mesh.gateways
     (found,) = port.hosts["*"].routes
     return found
 
@@ -43,32 +35,32 @@ def roots(route):
 
 @pytest.mark.parametrize("sticky", [{}, {"sticky": "header:x-user"}])
 def test_the_backends_of_a_root_name_it(sticky):
-    found = routed(split("web", "v1", "v2", **sticky), web=1)
+    found = routed(even_split("web", "v1", "v2", **sticky), web=1)
     assert roots(found) == {"v1": "default/web", "v2": "default/web"}
 
 
 def test_the_backends_of_several_roots_name_theirs_and_other_backends_none():
-    found = routed(split("web", "v1"), split("mall", "v2"), web=2, mall=1, v3=1)
+    found = routed(even_split("web", "v1"), even_split("mall", "v2"), web=2, mall=1, v3=1)
     assert roots(found) == {"v1": "default/web", "v2": "default/mall", "v3": ""}
 
 
 @pytest.mark.parametrize("weights", [{"web": 1, "v1": 1}, {"web": 1, "mall": 1}])
 def test_no_backend_of_a_root_names_it_if_one_of_them_is_reached_in_another_way_too(weights):
     """Requests to v1 may have come in both ways, so a comparison of v1 with v2 would not be one of equal requests."""
-    found = routed(split("web", "v1", "v2"), split("mall", "v1"), **weights)
+    found = routed(even_split("web", "v1", "v2"), even_split("mall", "v1"), **weights)
     assert roots(found) == {"v1": "", "v2": ""}
 
 
 def test_a_backend_without_weight_is_no_other_way():
-    assert roots(routed(split("web", "v1", "v2"), web=1, v1=0)) == {"v1": "default/web", "v2": "default/web"}
+    assert roots(routed(even_split("web", "v1", "v2"), web=1, v1=0)) == {"v1": "default/web", "v2": "default/web"}
 
 
 def test_a_rule_has_the_mirror_of_its_root_for_the_roots_part_of_its_requests():
-    found = routed(split("web", "v1", "v2", mirror="v2=20%"), web=1, v3=3)
+    found = routed(even_split("web", "v1", "v2", mirror="v2=20%"), web=1, v3=3)
     (mirror,) = found.mirrors
     assert (mirror.ref, mirror.by) == (PortRef("default/v2", 8080), BY)
     assert Fraction(mirror.numerator, mirror.denominator) == Fraction(20, 400)
-    assert routed(split("web", "v1", "v2", mirror="v2=20%"), web=0, v3=3).mirrors == ()
+    assert routed(even_split("web", "v1", "v2", mirror="v2=20%"), web=0, v3=3).mirrors == ()
 
 
 def test_the_cluster_of_a_splits_mirror_is_not_that_of_rules():

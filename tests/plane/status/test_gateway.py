@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.identity.world import FakeIssuer, Time
+from tests.identity.fakes import FakeIssuer, Time
 from tests.watching import until
 from tests.xds.client import Client
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.compiler.pods import compiled, obj, pod, service, target
+from tests.make.objects import backed_service, meshed_pod, smi_tcp_route, split, tcp_rule, traffic_target
+from tests.make.values import compiled
 from tests.xds.client import Client, outdate
 
 from headgate.compiler.reasons import Reason
@@ -25,20 +26,20 @@ from headgate.xds.fleet import Fleet
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
 WEB, RAW = PortRef("default/web", 8080), PortRef("default/raw", 9000)
-SPLIT = obj("TrafficSplit", "raw", spec={"service": "raw", "backends": [{"service": "one", "weight": 1}]})
-RAW_PORT = {"port": 9000, "app": "tcp"}
+SPLIT = split("raw", {"one": 1})
+RAW_PORT = {"number": 9000, "app": "tcp"}
 SERVER, CLIENT = "sidecar/default/server", "sidecar/default/client"
 
 
 def objects(kind: str = "transparent", *, headless: bool = False) -> Iterable[Any]:
     ports = {"annotations": {"headgate.dev/application-ports": "8080=20000,9000=20001"}} if kind == "explicit" else {}
     for number, (name, more) in enumerate({"web": {}, "raw": RAW_PORT, "one": RAW_PORT}.items()):
-        for item in service(name, ("server", "10.1.0.1"), **more):
+        for item in backed_service(name, ("server", "10.1.0.1"), **more):
             if item["kind"] == "Service" and not headless:
                 item["spec"]["clusterIP"] = f"10.0.0.{number + 1}"
             yield item
-    yield pod("server", "10.1.0.1", sidecar=kind, **ports)
-    yield pod("client", "10.1.0.2", sidecar=kind, account="client")
+    yield meshed_pod("server", "10.1.0.1", mode=kind, **ports)
+    yield meshed_pod("client", "10.1.0.2", mode=kind, account="client")
 
 
 def connected(*found: object, **settings: str) -> Fleet:
@@ -96,8 +97,8 @@ def test_shares_of_a_headless_service_are_in_the_listeners_of_its_pods() -> None
 
 def test_a_proxy_without_the_service_in_its_view_is_not_counted() -> None:
     """D21. With `--access deny`, a Service is only in the configuration of the clients that may call it."""
-    access = target("raw", "web", "client", rules=[{"kind": "TCPRoute", "name": "t"}])
-    route = obj("TCPRoute", "t", spec={"matches": {"ports": [9000]}}) | {"apiVersion": "specs.smi-spec.io/v1alpha4"}
+    access = traffic_target("raw", "web", ["client"], [tcp_rule("t")])
+    route = smi_tcp_route("t", 9000)
     fleet = connected(*objects("explicit"), access, route, access="deny")
     assert condition(fleet, RAW) == (True, "2 of 2 proxies have the configuration")
     config = fleet.proxies[SERVER].config.get()

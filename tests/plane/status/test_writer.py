@@ -6,8 +6,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.compiler.pods import obj, pod, service
-from tests.identity.world import FakeIssuer, Time
+from tests.identity.fakes import FakeIssuer, Time
+from tests.make.objects import backed_service, meshed_pod, obj, split
 from tests.xds.client import Client
 
 from headgate.compiler.reasons import Reason
@@ -38,11 +38,6 @@ DEADLINE_S = 60
 Status = Mapping[str, Any]
 
 
-def split(name: str, **weights: int) -> Object:
-    backends = [{"service": service, "weight": weight} for service, weight in weights.items()]
-    return obj("TrafficSplit", name, spec={"service": name, "backends": backends})
-
-
 class Disk:
     """A journal that stores nothing; tests can make its disk full."""
 
@@ -60,7 +55,7 @@ class Disk:
             raise Unavailable("the disk is full")
 
 
-class World:
+class StatusRig:
     """A control plane without a server; `clients` are the connected proxies."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
@@ -145,7 +140,7 @@ ALL, ONE = "2 of 2 proxies have the configuration", f"1 of 2 proxies have the co
 
 @asynccontextmanager
 async def running(*parts: Feed | Credentials | Loop | StatusWriter) -> AsyncIterator[None]:
-    """Run parts of a world during the block."""
+    """Run parts of a rig during the block."""
     tasks = [asyncio.create_task(part.run()) for part in parts]
     try:
         yield
@@ -156,11 +151,18 @@ async def running(*parts: Feed | Credentials | Loop | StatusWriter) -> AsyncIter
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    found = World()
-    services = [item for name in ("web", "other", "v1", "v2") for item in service(name, ("", f"10.1.0.{len(name)}"))]
+async def rig() -> AsyncIterator[StatusRig]:
+    found = StatusRig()
+    services = [
+        item for name in ("web", "other", "v1", "v2") for item in backed_service(name, ("", f"10.1.0.{len(name)}"))
+    ]
     async with running(found.feed, found.credentials, found.loop, found.status):
-        await found.write(*services, pod("client", "10.1.0.9"), split("web", v1=9, v2=1), split("other", v1=1, v2=1))
+        await found.write(
+            *services,
+            meshed_pod("client", "10.1.0.9"),
+            split("web", {"v1": 9, "v2": 1}),
+            split("other", {"v1": 1, "v2": 1}),
+        )
         await found.connect(GATEWAY.id, SIDECAR)
         for key in (WEB, OTHER):
             await found.programmed(key, says(ALL))
@@ -168,9 +170,9 @@ async def world() -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def successor(world: World) -> AsyncIterator[World]:
+async def successor(rig: StatusRig) -> AsyncIterator[StatusRig]:
     """The next process of the control plane, to which the proxies still have to reconnect."""
-    found = World(world.store)
+    found = StatusRig(rig.store)
     async with running(found.feed, found.credentials, found.loop):
         await found.built()
         found.fleet.assume_configured()
@@ -178,7 +180,7 @@ async def successor(world: World) -> AsyncIterator[World]:
             yield found
 
 
-async def test_a_new_process_changes_no_status_while_proxies_reconnect(successor: World) -> None:
+async def test_a_new_process_changes_no_status_while_proxies_reconnect(successor: StatusRig) -> None:
     version, computed = (await successor.store.get(OTHER))["metadata"]["resourceVersion"], successor.status.computed
     await until_computed(computed, 1)
     await successor.connect(GATEWAY.id, SIDECAR)
@@ -193,8 +195,10 @@ async def until_computed(computed: Mapping[Key, int], times: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_new_process_writes_the_status_of_a_changed_object_while_proxies_reconnect(successor: World) -> None:
-    await successor.write(split("web", v1=8, v2=2))
+async def test_a_new_process_writes_the_status_of_a_changed_object_while_proxies_reconnect(
+    successor: StatusRig,
+) -> None:
+    await successor.write(split("web", {"v1": 8, "v2": 2}))
     message = f"0 of 2 proxies have the configuration; waiting for gateway, {SIDECAR}"
     assert await successor.programmed(WEB, says(message, 2)) == ("False", message)
 
@@ -206,75 +210,75 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatience")
-async def test_a_proxy_that_does_not_reconnect_to_a_new_process_is_named(successor: World) -> None:
+async def test_a_proxy_that_does_not_reconnect_to_a_new_process_is_named(successor: StatusRig) -> None:
     await successor.connect(GATEWAY.id)
     assert await successor.programmed(OTHER, says(ONE)) == ("False", ONE)
 
 
-async def test_the_condition_names_lagging_proxies_until_every_proxy_has_acknowledged(world: World) -> None:
-    await world.write(split("web", v1=8, v2=2))
-    world.take(GATEWAY.id)
-    assert await world.programmed(WEB, says(ONE, 2)) == ("False", ONE)
-    assert await world.events("web", "WeightsChanged") == []
-    world.take(SIDECAR)
-    assert await world.programmed(WEB, says(ALL, 2)) == ("True", ALL)
+async def test_the_condition_names_lagging_proxies_until_every_proxy_has_acknowledged(rig: StatusRig) -> None:
+    await rig.write(split("web", {"v1": 8, "v2": 2}))
+    rig.take(GATEWAY.id)
+    assert await rig.programmed(WEB, says(ONE, 2)) == ("False", ONE)
+    assert await rig.events("web", "WeightsChanged") == []
+    rig.take(SIDECAR)
+    assert await rig.programmed(WEB, says(ALL, 2)) == ("True", ALL)
 
 
-async def test_new_weights_cause_an_event_when_every_proxy_has_acknowledged(world: World) -> None:
-    assert await world.events("web", "Programmed") == ["every proxy applies these shares: port 8080: v1 90%, v2 10%"]
+async def test_new_weights_cause_an_event_when_every_proxy_has_acknowledged(rig: StatusRig) -> None:
+    assert await rig.events("web", "Programmed") == ["every proxy applies these shares: port 8080: v1 90%, v2 10%"]
     for generation, weight in enumerate((2, 3), start=2):
-        await world.write(split("web", v1=10 - weight, v2=weight))
-        world.take()
-        await world.programmed(WEB, says(ALL, generation))
-    await recorded(world, "web", "WeightsChanged", "every proxy applies these shares: port 8080: v1 70%, v2 30%")
-    assert len(await world.events("web", "WeightsChanged")) == 2
+        await rig.write(split("web", {"v1": 10 - weight, "v2": weight}))
+        rig.take()
+        await rig.programmed(WEB, says(ALL, generation))
+    await recorded(rig, "web", "WeightsChanged", "every proxy applies these shares: port 8080: v1 70%, v2 30%")
+    assert len(await rig.events("web", "WeightsChanged")) == 2
 
 
-async def recorded(world: World, name: str, reason: str, message: str) -> None:
+async def recorded(rig: StatusRig, name: str, reason: str, message: str) -> None:
     """Wait until an Event about an object with this reason and message is stored."""
     async with asyncio.timeout(DEADLINE_S):
-        async with aclosing(follow(world.store, "", "Event")) as steps:
+        async with aclosing(follow(rig.store, "", "Event")) as steps:
             async for _ in steps:
-                if message in await world.events(name, reason):
+                if message in await rig.events(name, reason):
                     break
 
 
-async def test_findings_of_the_host_cause_one_event_and_one_when_they_are_resolved(world: World) -> None:
-    computed = world.status.computed[OTHER]
-    world.of_host.set((Finding(WEB, Reason.NO_RESOURCES, "", "exceeded quota: small"),))
-    await recorded(world, "web", "NoResources", "exceeded quota: small")
-    world.of_host.set(())
+async def test_findings_of_the_host_cause_one_event_and_one_when_they_are_resolved(rig: StatusRig) -> None:
+    computed = rig.status.computed[OTHER]
+    rig.of_host.set((Finding(WEB, Reason.NO_RESOURCES, "", "exceeded quota: small"),))
+    await recorded(rig, "web", "NoResources", "exceeded quota: small")
+    rig.of_host.set(())
     message = "the cluster accepts the objects of the proxies now"
-    await recorded(world, "web", "NoResourcesResolved", message)
-    assert len(await world.events("web", "NoResources")) == 1
-    assert world.status.computed[OTHER] == computed
+    await recorded(rig, "web", "NoResourcesResolved", message)
+    assert len(await rig.events("web", "NoResources")) == 1
+    assert rig.status.computed[OTHER] == computed
 
 
-async def test_the_status_of_an_unaffected_object_is_not_computed(world: World) -> None:
+async def test_the_status_of_an_unaffected_object_is_not_computed(rig: StatusRig) -> None:
     """One weight changes, and every proxy acknowledges the change."""
-    computed = world.status.computed[OTHER]
+    computed = rig.status.computed[OTHER]
     for generation, weight in enumerate(range(2, 6), start=2):
-        await world.write(split("web", v1=10 - weight, v2=weight))
-        world.take(GATEWAY.id)
-        await world.programmed(WEB, says(ONE, generation))
-        world.take(SIDECAR)
-        await world.programmed(WEB, says(ALL, generation))
-    assert world.status.computed[OTHER] == computed
-    assert world.status.computed[WEB] >= 8
+        await rig.write(split("web", {"v1": 10 - weight, "v2": weight}))
+        rig.take(GATEWAY.id)
+        await rig.programmed(WEB, says(ONE, generation))
+        rig.take(SIDECAR)
+        await rig.programmed(WEB, says(ALL, generation))
+    assert rig.status.computed[OTHER] == computed
+    assert rig.status.computed[WEB] >= 8
 
 
-async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_object(world: World) -> None:
-    world.clients.pop(SIDECAR).leave()
-    world.fleet.notify()
+async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_object(rig: StatusRig) -> None:
+    rig.clients.pop(SIDECAR).leave()
+    rig.fleet.notify()
     for key in (WEB, OTHER):
-        assert await world.programmed(key, says(ONE)) == ("False", ONE)
-    await world.connect(SIDECAR)
+        assert await rig.programmed(key, says(ONE)) == ("False", ONE)
+    await rig.connect(SIDECAR)
     for key in (WEB, OTHER):
-        await world.programmed(key, says(ALL))
-    await world.write(pod("more", "10.1.0.10"))
-    await world.connect("sidecar/default/more")
+        await rig.programmed(key, says(ALL))
+    await rig.write(meshed_pod("more", "10.1.0.10"))
+    await rig.connect("sidecar/default/more")
     for key in (WEB, OTHER):
-        await world.programmed(key, says("3 of 3 proxies have the configuration"))
+        await rig.programmed(key, says("3 of 3 proxies have the configuration"))
 
 
 @pytest.fixture
@@ -285,120 +289,120 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-async def test_a_proxy_that_reconnects_soon_changes_no_status(world: World) -> None:
+async def test_a_proxy_that_reconnects_soon_changes_no_status(rig: StatusRig) -> None:
     """Each proxy reconnects once an hour, with a new token."""
-    version, computed = (await world.store.get(OTHER))["metadata"]["resourceVersion"], world.status.computed[OTHER]
-    world.clients.pop(SIDECAR).leave()
-    world.fleet.notify()
-    await world.write(split("web", v1=8, v2=2))
-    world.take(GATEWAY.id)
-    await world.programmed(WEB, says(ONE, 2))  # so the writer has seen that the stream has ended
-    await world.connect(SIDECAR)
-    await until_computed(world.status.computed, computed + 1)
-    await world.programmed(WEB, says(ALL, 2))
-    assert (await world.store.get(OTHER))["metadata"]["resourceVersion"] == version
+    version, computed = (await rig.store.get(OTHER))["metadata"]["resourceVersion"], rig.status.computed[OTHER]
+    rig.clients.pop(SIDECAR).leave()
+    rig.fleet.notify()
+    await rig.write(split("web", {"v1": 8, "v2": 2}))
+    rig.take(GATEWAY.id)
+    await rig.programmed(WEB, says(ONE, 2))  # so the writer has seen that the stream has ended
+    await rig.connect(SIDECAR)
+    await until_computed(rig.status.computed, computed + 1)
+    await rig.programmed(WEB, says(ALL, 2))
+    assert (await rig.store.get(OTHER))["metadata"]["resourceVersion"] == version
 
 
 async def test_statuses_do_not_wait_for_the_requests_of_each_other(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    rig: StatusRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An API server takes milliseconds for each request. Here, none gets an answer before both have been sent."""
-    read, both = world.store.get, asyncio.Barrier(2)
+    read, both = rig.store.get, asyncio.Barrier(2)
 
     async def slow(key: Key) -> Object:
         if key in (WEB, OTHER):
             await both.wait()
         return await read(key)
 
-    monkeypatch.setattr(world.store, "get", slow)
-    world.of_host.set(tuple(Finding(key, Reason.NO_RESOURCES, "", "exceeded quota") for key in (WEB, OTHER)))
+    monkeypatch.setattr(rig.store, "get", slow)
+    rig.of_host.set(tuple(Finding(key, Reason.NO_RESOURCES, "", "exceeded quota") for key in (WEB, OTHER)))
     for name in ("web", "other"):
-        await recorded(world, name, "NoResources", "exceeded quota")
+        await recorded(rig, name, "NoResources", "exceeded quota")
 
 
 async def test_a_proxy_that_connects_during_a_full_pass_causes_another_full_pass(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    rig: StatusRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(writer, "CONCURRENT", 1)  # a slice writes one object
-    world.clients.pop(SIDECAR).leave()
-    world.fleet.notify()
-    async with aclosing(follow(world.store, SPLIT, "TrafficSplit")) as steps:
+    rig.clients.pop(SIDECAR).leave()
+    rig.fleet.notify()
+    async with aclosing(follow(rig.store, SPLIT, "TrafficSplit")) as steps:
         async for step in steps:
             if isinstance(step, Change):
                 break
-    await world.connect(SIDECAR)
+    await rig.connect(SIDECAR)
     for key in (WEB, OTHER):
-        await world.programmed(key, says(ALL))
+        await rig.programmed(key, says(ALL))
 
 
-async def test_the_proxy_of_a_deleted_pod_is_no_longer_counted(world: World) -> None:
-    await world.store.delete(key_of(pod("client", "")))
+async def test_the_proxy_of_a_deleted_pod_is_no_longer_counted(rig: StatusRig) -> None:
+    await rig.store.delete(key_of(meshed_pod("client", "")))
     for key in (WEB, OTHER):
-        await world.programmed(key, says("1 of 1 proxies have the configuration"))
+        await rig.programmed(key, says("1 of 1 proxies have the configuration"))
 
 
-async def test_programmed_waits_until_proxies_have_acknowledged_changed_endpoints(world: World) -> None:
+async def test_programmed_waits_until_proxies_have_acknowledged_changed_endpoints(rig: StatusRig) -> None:
     """The proxies get new endpoints, although the report does not change."""
-    await world.write(*service("v1", ("", "10.1.0.77")))
-    world.take(GATEWAY.id)
+    await rig.write(*backed_service("v1", ("", "10.1.0.77")))
+    rig.take(GATEWAY.id)
     for key in (WEB, OTHER):
-        await world.programmed(key, says(ONE))
-    world.take(SIDECAR)
+        await rig.programmed(key, says(ONE))
+    rig.take(SIDECAR)
     for key in (WEB, OTHER):
-        await world.programmed(key, says(ALL))
+        await rig.programmed(key, says(ALL))
 
 
-async def test_a_rejection_and_its_recovery_cause_events(world: World) -> None:
-    await world.write(split("web", v1=8, v2=2))
-    world.take(SIDECAR)
-    world.take(GATEWAY.id, refuse={(ROUTES, "outbound/default/web/8080"): "no such locality"})
+async def test_a_rejection_and_its_recovery_cause_events(rig: StatusRig) -> None:
+    await rig.write(split("web", {"v1": 8, "v2": 2}))
+    rig.take(SIDECAR)
+    rig.take(GATEWAY.id, refuse={(ROUTES, "outbound/default/web/8080"): "no such locality"})
     text = "1 of 2 proxies have the configuration; gateway rejected the configuration: no such locality"
-    assert await world.programmed(WEB, says(text, 2)) == ("False", text)
+    assert await rig.programmed(WEB, says(text, 2)) == ("False", text)
     await recorded(
-        world, "web", "EnvoyRejected", "the proxy gateway rejected outbound/default/web/8080: no such locality"
+        rig, "web", "EnvoyRejected", "the proxy gateway rejected outbound/default/web/8080: no such locality"
     )
-    await world.write(split("web", v1=7, v2=3))
-    world.take()
-    await world.programmed(WEB, says(ALL, 3))
-    await recorded(world, "web", "EnvoyRejectedResolved", "the edit resolved EnvoyRejected")
+    await rig.write(split("web", {"v1": 7, "v2": 3}))
+    rig.take()
+    await rig.programmed(WEB, says(ALL, 3))
+    await recorded(rig, "web", "EnvoyRejectedResolved", "the edit resolved EnvoyRejected")
 
 
-async def test_headgate_writes_the_status_of_a_recreated_object(world: World) -> None:
+async def test_headgate_writes_the_status_of_a_recreated_object(rig: StatusRig) -> None:
     """The recreated object has the same content, so its report does not change."""
-    await world.store.delete(OTHER)
-    await world.store.create(split("other", v1=1, v2=1))
-    await world.built()
-    world.take()
-    await world.programmed(OTHER, says(ALL))
+    await rig.store.delete(OTHER)
+    await rig.store.create(split("other", {"v1": 1, "v2": 1}))
+    await rig.built()
+    rig.take()
+    await rig.programmed(OTHER, says(ALL))
 
 
-async def test_a_status_overwritten_by_another_writer_is_written_again_after_the_next_build(world: World) -> None:
-    obj = await world.store.get(OTHER)
-    await world.store.update({**obj, "status": {"observedGeneration": 99}}, subresource="status")
-    await world.write(split("web", v1=8, v2=2))
-    await world.programmed(OTHER, says(ALL))
+async def test_a_status_overwritten_by_another_writer_is_written_again_after_the_next_build(rig: StatusRig) -> None:
+    obj = await rig.store.get(OTHER)
+    await rig.store.update({**obj, "status": {"observedGeneration": 99}}, subresource="status")
+    await rig.write(split("web", {"v1": 8, "v2": 2}))
+    await rig.programmed(OTHER, says(ALL))
 
 
-async def test_a_failed_write_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_write_is_retried(rig: StatusRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
-    world.disk.is_full = True
-    computed = world.status.computed[WEB]
-    world.clients.pop(SIDECAR).leave()
-    world.fleet.notify()
+    rig.disk.is_full = True
+    computed = rig.status.computed[WEB]
+    rig.clients.pop(SIDECAR).leave()
+    rig.fleet.notify()
     async with asyncio.timeout(DEADLINE_S):
-        while world.status.computed[WEB] < computed + 3:
+        while rig.status.computed[WEB] < computed + 3:
             await asyncio.sleep(0)
-    world.disk.is_full = False
-    await world.programmed(WEB, says(ONE))
+    rig.disk.is_full = False
+    await rig.programmed(WEB, says(ONE))
 
 
-async def test_the_writer_forgets_a_deleted_object(world: World) -> None:
-    await world.store.delete(OTHER)
-    await world.write(split("web", v1=8, v2=2))
-    world.take()
-    await world.programmed(WEB, says(ALL, 2))
-    assert OTHER not in world.status.computed
+async def test_the_writer_forgets_a_deleted_object(rig: StatusRig) -> None:
+    await rig.store.delete(OTHER)
+    await rig.write(split("web", {"v1": 8, "v2": 2}))
+    rig.take()
+    await rig.programmed(WEB, says(ALL, 2))
+    assert OTHER not in rig.status.computed
 
 
 STORED = {
@@ -422,29 +426,29 @@ STORED = {
 """For each kind: a spec with mistakes in fields that headgate does not read, and the message about each mistake."""
 
 
-async def test_mistakes_in_unread_fields_are_reported_and_the_object_still_works(world: World) -> None:
+async def test_mistakes_in_unread_fields_are_reported_and_the_object_still_works(rig: StatusRig) -> None:
     edges = [obj(kind, "edge", spec=spec) for kind, (spec, _) in STORED.items()]
     assert [check(edge, request=True).hub for edge in edges] == [None, None], (
         "a new object with the mistakes is rejected"
     )
     address = {"addresses": [{"type": "IPAddress", "value": "127.9.9.9"}]}
-    await world.write(*({**edge, "status": address if edge["kind"] == "Gateway" else {}} for edge in edges))
-    world.take()
+    await rig.write(*({**edge, "status": address if edge["kind"] == "Gateway" else {}} for edge in edges))
+    rig.take()
     for edge in edges:
-        said = await accepted(world, key_of(edge))
+        said = await accepted(rig, key_of(edge))
         assert [text for text in STORED[edge["kind"]][1] if text not in said] == []
-    compiled = world.loop.compiled.get()
+    compiled = rig.loop.compiled.get()
     assert compiled
     (port,) = compiled.mesh.gateways
     assert [route.origin.name for host in port.hosts.values() for route in host.routes if route.origin] == ["edge"]
 
 
-async def accepted(world: World, key: Key) -> str:
+async def accepted(rig: StatusRig, key: Key) -> str:
     """Wait for the condition Accepted of an object or of its first parent; return its message when it is True."""
     async with asyncio.timeout(DEADLINE_S):
-        async with aclosing(follow(world.store, key.group, key.kind)) as steps:
+        async with aclosing(follow(rig.store, key.group, key.kind)) as steps:
             async for _ in steps:
-                status = (await world.store.get(key)).get("status") or {}
+                status = (await rig.store.get(key)).get("status") or {}
                 conditions = (status.get("parents") or [status])[0].get("conditions") or ()
                 if found := [
                     one["message"] for one in conditions if (one["type"], one["status"]) == ("Accepted", "True")

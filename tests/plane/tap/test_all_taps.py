@@ -7,7 +7,8 @@ from contextlib import aclosing, asynccontextmanager
 import grpc
 import pytest
 from tests.cli.conftest import plane
-from tests.compiler.pods import compiled, pod
+from tests.make.objects import meshed_pod
+from tests.make.values import compiled
 
 from headgate.envoy import pb
 from headgate.envoy.tap import _FIELDS, ALL_REQUESTS
@@ -19,7 +20,9 @@ from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import StatusError
 
 GATEWAY, WEB, BUYER = "gateway", "sidecar/default/web", "sidecar/default/buyer"
-PODS = tuple(pod(name, f"10.1.0.{number}", account=name) for number, name in enumerate(("web", "buyer", "other"), 1))
+PODS = tuple(
+    meshed_pod(name, f"10.1.0.{number}", account=name) for number, name in enumerate(("web", "buyer", "other"), 1)
+)
 Step = TapEvent | TapNotice
 
 
