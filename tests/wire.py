@@ -195,8 +195,8 @@ class Client:
                 return await self._ask()
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
-            unnamed = type(error) is OSError and error.errno in errno.errorcode  # such as EHOSTUNREACH
-            return Answer(0, errno.errorcode[error.errno] if unnamed else type(error).__name__, {})
+            named = errno.errorcode.get(error.errno or 0) if type(error) is OSError else None  # such as EHOSTUNREACH
+            return Answer(0, named or type(error).__name__, {})
 
     async def _ask(self) -> Answer:
         if self._reader is None or self._writer is None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.authority import Authority
 from tests.cli.conftest import World, make_split, service
 from tests.cli.rendered_proxies import Watched, assert_watch_loses_no_request, canary, written
-from tests.envoy.inbound_rig import Authority
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, running
 

@@ -1,18 +1,21 @@
 """The model's expected outcome of a call to a pod with a sidecar, and its comparison with the counted outcome."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, TypedDict
 
 from msgspec import structs
-from tests.differential.sidecar_lab import CALLERS, PLAINTEXT
+from tests.differential.access_worlds import Call
+from tests.differential.sidecar_lab import CALLERS, PLAINTEXT, Counted
 
-from headgate.model.authorization import authorize, port_of, protocol_at, would_refuse
+from headgate.model.authorization import Authorization, authorize, port_of, protocol_at, would_refuse
 from headgate.model.requests import Request
-from headgate.model.routing import PortRef
+from headgate.model.routing import PortRef, Protocol, Workload
+from headgate.resources.meta import Key
 
 FORBIDDEN = 403
 
 
-class Expected(NamedTuple):
+class ExpectedCall(NamedTuple):
     """The expected outcome of a call; `arrives`: the application receives the request.
 
     `passes`: the application receives the client's own TLS, which is not mTLS. `http`: the proxy sees requests, not
@@ -29,52 +32,60 @@ class Expected(NamedTuple):
     audited: bool = False
 
 
-def expected(workload, call):
+class Asked(TypedDict):
+    """Arguments of `authorize`."""
+
+    protocol: Protocol
+    identity: str
+    request: Request
+
+
+def expected(workload: Workload, call: Call) -> ExpectedCall:
     """Return the outcome that the model expects."""
     place = port_of(workload, call.port)
     tls_mode = workload.tls_mode
     by_tls = call.caller != PLAINTEXT
     known = by_tls and tls_mode.accepts_tls
     if place is None:
-        return Expected(arrives=False)
+        return ExpectedCall(arrives=False)
     meant = PortRef(f"default/{call.service[0]}", call.service[1]) if call.service else PortRef("none/none", 0)
     protocol = protocol_at(place, meant, known=known)
     identity = CALLERS.get(call.caller, "")
     request = sent(call)
-    asked = {"protocol": protocol, "identity": identity if known else "", "request": request}
+    asked = Asked(protocol=protocol, identity=identity if known else "", request=request)
     admitted = authorize(workload, call.port, **asked)
     http = protocol.is_http
     if by_tls and (not known or (not http and not call.mesh_alpn and tls_mode.accepts_plaintext)):
         # The sidecar does not terminate this TLS: on ports that are not HTTP it is like plaintext without an identity.
         anonymous = authorize(workload, call.port, protocol=protocol)
-        return Expected(arrives=False, passes=anonymous.allowed and not http, http=http)
+        return ExpectedCall(arrives=False, passes=anonymous.allowed and not http, http=http)
     if known and not identity:
-        return Expected(arrives=False, http=http)
+        return ExpectedCall(arrives=False, http=http)
     if not http:
-        return Expected(arrives=admitted.allowed, http=False)
+        return ExpectedCall(arrives=admitted.allowed, http=False)
     if not admitted.allowed:
         reached = known or tls_mode.accepts_plaintext
-        return Expected(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
+        return ExpectedCall(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
     return _arriving(workload, call, admitted, asked)
 
 
-def _arriving(workload, call, admitted, asked):
+def _arriving(workload: Workload, call: Call, admitted: Authorization, asked: Asked) -> ExpectedCall:
     """Return the expected outcome of an allowed request, which the model decided by the arguments `asked`."""
     if workload.access.audited:
-        return Expected(arrives=True, audited=would_refuse(workload, call.port, **asked))
+        return ExpectedCall(arrives=True, audited=would_refuse(workload, call.port, **asked))
     rules = frozenset(name for name, only in single_rules(workload) if authorize(only, call.port, **asked).allowed)
     named = policy_name(admitted.origin, admitted.rule) if admitted.origin else ""
-    return Expected(arrives=True, rules=rules, named=named)
+    return ExpectedCall(arrives=True, rules=rules, named=named)
 
 
-def sent(call):
+def sent(call: Call) -> Request:
     """Return the request of a call, with all headers that the client sends."""
     target = f"http://{call.authority}{call.target}" if call.absolute else call.target
     headers = call.headers if call.version == "2" else (*call.headers, ("content-length", "0"))
     return Request(authority=call.authority, method=call.method, target=target, headers=headers, version=call.version)
 
 
-def single_rules(workload):
+def single_rules(workload: Workload) -> Iterator[tuple[str, Workload]]:
     """Yield the policy name of each rule of a closed workload, and the workload with that rule alone."""
     for grant in workload.access.grants:
         for rule in grant.requests:
@@ -83,12 +94,12 @@ def single_rules(workload):
             yield policy_name(grant.origin, rule.name), structs.replace(workload, access=access)
 
 
-def policy_name(origin, rule):
+def policy_name(origin: Key, rule: str) -> str:
     """Return the name that the proxy's counters have for a rule."""
     return f"{origin.namespace}/{origin.name}/{rule}"
 
 
-def disagreement(expected, counted, *, is_http1):
+def disagreement(expected: ExpectedCall, counted: Counted, *, is_http1: bool) -> str:
     """Return how the counts differ from the expectation; empty if they agree."""
     if counted.requests != expected.arrives:
         return f"the application got {counted.requests} requests"
@@ -103,7 +114,7 @@ def disagreement(expected, counted, *, is_http1):
     return _misnamed(expected, counted) if counted.requests and (expected.named or expected.rules) else ""
 
 
-def _misnamed(expected, counted):
+def _misnamed(expected: ExpectedCall, counted: Counted) -> str:
     """Return an error unless the model and the proxy each name one rule that allows the request."""
     if expected.named not in expected.rules:
         return f"the model names {expected.named or 'no rule'}"

@@ -1,15 +1,34 @@
 """Random pods with access rules, and calls to these pods, including headers and paths that attackers try."""
 
+from collections.abc import Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 from tests.differential import odd_headers
-from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, POD_PORTS, STRANGERS
+from tests.differential.http_exchange import HttpVersion
+from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, POD_PORTS, STRANGERS, AccessWorld
 from tests.differential.worlds import SELDOM, TIMES
-from tests.properties.worlds import key_of, named
+from tests.make.objects import (
+    Object,
+    account_ref,
+    container,
+    endpoint,
+    endpoint_slice,
+    headgate_keys,
+    http_rule,
+    obj,
+    pod,
+    port,
+    service,
+    smi_tcp_route,
+    split,
+    tcp_rule,
+    tls_config,
+)
 
 from headgate.model.routing import TlsMode
+from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 SERVICES = ("s1", "s2", "s3")
@@ -112,18 +131,6 @@ ALL_TEXTS = TEXTS | odd_headers.CONDITIONS
 SENT_METHODS = (*["GET"] * 9, "POST", "HEAD", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "get", "PURGE")
 
 
-class AccessWorld(NamedTuple):
-    """Objects by key, settings of the compiler, and TLS modes by pod (empty: each pod has its wanted mode).
-
-    `leads` pairs each Service port with its target port on the pod.
-    """
-
-    objects: dict
-    leads: tuple
-    settings: Settings
-    tls_modes: dict
-
-
 class Call(NamedTuple):
     """A call to the pod's `port`; with TLS, the SNI names `service` (name and port).
 
@@ -134,7 +141,7 @@ class Call(NamedTuple):
     caller: str
     service: tuple[str, int] | None
     mesh_alpn: bool
-    version: str
+    version: HttpVersion
     method: str
     target: str
     authority: str
@@ -143,27 +150,26 @@ class Call(NamedTuple):
 
 
 @st.composite
-def access_worlds(draw):
+def access_worlds(draw: st.DrawFn) -> AccessWorld:
     """Return a pod, its Services, and random TrafficTargets and TLSConfigs for it."""
-    found, leads = [_pod(draw)], []
+    objects, leads = [_pod(draw)], list[tuple[tuple[str, int], int]]()
     for name in SERVICES[: draw(st.integers(1, len(SERVICES)))]:
         places = draw(
             st.lists(st.tuples(st.sampled_from(SERVICE_PORTS), LEADS), min_size=1, max_size=2, unique_by=PORT)
         )
-        leads += [((name, port), lead) for port, lead in places]
-        found += _service(draw, name, places)
+        leads += [((name, number), lead) for number, lead in places]
+        objects += _service(draw, name, places)
     audited = draw(st.sampled_from((st.just(value=False), st.just(value=False), st.just(value=True), st.booleans())))
-    found += [_target(draw, f"w{number}", audited) for number in range(draw(st.sampled_from((1, 1, 1, 2, 2, 3, 0))))]
-    found += [_group(draw, name) for name in GROUPS[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
-    found += [_tcp_route(draw, name) for name in TCP_ROUTES[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
+    objects += [_target(draw, f"w{number}", audited) for number in range(draw(st.sampled_from((1, 1, 1, 2, 2, 3, 0))))]
+    objects += [_group(draw, name) for name in GROUPS[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
+    objects += [_tcp_route(draw, name) for name in TCP_ROUTES[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
     if draw(SELDOM):
         labels = draw(st.sampled_from(({}, {"app": "app"}, {"app": "other"})))
-        found.append(named("TLSConfig", "default", "c", spec={"selector": {"matchLabels": labels}}))
+        objects.append(tls_config("c", labels))
     if draw(SELDOM):
-        spec = {"service": "s1", "backends": [{"service": "s2", "weight": 1}]}
-        found.append(named("TrafficSplit", "default", "split", spec=spec))
+        objects.append(split("s1", {"s2": 1}, name="split"))
     return AccessWorld(
-        objects={key_of(obj): obj for obj in found},
+        objects={key_of(written): written for written in objects},
         leads=tuple(leads),
         settings=Settings(
             mtls=draw(st.sampled_from(("permissive", "permissive", "permissive", "strict", "off"))),
@@ -173,145 +179,120 @@ def access_worlds(draw):
     )
 
 
-def _pod(draw):
-    behind = ",".join(f"{port}=member-{number}" for port, number in POD_PORTS.items() if not draw(SELDOM))
+def _pod(draw: st.DrawFn) -> Object:
+    behind = ",".join(f"{number}=member-{member}" for number, member in POD_PORTS.items() if not draw(SELDOM))
     declared = draw(st.sampled_from(([], [], [{"containerPort": 7070, "name": draw(PORT_NAMES)}])))
-    namespace, name = POD.split("/")
-    return named(
-        "Pod",
-        namespace,
-        name,
-        metadata={
-            "labels": {"app": "app"},
-            "annotations": {"headgate.dev/sidecar": "explicit", "headgate.dev/application-ports": behind},
-        },
-        spec={
-            "serviceAccountName": "b" if draw(SELDOM) else "a",
-            "containers": [{"name": "app", "ports": declared}],
-        },
-        status={"podIP": ADDRESS, "phase": "Running"},
+    return pod(
+        POD.partition("/")[2],
+        ADDRESS,
+        account="b" if draw(SELDOM) else "a",
+        containers=[container(ports=declared)],
+        labels={"app": "app"},
+        annotations=headgate_keys(sidecar="explicit", application_ports=behind),
     )
 
 
-def _service(draw, name, places):
+def _service(draw: st.DrawFn, name: str, places: Sequence[tuple[int, int]]) -> tuple[Object, Object]:
     """Return a Service and its EndpointSlice; `places` are pairs of a Service port and the pod's port."""
-    ports = [{"name": f"{draw(PORT_NAMES)}{port}", "port": port} | _spoken(draw) for port, _ in places]
-    endpoint = {"addresses": [ADDRESS]}
-    if not draw(SELDOM):
-        endpoint["targetRef"] = {"kind": "Pod", "namespace": "default", "name": "app"}
+    ports = [port(number, f"{draw(PORT_NAMES)}{number}", app=draw(st.sampled_from(SPOKEN))) for number, _ in places]
+    place = endpoint(ADDRESS, "" if draw(SELDOM) else "app")
+    leads = {written["name"]: lead for written, (_, lead) in zip(ports, places, strict=True)}
     return (
-        named("Service", "default", name, metadata={"creationTimestamp": draw(TIMES)}, spec={"ports": ports}),
-        named(
-            "EndpointSlice",
-            "default",
-            name,
-            metadata={"labels": {"kubernetes.io/service-name": name}},
-            addressType="IPv4",
-            endpoints=[endpoint],
-            ports=[{"name": port["name"], "port": lead} for port, (_, lead) in zip(ports, places, strict=True)],
-        ),
+        service(name, *ports, metadata={"creationTimestamp": draw(TIMES)}),
+        endpoint_slice(name, [place], leads),
     )
 
 
-def _spoken(draw):
-    word = draw(st.sampled_from(SPOKEN))
-    return {"appProtocol": word} if word else {}
-
-
-def _target(draw, name, audited):
+def _target(draw: st.DrawFn, name: str, audited: st.SearchStrategy[bool]) -> Object:
     """Return a TrafficTarget in one of its versions; before v1alpha3 it may name a destination port (2.3).
 
     `audited` draws whether it is in audit mode.
     """
     version = draw(st.sampled_from(("v1alpha3", "v1alpha3", "v1alpha3", "v1alpha2", "v1alpha1")))
-    port = draw(st.sampled_from((8080, 9090, 80, 9000))) if version == "v1alpha1" or draw(SELDOM) else 0
+    number = draw(st.sampled_from((8080, 9090, 80, 9000))) if version == "v1alpha1" or draw(SELDOM) else 0
     spec = {
-        "destination": _subject("b" if draw(SELDOM) else "a") | ({"port": port} if port else {}),
+        "destination": account_ref("b" if draw(SELDOM) else "a", "") | ({"port": number} if number else {}),
         "sources": [
-            _subject(*caller)
+            account_ref(*caller)
             for caller in draw(
                 st.lists(st.sampled_from(SOURCES), min_size=0 if draw(SELDOM) else 1, max_size=3, unique=True)
             )
         ],
         "rules": draw(st.lists(RULES, min_size=0 if draw(SELDOM) else 1, max_size=3)),
     }
-    annotations = {"headgate.dev/mode": "audit"} if draw(audited) else {}
+    annotations = headgate_keys(mode="audit") if draw(audited) else {}
     metadata = {"creationTimestamp": draw(TIMES), "annotations": annotations}
-    obj = named("TrafficTarget", "default", name, metadata=metadata, spec=spec)
+    content: Object = {"spec": spec}
     if version == "v1alpha1":
-        del obj["spec"]
-        obj |= {"destination": spec["destination"], "sources": spec["sources"], "specs": spec["rules"]}
-    return obj | {"apiVersion": f"access.smi-spec.io/{version}"}
+        content = {"destination": spec["destination"], "sources": spec["sources"], "specs": spec["rules"]}
+    return obj("TrafficTarget", name, version=f"access.smi-spec.io/{version}", metadata=metadata, **content)
 
 
-def _subject(name, namespace=""):
-    found = {"kind": "ServiceAccount", "name": name}
-    return found | {"namespace": namespace} if namespace else found
-
-
-SOURCES = (*[("a",)] * 6, ("b",), ("b",), ("a", "blue"), ("gateway", "headgate-system"), ("gone",))
+SOURCES = (*[("a", "")] * 6, ("b", ""), ("b", ""), ("a", "blue"), ("gateway", "headgate-system"), ("gone", ""))
 RULES = st.sampled_from(
     (
-        *({"kind": "HTTPRouteGroup", "name": name} for name in GROUPS * 3),
-        *({"kind": "HTTPRouteGroup", "name": name, "matches": ["m0"]} for name in GROUPS),
-        {"kind": "HTTPRouteGroup", "name": "g1", "matches": ["m1", "gone"]},
-        *({"kind": "TCPRoute", "name": name} for name in TCP_ROUTES * 3),
+        *(http_rule(name) for name in GROUPS * 3),
+        *(http_rule(name, "m0") for name in GROUPS),
+        http_rule("g1", "m1", "gone"),
+        *(tcp_rule(name) for name in TCP_ROUTES * 3),
         {"kind": "UDPRoute", "name": "u"},
     )
 )
 
 
-def _group(draw, name):
+def _group(draw: st.DrawFn, name: str) -> Object:
     matches = [_match(draw, f"m{index}") for index in range(draw(st.integers(1, 2)))]
     if draw(SELDOM):
-        obj = named("HTTPRouteGroup", "default", name, matches=matches)
-        return obj | {"apiVersion": f"specs.smi-spec.io/{draw(st.sampled_from(('v1alpha1', 'v1alpha2')))}"}
-    return named("HTTPRouteGroup", "default", name, spec={"matches": matches})
+        version = f"specs.smi-spec.io/{draw(st.sampled_from(('v1alpha1', 'v1alpha2')))}"
+        return obj("HTTPRouteGroup", name, version=version, matches=matches)
+    return obj("HTTPRouteGroup", name, spec={"matches": matches})
 
 
-def _match(draw, name):
+def _match(draw: st.DrawFn, name: str) -> Object:
     """Return a match with few conditions, so that some calls match it."""
-    found, parts = {"name": name}, draw(PARTS)
+    match: dict[str, Any] = {"name": name}
+    parts = draw(PARTS)
     if "path" in parts:
-        found["pathRegex"] = draw(PATTERNS)
+        match["pathRegex"] = draw(PATTERNS)
     if "methods" in parts:
-        found["methods"] = draw(st.lists(st.sampled_from(METHODS), min_size=1, max_size=2, unique=True))
+        match["methods"] = draw(st.lists(st.sampled_from(METHODS), min_size=1, max_size=2, unique=True))
     if "headers" in parts:
-        found["headers"] = {item: draw(st.sampled_from(ALL_TEXTS[item])) for item in draw(HEADER_NAMES)}
-    return found
+        match["headers"] = {key: draw(st.sampled_from(ALL_TEXTS[key])) for key in draw(HEADER_NAMES)}
+    return match
 
 
-def _tcp_route(draw, name):
-    obj = named("TCPRoute", "default", name)
+def _tcp_route(draw: st.DrawFn, name: str) -> Object:
     if draw(SELDOM):
-        return obj | {"apiVersion": f"specs.smi-spec.io/{draw(st.sampled_from(('v1alpha1', 'v1alpha3')))}"}
+        version = f"specs.smi-spec.io/{draw(st.sampled_from(('v1alpha1', 'v1alpha3')))}"
+        return obj("TCPRoute", name, version=version)
     ports = draw(st.lists(st.sampled_from((8080, 9090, 80, 9000, 8080, 80, 5432)), max_size=3, unique=True))
-    return obj | {"spec": {"matches": {"ports": ports}}}
+    return smi_tcp_route(name, *ports)
 
 
 @st.composite
-def scenarios(draw):
+def scenarios(draw: st.DrawFn) -> tuple[AccessWorld, list[Call]]:
     """Return an AccessWorld, and calls to its pod."""
     world = draw(access_worlds())
     return world, draw(st.lists(calls(world), min_size=10, max_size=20, unique=True))
 
 
 @st.composite
-def calls(draw, world):
+def calls(draw: st.DrawFn, world: AccessWorld) -> Call:
     """Return a call; most calls are those of the mesh's own clients, with random paths."""
-    meant, port = draw(st.sampled_from(world.leads))
+    meant: tuple[str, int] | None
+    meant, number = draw(st.sampled_from(world.leads))
     if draw(SELDOM):
-        meant, port = draw(MEANT), draw(st.sampled_from(sorted(POD_PORTS)))
+        meant, number = draw(MEANT), draw(st.sampled_from(sorted(POD_PORTS)))
     caller = draw(st.sampled_from(CALLER_LABELS))
     target = draw(st.sampled_from(BEGINNINGS)) + "".join(draw(ENDINGS))
-    version = draw(st.sampled_from(("1.1", "1.1", "2", "1.0")))
+    version = draw(VERSIONS)
     headers = draw(SAME_NAME if draw(st.integers(0, 3)) == 3 else ANY_NAME if version == "2" else ANY_OF_HTTP1)
     if version == "2" and not target.startswith("/"):
         target = f"/{target}"  # without the slash, a call takes a second over HTTP/2; see test_access_regressions
     if draw(ODD):
         headers = [*headers, *draw(odd_headers.lists(http1=version != "2"))]
     return Call(
-        port=port,
+        port=number,
         caller=caller,
         service=meant if caller != PLAINTEXT else None,
         mesh_alpn=caller != PLAINTEXT and draw(OFFERS_MESH_ALPN),
@@ -324,15 +305,16 @@ def calls(draw, world):
     )
 
 
+VERSIONS: st.SearchStrategy[HttpVersion] = st.sampled_from(("1.1", "1.1", "2", "1.0"))
 ODD = st.integers(0, 3).map(lambda drawn: drawn == 3)
 ANY_NAME = st.lists(st.sampled_from(HEADERS), max_size=3)
 ANY_OF_HTTP1 = st.lists(st.sampled_from(HEADERS + OF_HTTP1), max_size=3)
 SAME_NAME = st.sampled_from(("x-a", "cookie")).flatmap(
     lambda name: st.lists(
-        st.sampled_from([item for item in HEADERS if item[0].lower() == name]), min_size=1, max_size=3
+        st.sampled_from([header for header in HEADERS if header[0].lower() == name]), min_size=1, max_size=3
     )
 )
 OFFERS_MESH_ALPN = st.sampled_from((True, True, False))
-ENDINGS = st.one_of(st.just([]), st.lists(st.sampled_from(ENDS), max_size=2))
+ENDINGS: st.SearchStrategy[list[str]] = st.one_of(st.just([]), st.lists(st.sampled_from(ENDS), max_size=2))
 CALLER_LABELS = (*"aaaaaaaaaaaaaaaaaabbb", *CALLERS, PLAINTEXT, PLAINTEXT, *STRANGERS)
 MEANT = st.one_of(st.none(), st.tuples(st.sampled_from((*SERVICES, "gone")), st.sampled_from(SERVICE_PORTS)))

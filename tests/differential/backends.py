@@ -7,9 +7,10 @@ HTTP/1.1 it stores the request heads, and its responses have the headers `ANSWER
 import asyncio
 import ssl
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, Self, TypeAlias
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+from tests.wire import H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address
+
 HEAD_END = b"\r\n\r\n"
 SETTINGS, HEADERS, ACK, END_STREAM, END_HEADERS = 4, 1, 1, 1, 4
 INDEXED_STATUS_200 = b"\x88"  # `:status: 200` in HPACK (RFC 7541, appendix A)
@@ -18,6 +19,8 @@ DEADLINE_S = 60
 CLOSED = "closed"
 FIRST_FINAL = 200
 ANSWERED = (("x-r", "1"), ("x-s", "2"))
+Responder: TypeAlias = str | int
+"""What answers: a member by its name, a proxy by the status, or CLOSED."""
 
 
 class Head(NamedTuple):
@@ -26,11 +29,12 @@ class Head(NamedTuple):
     line: str
     headers: tuple[tuple[str, str], ...]
 
-    def get(self, name):
+    def get(self, name: str) -> str:
+        """Return the first value of a header, or an empty string."""
         return next((value for key, value in self.headers if key == name), "")
 
 
-def head_of(data):
+def head_of(data: bytes) -> Head:
     """Parse a head."""
     line, *fields = data.removesuffix(HEAD_END).decode("utf-8", "surrogateescape").split("\r\n")
     pairs = (field.partition(":") for field in fields)
@@ -40,8 +44,8 @@ def head_of(data):
 class Tally(NamedTuple):
     """The number of responses by responder (a member's name, a status, or CLOSED), and the last head of each."""
 
-    counted: Counter
-    heads: dict
+    counted: Counter[Responder]
+    heads: dict[Responder, Head | None]
 
 
 class Member:
@@ -50,56 +54,66 @@ class Member:
     `connections` counts the connections that began since then, `handshakes` those that began with TLS.
     """
 
-    def __init__(self, number):
-        self.number = number
-        self.transports = set()
-        self.take()
+    port: int
 
-    async def start(self, host="127.0.0.1"):
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.name = f"member {number}"
+        self.requests = self.connections = self.handshakes = 0
+        self.heads: list[Head] = []
+        self.transports: set[asyncio.Transport] = set()
+
+    async def start(self, host: str = "127.0.0.1") -> Self:
+        """Listen on a free port."""
         server = await asyncio.get_running_loop().create_server(lambda: _Served(self), host, 0)
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
         return self
 
-    def take(self):
+    def take(self) -> None:
+        """Forget the requests."""
         self.requests = self.connections = self.handshakes = 0
         self.heads = []
 
-    def close(self):
+    def close(self) -> None:
+        """Close the listener and all connections."""
         self._server.close()
         for transport in tuple(self.transports):
             transport.close()
 
 
 class _Served(asyncio.Protocol):
-    def __init__(self, member):
+    _transport: asyncio.Transport
+
+    def __init__(self, member: Member) -> None:
         self._member = member
         self._read = b""
         self._http2 = False
 
-    def connection_made(self, transport):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._member.transports.add(transport)
         self._member.connections += 1
 
-    def connection_lost(self, _exc):
+    def connection_lost(self, _exc: Exception | None) -> None:
         self._member.transports.discard(self._transport)
 
-    def data_received(self, data):
+    def data_received(self, data: bytes) -> None:
         self._read += data
         if self._read.startswith(TLS_HANDSHAKE):
             self._member.handshakes += 1
             self._transport.close()
             return
-        if not self._http2 and self._read.startswith(PREFACE):
-            self._http2, self._read = True, self._read[len(PREFACE) :]
-            self._transport.write(frame(SETTINGS, 0, 0))
+        if not self._http2 and self._read.startswith(H2_PREFACE):
+            self._http2, self._read = True, self._read[len(H2_PREFACE) :]
+            self._transport.write(H2_SETTINGS)
         if self._http2:
             self._answer_frames()
-        elif not PREFACE.startswith(self._read):
+        elif not H2_PREFACE.startswith(self._read):
             self._answer_heads()
 
-    def _answer_heads(self):
+    def _answer_heads(self) -> None:
         *heads, self._read = self._read.split(HEAD_END)
         for head in heads:
             self._member.requests += 1
@@ -108,12 +122,12 @@ class _Served(asyncio.Protocol):
             lines = ("HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in fields), "", "")
             self._transport.write("\r\n".join(lines).encode())
 
-    def _answer_frames(self):
+    def _answer_frames(self) -> None:
         while len(self._read) >= 9 and len(self._read) >= (size := 9 + int.from_bytes(self._read[:3], "big")):
             kind, flags, stream = self._read[3], self._read[4], int.from_bytes(self._read[5:9], "big")
             self._read = self._read[size:]
             if kind == SETTINGS and not flags & ACK:
-                self._transport.write(frame(SETTINGS, ACK, 0))
+                self._transport.write(H2_SETTINGS_ACK)
             elif kind == HEADERS:
                 self._member.requests += 1
                 fields = (("x-backend", str(self._member.number)), *ANSWERED)
@@ -121,27 +135,37 @@ class _Served(asyncio.Protocol):
                 self._transport.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
 
 
-def literal(name, value):
+def literal(name: str, value: str) -> bytes:
     """Return a short header in HPACK's simplest form: never indexed, not compressed (RFC 7541, 6.2.2)."""
     texts = (name.encode(), value.encode())
     return b"\x00" + b"".join(bytes((len(text),)) + text for text in texts)
 
 
-def frame(kind, flags, stream, payload=b""):
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return an HTTP/2 frame."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
-async def ask(where, head, count, *, each_connects=False, tls=None, last=b""):
-    """Send a request `count` times to `where` (host, port); `tls` is (context, server name) or None. Return a Tally.
+async def ask(
+    where: Address,
+    head: bytes,
+    count: int,
+    *,
+    each_connects: bool = False,
+    tls: tuple[ssl.SSLContext, str] | None = None,
+    last: bytes = b"",
+) -> Tally:
+    """Send a request `count` times; `tls` is (context, server name).
 
     If a connection is open at the end, send the request `last` over it, and wait for its response.
     """
     found = Tally(Counter(), {})
     context, name = tls or (None, None)
-    reader = writer = None
+    reader: asyncio.StreamReader | None = None
+    writer: asyncio.StreamWriter | None = None
     try:
         for _ in range(count):
-            if writer is None:
+            if reader is None or writer is None:
                 reader, writer = await asyncio.open_connection(*where, ssl=context, server_hostname=name)
             responder, answer, goes_on = await _once(reader, writer, head)
             found.counted[responder] += 1
@@ -149,7 +173,7 @@ async def ask(where, head, count, *, each_connects=False, tls=None, last=b""):
             if each_connects or not goes_on:
                 writer.transport.abort()
                 reader = writer = None
-        if writer and last:
+        if reader and writer and last:
             await _once(reader, writer, last)
     except (ConnectionError, ssl.SSLError):
         found.counted[CLOSED] += count - found.counted.total()
@@ -159,7 +183,9 @@ async def ask(where, head, count, *, each_connects=False, tls=None, last=b""):
     return found
 
 
-async def _once(reader, writer, head):
+async def _once(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
+) -> tuple[Responder, Head | None, bool]:
     """Send a request once; return the responder, the response head, and whether the connection can be reused."""
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -175,12 +201,12 @@ async def _once(reader, writer, head):
     return f"member {responder}" if responder else _status(answer), answer, goes_on
 
 
-async def _final(reader):
+async def _final(reader: asyncio.StreamReader) -> Head:
     """Return the head of the final response; skip responses with a status of 1xx."""
     while _status(answer := head_of(await reader.readuntil(HEAD_END))) < FIRST_FINAL:
         pass
     return answer
 
 
-def _status(answer):
+def _status(answer: Head) -> int:
     return int(answer.line.split(maxsplit=2)[1])

@@ -1,24 +1,23 @@
-"""A long-lived Envoy that serves one world after the other over xDS; `lab` and `sidecar_lab` send requests to it.
-
-Worlds contain placeholders: `member-3` for the port of a backend, `address-2` for an address. The lab fills in the
-values of this test run, so that a world is the same value in every run.
-"""
+"""A long-lived Envoy that serves one world after the other over xDS; `gateway_lab` and `sidecar_lab` send requests to it."""
 
 import asyncio
 import os
 import tempfile
 from pathlib import Path
+from typing import Self
 
-from tests.wire import Network
+from tests.differential.lab import MemberLab, Objects
 
 from headgate.compiler.compile import compile_mesh
+from headgate.compiler.report import Compiled
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import LISTENER, SCOPES
 from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import View
 from headgate.latest import until
+from headgate.model.routing import Mesh
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
-from headgate.standalone.address_pool import LAST_RANGE
 from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
@@ -27,30 +26,38 @@ SETTLED_S = 60
 NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # a proxy uses these resources until their deletion, so the lab waits for it
 
 
-class EnvoyLab:
+class EnvoyLab(MemberLab):
     """An Envoy as a context manager. Subclasses define `prepare`, which starts the members, and the proxy's `view`."""
 
-    def __init__(self, node_id):
+    envoy: EnvoyProcess
+    server: XdsServer
+
+    def __init__(self, node_id: str) -> None:
+        super().__init__()
         self.node_id = node_id
-        self.network = Network()
         self.memo = Memo()
         self.fleet = Fleet()
         self.proxy = self.fleet.expect(node_id)
-        # Concurrent test runs have different addresses, and headgate uses none of them.
-        self.subnet = f"127.{LAST_RANGE + 1 + os.getpid() % 128}.{os.getpid() // 128 % 255}"
-        self.members = []
-
-    def __enter__(self):
         self.directory = tempfile.TemporaryDirectory(prefix="hg")
+
+    def __enter__(self) -> Self:
         self.network.run(self._start(Path(self.directory.name)))
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.network.run(self._stop())
         self.network.close()
         self.directory.cleanup()
 
-    async def _start(self, directory):
+    async def prepare(self) -> None:
+        """Start the members."""
+        raise NotImplementedError
+
+    def view(self, mesh: Mesh) -> View:
+        """Return the part of a mesh for the proxy."""
+        raise NotImplementedError
+
+    async def _start(self, directory: Path) -> None:
         await self.prepare()
         self.server = XdsServer(self.fleet)
         await self.server.start(f"unix:{directory}/xds")
@@ -62,33 +69,21 @@ class EnvoyLab:
         await self.envoy.start()
         await self.envoy.ready(SETTLED_S)
 
-    async def _stop(self):
+    async def _stop(self) -> None:
         await self.envoy.stop()
         await self.server.stop()
         for member in self.members:
             member.close()
 
-    def placed(self, value):
-        """Return a value with the placeholders filled in."""
-        if isinstance(value, dict):
-            return {name: self.placed(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [self.placed(item) for item in value]
-        kind, _, number = value.rpartition("-") if isinstance(value, str) else ("", "", "")
-        if kind == "member":
-            return self.members[int(number)].port
-        return f"{self.subnet}.{number}" if kind == "address" else value
+    def compiled(self, world: Objects) -> Compiled:
+        """Compile a world, and push nothing."""
+        return compile_mesh(snapshot_of(self.placed(world)), Settings())
 
-    def forget(self):
-        """Reset the counters of the members."""
-        for member in self.members:
-            member.take()
-
-    def _offer(self, mesh):
+    def _offer(self, mesh: Mesh) -> None:
         self.memo.begin_build()
         self.proxy.config.set(encode(self.view(mesh), self.memo))
 
-    async def settle(self, mesh):
+    async def settle(self, mesh: Mesh) -> None:
         """Push a mesh, and wait until the proxy has acknowledged every resource. Fail if it rejects a resource."""
         self._offer(mesh)
         try:
@@ -99,20 +94,20 @@ class EnvoyLab:
         refused = list(self.proxy.rejections())
         assert not refused, f"the proxy rejected {refused}"
 
-    def is_needed(self, _type_url, _name):
+    def is_needed(self, _type_url: str, _name: str) -> bool:
         """Return whether the proxy subscribes to a resource of its configuration; subclasses may override this."""
         return True
 
-    def _awaited(self):
+    def _awaited(self) -> list[str]:
         """Return the resources that the proxy has not acknowledged yet; the prefix `-` marks resources to delete."""
-        config = self.proxy.config.get()
+        config = self.proxy.config.get() or {}
         if self.proxy.session is None:
             return ["to connect"]
-        refused = {(item.type_url, item.name) for item in self.proxy.rejections()}
+        refused = {(rejection.type_url, rejection.name) for rejection in self.proxy.rejections()}
         missing = [
             name
-            for type_url, items in config.items()
-            for name in items
+            for type_url, resources in config.items()
+            for name in resources
             if self.proxy.is_out_of_sync(type_url, name)
             and (type_url, name) not in refused
             and self.is_needed(type_url, name)

@@ -6,21 +6,28 @@ import time
 from collections import Counter
 
 import pytest
-from tests.differential import test_access, test_explain_and_try, test_plan, test_routing
+from tests.differential import access_comparison, commands_comparison, plan_comparison, routing_comparison
+from tests.differential.gateway_lab import GatewayLab
+from tests.differential.sidecar_lab import SidecarLab
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "inf"))
 
 
-def test_envoy_and_the_model_agree_in_random_worlds_until_the_time_limit(lab, sidecar_lab, running, capsys):
+def test_envoy_and_the_model_agree_in_random_worlds_until_the_time_limit(
+    lab: GatewayLab,
+    sidecar_lab: SidecarLab,
+    running: commands_comparison.RunningMembers,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     end = time.monotonic() + SECONDS
-    routing, access, commands, plans = Counter(), Counter(), Counter(), Counter()
+    routing, access, commands, plans = (Counter[str]() for _ in range(4))
     while time.monotonic() < end:
-        routing += test_routing.compare_worlds(lab)
-        access += test_access.compare_worlds(sidecar_lab)
-        commands += test_explain_and_try.compare_worlds(running)
-        plans += test_plan.compare_pairs(lab)
+        routing += routing_comparison.compare_worlds(lab)
+        access += access_comparison.compare_worlds(sidecar_lab)
+        commands += commands_comparison.compare_worlds(running)
+        plans += plan_comparison.compare_pairs(lab)
         with capsys.disabled():
             sys.stdout.write(
                 f"routing {dict(routing)}, access {dict(access)}, commands {dict(commands)}, plans {dict(plans)}\n"

@@ -4,7 +4,8 @@ Members count what they receive. The response only shows that the members will r
 """
 
 import asyncio
-from typing import NamedTuple
+import ssl
+from typing import Literal, NamedTuple, TypeAlias
 
 from tests.differential.backends import (
     DEADLINE_S,
@@ -12,13 +13,13 @@ from tests.differential.backends import (
     END_STREAM,
     HEAD_END,
     HEADERS,
-    PREFACE,
-    SETTINGS,
     frame,
 )
+from tests.wire import H2_PREFACE, H2_SETTINGS, Address
 
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER
 
+HttpVersion: TypeAlias = Literal["1.0", "1.1", "2"]
 CONTINUATION, RST_STREAM, GOAWAY = 9, 3, 7
 LARGEST_FRAME = 1 << 14
 FRAME_HEAD = 9
@@ -31,21 +32,22 @@ AUDIT_MARK = f"\r\n{DENIED_HEADER}: {AUDITED}\r\n".encode()
 class Message(NamedTuple):
     """A request as it is sent; over HTTP/1.1, `target` may be a full URL."""
 
-    version: str
+    version: HttpVersion
     method: str
     target: str
     authority: str
     headers: tuple[tuple[str, str], ...]
 
-    def encoded(self):
+    def encoded(self) -> bytes:
+        """Return the request as bytes."""
         return self._frames() if self.version == "2" else self._head()
 
-    def _head(self):
+    def _head(self) -> bytes:
         fields = [("host", self.authority), *self.headers]
         lines = [f"{self.method} {self.target} HTTP/{self.version}", *(f"{n}: {v}" for n, v in fields), "", ""]
         return "\r\n".join(lines).encode()
 
-    def _frames(self):
+    def _frames(self) -> bytes:
         fields = [
             (":method", self.method),
             (":scheme", "http"),
@@ -59,19 +61,19 @@ class Message(NamedTuple):
         flags = [END_STREAM] + [0] * (len(parts) - 1)
         flags[-1] |= END_HEADERS
         frames = (frame(kind, flag, STREAM, part) for kind, flag, part in zip(kinds, flags, parts, strict=True))
-        return PREFACE + frame(SETTINGS, 0, 0) + b"".join(frames)
+        return H2_PREFACE + H2_SETTINGS + b"".join(frames)
 
 
-def _field(name, value):
+def _field(name: bytes, value: bytes) -> bytes:
     """Return a header in HPACK's simplest form: never indexed, not compressed (RFC 7541, 6.2.2)."""
     return b"\x00" + _text(name) + _text(value)
 
 
-def _text(value):
+def _text(value: bytes) -> bytes:
     return _integer(len(value)) + value
 
 
-def _integer(number):
+def _integer(number: int) -> bytes:
     if number < INTEGER:
         return bytes((number,))
     found, number = bytes((INTEGER,)), number - INTEGER
@@ -87,8 +89,10 @@ class Reply(NamedTuple):
     audited: bool = False
 
 
-async def exchange(where, message, tls=None, name=None):
-    """Send one message to `where` (host, port) and wait for its end; return the reply."""
+async def exchange(
+    where: Address, message: Message, tls: ssl.SSLContext | None = None, name: str | None = None
+) -> Reply:
+    """Send one message and wait for its end; return the reply."""
     async with asyncio.timeout(DEADLINE_S):
         try:
             reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname=name if tls else None)
@@ -103,7 +107,7 @@ async def exchange(where, message, tls=None, name=None):
             writer.transport.abort()
 
 
-async def _over(reader, *, http2):
+async def _over(reader: asyncio.StreamReader, *, http2: bool) -> Reply:
     if not http2:
         head = await reader.readuntil(HEAD_END)
         while (status := int(head.split(maxsplit=2)[1])) == CONTINUE:

@@ -82,6 +82,6 @@ OF_HTTP1 = (
 )
 
 
-def lists(*, http1, max_size=3):
+def lists(*, http1: bool, max_size: int = 3) -> st.SearchStrategy[list[tuple[str, str]]]:
     """Return a strategy for lists of headers that proxies treat specially."""
     return st.lists(st.sampled_from(OF_ANY + OF_HTTP1 if http1 else OF_ANY), max_size=max_size)

@@ -9,7 +9,7 @@ HTTP = ("http", "kubernetes.io/ws", "unheard-of")
 CONNECTIONS = ("tcp", "mysql", "tls", "tcp", "redis")
 
 
-def protocols():
+def protocols() -> tuple[str, ...]:
     """Return the values of appProtocol for the Services of a random world."""
     ref = PortRef("default/a", 1)
     mesh = Mesh(

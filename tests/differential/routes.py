@@ -1,7 +1,11 @@
 """Random Gateways, and random HTTPRoutes, GRPCRoutes and TCPRoutes whose parents are these Gateways or Services."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from hypothesis import strategies as st
-from tests.properties.worlds import named
+from tests.make.objects import Object, backend_ref, listener, obj, route, service_parent
+from tests.make.objects import gateway as a_gateway
 
 GATEWAY = "edge"
 LISTENERS = (
@@ -43,182 +47,184 @@ PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES")
 MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
 
 
-def gateway(place):
+def gateway(place: str) -> Iterator[Object]:
     """Yield the Gateway, which has its own address, and the Secret with its certificate."""
+    tls = {"tls": {"certificateRefs": [{"name": CERTIFICATE}]}}
     listeners = [
-        {"name": name, "port": port, "protocol": protocol}
+        listener(port, name, protocol=protocol)
         | ({"hostname": host} if host else {})
-        | ({"tls": {"certificateRefs": [{"name": CERTIFICATE}]}} if protocol == "HTTPS" else {})
+        | (tls if protocol == "HTTPS" else {})
         for port, host, name, protocol in LISTENERS
     ]
-    obj = named("Gateway", "default", GATEWAY, spec={"gatewayClassName": "headgate", "listeners": listeners})
-    yield obj | {"status": {"addresses": [{"type": "IPAddress", "value": place}]}}
-    data = {"tls.crt": "chain", "tls.key": "key"}
-    yield named("Secret", "default", CERTIFICATE, type="kubernetes.io/tls", data=data)
+    yield a_gateway(GATEWAY, *listeners, status={"addresses": [{"type": "IPAddress", "value": place}]})
+    yield obj("Secret", CERTIFICATE, type="kubernetes.io/tls", data={"tls.crt": "chain", "tls.key": "key"})
 
 
-def http_route(draw, name, time):
+def http_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return an HTTPRoute for the Gateway or one of its listeners, or for a Service or one of its ports."""
-    spec = {"parentRefs": draw(PARENTS), "rules": [_rule(draw) for _ in range(draw(st.integers(1, 3)))]}
-    if hostnames := draw(st.sampled_from(HOSTNAMES)):
-        spec["hostnames"] = list(hostnames)
-    return named("HTTPRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
+    parents, rules = draw(PARENTS), [_rule(draw) for _ in range(draw(st.integers(1, 3)))]
+    return route(name, *rules, parents=parents, metadata={"creationTimestamp": time}, **_hostnames(draw))
 
 
-def route_to_root(draw, name, time):
+def _hostnames(draw: st.DrawFn) -> Object:
+    hostnames = draw(st.sampled_from(HOSTNAMES))
+    return {"hostnames": list(hostnames)} if hostnames else {}
+
+
+def route_to_root(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return an HTTPRoute whose rules name the Service `a` as a backend, a mirror, or both."""
-    obj = http_route(draw, name, time)
-    for rule in obj["spec"]["rules"]:
+    drawn = http_route(draw, name, time)
+    for rule in drawn["spec"]["rules"]:
         if "backendRefs" in rule and draw(st.booleans()):
-            rule["backendRefs"] = [
-                {"name": "a", "port": 8080},
-                *draw(st.sampled_from(([], [{"name": "d", "port": 8080}]))),
-            ]
+            rule["backendRefs"] = [backend_ref("a"), *draw(st.sampled_from(([], [backend_ref("d")])))]
         if "filters" not in rule and draw(st.booleans()):
-            mirror = {"backendRef": {"name": "a", "port": 8080}, **draw(st.sampled_from(FRACTIONS))}
-            rule["filters"] = [{"type": "RequestMirror", "requestMirror": mirror}]
-    return obj
+            rule["filters"] = [_mirror(draw, "a")]
+    return drawn
 
 
-def grpc_route(draw, name, time):
+def _mirror(draw: st.DrawFn, name: str) -> Object:
+    """Return a filter that mirrors requests to a Service."""
+    mirror = {"backendRef": backend_ref(name), **draw(st.sampled_from(FRACTIONS))}
+    return {"type": "RequestMirror", "requestMirror": mirror}
+
+
+def grpc_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return a GRPCRoute for the Gateway."""
-    spec = {"parentRefs": [{"name": GATEWAY}], "rules": [_grpc_rule(draw) for _ in range(draw(st.integers(1, 2)))]}
-    if hostnames := draw(st.sampled_from(HOSTNAMES)):
-        spec["hostnames"] = list(hostnames)
-    return named("GRPCRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
+    rules, metadata = [_grpc_rule(draw) for _ in range(draw(st.integers(1, 2)))], {"creationTimestamp": time}
+    return route(name, *rules, parents=[{"name": GATEWAY}], kind="GRPCRoute", metadata=metadata, **_hostnames(draw))
 
 
-def tcp_route(draw, name, time):
+def tcp_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return a TCPRoute for all TCP ports of the Gateway, or for one TCP port."""
     parent = {"name": GATEWAY} | draw(st.sampled_from(({}, {"sectionName": "tcp"}, {"sectionName": "tcp2"})))
-    spec = {"parentRefs": [parent], "rules": [{"backendRefs": _backends(draw)}]}
-    route = named("HTTPRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
-    return route | {"kind": "TCPRoute", "apiVersion": "gateway.networking.k8s.io/v1alpha2"}
+    rule = {"backendRefs": _backends(draw)}
+    return route(name, rule, parents=[parent], kind="TCPRoute", metadata={"creationTimestamp": time})
 
 
-def _grpc_rule(draw):
-    found = {"backendRefs": _backends(draw)}
+def _grpc_rule(draw: st.DrawFn) -> Object:
+    rule: Object = {"backendRefs": _backends(draw)}
     if matches := [_grpc_match(draw) for _ in range(draw(st.integers(0, 2)))]:
-        found["matches"] = matches
+        rule["matches"] = matches
     if draw(MARKS):
-        found["filters"] = [draw(EDITS)]
-    return found
+        rule["filters"] = [draw(EDITS)]
+    return rule
 
 
-def _grpc_match(draw):
-    found = {}
+def _grpc_match(draw: st.DrawFn) -> Object:
+    match: Object = {}
     kind = draw(st.sampled_from((None, "Exact", "Exact", "RegularExpression")))
     if kind:
         texts = [{"service": draw(st.sampled_from(GRPC_SERVICES))}, {"method": draw(st.sampled_from(GRPC_METHODS))}]
         if kind == "RegularExpression":
             texts = [{"service": "pkg[.].*"}, {"method": "G.*"}]
         first, second = draw(st.sampled_from(((0, 1), (0, 0), (1, 1))))
-        found["method"] = {"type": kind} | texts[first] | texts[second]
+        match["method"] = {"type": kind} | texts[first] | texts[second]
     if draw(MARKS | st.booleans()):
-        found["headers"] = [_text(draw, "x-a")]
-    return found
+        match["headers"] = [_text(draw, "x-a")]
+    return match
 
 
-def _parents():
-    service = st.builds(
-        lambda name, port: {"group": "", "kind": "Service", "name": name} | port, st.sampled_from("aab"), PORT
+def _parents() -> st.SearchStrategy[list[Object]]:
+    service = st.builds(service_parent, st.sampled_from("aab"), st.sampled_from((0, 8080)))
+    sections: Sequence[Object] = (
+        {},
+        {},
+        {"sectionName": "http"},
+        {"sectionName": "names"},
+        {"port": 8002},
+        {"sectionName": "https"},
     )
-    sections = ({}, {}, {"sectionName": "http"}, {"sectionName": "names"}, {"port": 8002}, {"sectionName": "https"})
     edge = st.sampled_from(sections).map(lambda more: {"name": GATEWAY} | more)
     return st.one_of(
-        edge.map(lambda item: [item]), service.map(lambda item: [item]), st.tuples(edge, service).map(list)
+        edge.map(lambda parent: [parent]), service.map(lambda parent: [parent]), st.tuples(edge, service).map(list)
     )
 
 
-def _rule(draw):
+def _rule(draw: st.DrawFn) -> Object:
     backends = _backends(draw)
-    found = {"backendRefs": backends}
+    rule: Object = {"backendRefs": backends}
     if matches := [_match(draw) for _ in range(draw(st.integers(0, 2)))]:
-        found["matches"] = matches
+        rule["matches"] = matches
     kind = draw(st.integers(0, 11))
     if kind == 7:
-        found["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
-        del found["backendRefs"]
+        rule["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
+        del rule["backendRefs"]
     elif kind in {5, 6}:
-        found["filters"] = _edits(draw, matches)
+        rule["filters"] = _edits(draw, matches)
         for backend in backends:
             if draw(st.booleans()):
                 backend["filters"] = _edits(draw, matches, path=len(backends) == 1)
     elif kind == 4:
-        found["filters"] = [
-            {
-                "type": "RequestMirror",
-                "requestMirror": {"backendRef": {"name": name, "port": 8080}, **draw(st.sampled_from(FRACTIONS))},
-            }
-            for name in draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
-        ]
-    return found
+        copied_to = draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
+        rule["filters"] = [_mirror(draw, name) for name in copied_to]
+    return rule
 
 
-def _backends(draw):
+def _backends(draw: st.DrawFn) -> list[Object]:
     return [
-        {
-            "name": name,
-            "port": draw(st.sampled_from((8080, 8080, 1080))),
-            "weight": draw(st.sampled_from((0, 1, 1, 2, 9))),
-        }
+        backend_ref(name, draw(st.sampled_from((8080, 8080, 1080))), weight=draw(st.sampled_from((0, 1, 1, 2, 9))))
         for name in draw(st.lists(st.sampled_from(REFERENCES), max_size=3, unique=True))
     ]
 
 
-def _edits(draw, matches, *, path=True):
+def _edits(draw: st.DrawFn, matches: Sequence[Object], *, path: bool = True) -> list[Object]:
     """Return filters that change requests and responses, each type at most once."""
-    rewrite = {"type": "URLRewrite", "urlRewrite": {}}
+    rewrite: dict[str, Any] = {"type": "URLRewrite", "urlRewrite": {}}
     if draw(st.booleans()):
         rewrite["urlRewrite"]["hostname"] = draw(st.sampled_from(("b.org", "c.example.com")))
     if path and draw(st.booleans()):
         rewrite["urlRewrite"]["path"] = _path_edit(draw, matches)
-    found = draw(st.lists(EDITS, max_size=2, unique_by=lambda item: item["type"]))
-    return found + [rewrite] * bool(rewrite["urlRewrite"])
+    edits = draw(st.lists(EDITS, max_size=2, unique_by=lambda edit: str(edit["type"])))
+    return edits + [rewrite] * bool(rewrite["urlRewrite"])
 
 
-def _redirect(draw, matches):
-    found = {"statusCode": draw(st.sampled_from((301, 302, 303, 307, 308)))}
+def _redirect(draw: st.DrawFn, matches: Sequence[Object]) -> Object:
+    redirect: Object = {"statusCode": draw(st.sampled_from((301, 302, 303, 307, 308)))}
     for field, values in REDIRECTS.items():
         if draw(st.booleans()):
-            found[field] = draw(st.sampled_from(values))
+            redirect[field] = draw(st.sampled_from(values))
     if draw(st.booleans()):
-        found["path"] = _path_edit(draw, matches)
-    return found
+        redirect["path"] = _path_edit(draw, matches)
+    return redirect
 
 
-def _path_edit(draw, matches):
+def _path_edit(draw: st.DrawFn, matches: Sequence[Object]) -> Object:
     only = matches[0].get("path", {"type": "PathPrefix"}) if len(matches) == 1 else {}
     if (not matches or only.get("type") == "PathPrefix") and draw(st.booleans()):
         return {"type": "ReplacePrefixMatch", "replacePrefixMatch": draw(st.sampled_from(NEW_PATHS))}
     return {"type": "ReplaceFullPath", "replaceFullPath": draw(st.sampled_from(NEW_PATHS))}
 
 
-def _match(draw):
-    found = {}
+def _match(draw: st.DrawFn) -> Object:
+    match: Object = {}
     if draw(st.booleans()):
         kind, values = draw(
             st.sampled_from((("Exact", EXACT_PATHS), ("PathPrefix", PREFIXES), ("RegularExpression", REGEXES)))
         )
-        found["path"] = {"type": kind, "value": draw(st.sampled_from(values))}
+        match["path"] = {"type": kind, "value": draw(st.sampled_from(values))}
     if draw(st.booleans()):
-        found["headers"] = [_text(draw, name) for name in draw(st.sets(st.sampled_from(("x-a", "X-B")), max_size=2))]
+        match["headers"] = [_text(draw, name) for name in draw(st.sets(st.sampled_from(("x-a", "X-B")), max_size=2))]
     if draw(MARKS | st.booleans()):
-        found["queryParams"] = [_text(draw, name) for name in draw(st.sets(st.sampled_from("qr"), max_size=2))]
+        match["queryParams"] = [_text(draw, name) for name in draw(st.sets(st.sampled_from("qr"), max_size=2))]
     if draw(MARKS):
-        found["method"] = draw(st.sampled_from(("GET", "POST")))
-    return found
+        match["method"] = draw(st.sampled_from(("GET", "POST")))
+    return match
 
 
-def _text(draw, name):
+def _text(draw: st.DrawFn, name: str) -> Object:
     kind, values = draw(st.sampled_from((("Exact", TEXTS), ("RegularExpression", PATTERNS))))
     return {"name": name, "type": kind, "value": draw(st.sampled_from(values))}
 
 
-FRACTIONS = ({}, {"percent": 0}, {"percent": 50}, {"percent": 100}, {"fraction": {"numerator": 1, "denominator": 4}})
-PORT = st.sampled_from(({}, {"port": 8080}))
+FRACTIONS: Sequence[Object] = (
+    {},
+    {"percent": 0},
+    {"percent": 50},
+    {"percent": 100},
+    {"fraction": {"numerator": 1, "denominator": 4}},
+)
 PARENTS = _parents()
-REDIRECTS = {
+REDIRECTS: dict[str, Sequence[Any]] = {
     "hostname": ("b.org", "c.example.com"),
     "scheme": ("http", "https"),
     "port": (80, 443, 8443, 8000),
@@ -226,22 +232,22 @@ REDIRECTS = {
 NEW_PATHS = ("/", "/n", "/n/", "/n/m", "n", "", "/n%20m", "/\\1")
 
 
-def _edit(kind, field, names):
+def _edit(kind: str, field: str, names: Sequence[str]) -> st.SearchStrategy[Object]:
     """Return a strategy for header modifiers. No name is in two lists: the order of set, add and remove is undefined."""
     values = st.sampled_from(("1", "n", "", "a b", "%REQ(x-a)%", "100%"))
     parts = st.dictionaries(
         st.sampled_from(names), st.tuples(st.sampled_from(("set", "add", "remove")), values), min_size=1, max_size=3
     )
     return parts.map(
-        lambda found: {
+        lambda edits: {
             "type": kind,
             field: {
                 key: [
                     name if key == "remove" else {"name": name, "value": text}
-                    for name, (to, text) in found.items()
+                    for name, (to, text) in edits.items()
                     if to == key
                 ]
-                for key in sorted({to for to, _ in found.values()})
+                for key in sorted({to for to, _ in edits.values()})
             },
         }
     )

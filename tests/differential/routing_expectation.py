@@ -2,23 +2,27 @@
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from tests.differential.backends import CLOSED
+from tests.differential.backends import CLOSED, Responder
+from tests.differential.worlds import Sent
 
 from headgate.envoy import names
-from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Portion, decide, host_fits
+from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Decision, Portion, decide, host_fits
 from headgate.model.hash_slots import slot_of, slot_range_at
 from headgate.model.requests import Request
-from headgate.model.routing import GatewayPort, PortRef
+from headgate.model.routing import Endpoint, GatewayPort, Mesh, Mirror, PortRef, Target
 from headgate.model.sanitizing import FORBIDDEN, Downstream, sanitize
 
 NOT_REQUESTS = 400  # the HTTP proxy's status for a request to a TCP port
 CLIENT = "127.0.0.1"
+Ready: TypeAlias = Mapping[PortRef, tuple[Endpoint, ...]]
+"""The ready endpoints of each Service port."""
 
 
-class Expected(NamedTuple):
+class ExpectedShares(NamedTuple):
     """The share of each responder; shares add up to 1. With `exact`, each round robin cycle has exactly these shares.
 
     `copies` lists the fractions of requests that are mirrored, by mirror cluster, and `copied` the fractions that
@@ -26,50 +30,67 @@ class Expected(NamedTuple):
     `portions` are its shares for the request's user.
     """
 
-    shares: dict
+    shares: Mapping[Responder, Fraction]
     exact: bool
     http: bool
-    copies: dict
-    copied: dict
-    decision: object = None
-    portions: tuple = ()
+    copies: Mapping[str, Sequence[Fraction]]
+    copied: Mapping[Responder, Sequence[Fraction]]
+    decision: Decision | None = None
+    portions: tuple[Portion, ...] = ()
 
 
-def expected(mesh, sent, *, name_of, draws):
+def expected(
+    mesh: Mesh, sent: Sent, *, name_of: Callable[[Endpoint], str], draws: Callable[[Decision], bool]
+) -> ExpectedShares:
     """Return the distribution that the model expects.
 
     `name_of` returns the member of an endpoint. `draws` returns whether a decision's route has weighted clusters.
     """
-    decision = decide(mesh, place_of(mesh, sent), request_of(sent))
-    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
+    place = place_of(mesh, sent)
+    assert place is not None
+    decision = decide(mesh, place, request_of(sent))
+    ready = ready_in(mesh)
     http = decision.protocol.is_http
     if sent.via == "proxy" and not http:
-        return Expected({_tcp_port_status(sent): Fraction(1)}, True, True, {}, {})
+        return ExpectedShares({_tcp_port_status(sent): Fraction(1)}, True, True, {}, {})
     if not _has_certificate(decision.entry, sent):
-        return Expected({CLOSED: Fraction(1)}, True, True, {}, {})
+        return ExpectedShares({CLOSED: Fraction(1)}, True, True, {}, {})
     portions = _user_shares(decision, sent, ready)
-    shares = defaultdict(Fraction)
+    shares: defaultdict[Responder, Fraction] = defaultdict(Fraction)
     for portion in portions:
         if portion.status:
             shares[portion.status if http else CLOSED] += portion.share
             continue
-        for endpoint in (portion.pod,) if portion.pod else ready[portion.ref]:
+        for endpoint in (portion.pod,) if portion.pod else ready[_backend(portion)]:
             shares[name_of(endpoint)] += portion.share / portion.endpoints
     copies, copied = _copies(mesh, decision.mirrors, portions, name_of)
-    exact = _is_exact(decision, draws)
-    return Expected(dict(shares), exact, http, copies, copied, decision, portions)
+    exact = decision.route is not None and not draws(decision)  # localities of a cluster are exact (ADR 0003)
+    return ExpectedShares(dict(shares), exact, http, copies, copied, decision, portions)
 
 
-def _copies(mesh, mirrors, portions, name_of):
-    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    copies, copied = defaultdict(list), defaultdict(list)
+def ready_in(mesh: Mesh) -> Ready:
+    """Return the ready endpoints of a mesh."""
+    return {entry.ref: entry.ready for entry in mesh.endpoints}
+
+
+def _backend(portion: Portion) -> PortRef:
+    assert portion.ref is not None
+    return portion.ref
+
+
+def _copies(
+    mesh: Mesh, mirrors: Iterable[Mirror], portions: Iterable[Portion], name_of: Callable[[Endpoint], str]
+) -> tuple[Mapping[str, Sequence[Fraction]], Mapping[Responder, Sequence[Fraction]]]:
+    ready = ready_in(mesh)
+    copies: defaultdict[str, list[Fraction]] = defaultdict(list)
+    copied: defaultdict[Responder, list[Fraction]] = defaultdict(list)
     served = sum((portion.share for portion in portions if not portion.status), Fraction())
     for mirror in mirrors:
         targets = [target for target in mirror.targets if ready[target.ref]]
         whole = served * Fraction(mirror.numerator, mirror.denominator)
         parts = [whole * Fraction(item.weight, sum(target.weight for target in targets)) for item in targets]
         copies[names.mirror(mirror.ref, mirror.split, by=mirror.by)] += (
-            parts if _are_apart(mesh, targets, ready) else [sum(parts)]
+            parts if _are_apart(mesh, targets, ready) else [sum(parts, Fraction())]
         )
         for target, part in zip(targets, parts, strict=True):
             for endpoint in ready[target.ref]:
@@ -77,14 +98,14 @@ def _copies(mesh, mirrors, portions, name_of):
     return {name: parts for name, parts in copies.items() if any(parts)}, dict(copied)
 
 
-def _are_apart(mesh, targets, ready):
+def _are_apart(mesh: Mesh, targets: Sequence[Target], ready: Ready) -> bool:
     """Return whether backends need separate clusters: they share an endpoint, or their protocols differ."""
     spoken = {table.ref: table.protocol for table in mesh.tables}
-    places = [(item.address, item.port) for target in targets for item in ready[target.ref]]
+    places = [(endpoint.address, endpoint.port) for target in targets for endpoint in ready[target.ref]]
     return len({target.protocol or spoken[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
 
 
-def _tcp_port_status(sent):
+def _tcp_port_status(sent: Sent) -> int:
     """Return the HTTP proxy's status for a request to a TCP port."""
     seen = sanitize(request_of(sent), Downstream())
     refused = (
@@ -93,13 +114,13 @@ def _tcp_port_status(sent):
     return seen.status or (FORBIDDEN if refused else NOT_REQUESTS)
 
 
-def _has_certificate(place, sent):
+def _has_certificate(place: object, sent: Sent) -> bool:
     """Return whether a port has no TLS, or has a certificate for the client's SNI."""
     names = [name for name, _ in place.tls] if isinstance(place, GatewayPort) else []
     return not names or any(host_fits(name, sent.server_name.lower()) for name in names)
 
 
-def request_of(sent):
+def request_of(sent: Sent) -> Request:
     """Return a request as the client sends it: with all headers, and with a full URL for the HTTP proxy."""
     target = f"http://{sent.authority}{sent.target}" if sent.via == "proxy" else sent.target
     headers = (*sent.headers, ("content-length", "0"))
@@ -112,7 +133,7 @@ def request_of(sent):
     )
 
 
-def _user_shares(decision, sent, ready):
+def _user_shares(decision: Decision, sent: Sent, ready: Ready) -> tuple[Portion, ...]:
     """Return the shares for the request's user; a user that a sticky split recognizes has one backend."""
     sticky = decision.route.split.sticky if decision.route else None
     slot = slot_of(CLIENT) if sticky and sticky.kind == "source" else decision.slot
@@ -127,36 +148,38 @@ def _user_shares(decision, sent, ready):
     return (Portion(share=Fraction(1), ref=side.ref, endpoints=count),)
 
 
-def place_of(mesh, sent):
+def place_of(mesh: Mesh, sent: Sent) -> GatewayPort | PortRef | str | None:
     """Return the destination of a request in the model; None for a Gateway port that does not exist."""
     if sent.via == "gateway":
-        return next((item for item in mesh.gateways if item.port == sent.port), None)
+        return next((port for port in mesh.gateways if port.port == sent.port), None)
     return sent.authority if sent.via == "proxy" else PortRef(sent.service, sent.port)
 
 
-def _is_exact(decision, draws):
-    """Return whether shares are exact: localities of one cluster are exact (ADR 0003), weighted clusters are random."""
-    return decision.route is not None and not draws(decision)
-
-
-def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter, *, sigmas: int):
+def misplaced_copies(
+    wanted: ExpectedShares,
+    total: int,
+    issued: Mapping[str, int | Fraction],
+    extra: Counter[Responder],
+    *,
+    sigmas: int,
+) -> str:
     """Return how the numbers of mirrored requests differ from the expectation; empty if they agree (R44, R45).
 
     `issued` has the number that the proxy sent to each mirror, `extra` the number that each member received.
     """
     for cluster, parts in wanted.copies.items():
-        middle = total * sum(parts)
+        middle = total * sum(parts, Fraction())
         if abs(issued[cluster] - middle) > _tolerance(total, parts, sigmas):
             return f"{cluster} got {issued[cluster]} copies of {total}, which is far from {float(middle):.1f}"
     for responder, parts in wanted.copied.items():
-        middle, turns = total * sum(parts), 2 * len(wanted.copied)
+        middle, turns = total * sum(parts, Fraction()), 2 * len(wanted.copied)
         if abs(extra[responder] - middle) > _tolerance(total, parts, sigmas) + turns:
             return f"{responder} received {extra[responder]} copies of {total} requests, far from {float(middle):.1f}"
     strangers = {responder for responder, count in extra.items() if count and responder not in wanted.copied}
     return f"{strangers} received copies, but are backends of no mirror" if strangers else ""
 
 
-def _tolerance(total, fractions, sigmas):
+def _tolerance(total: int, fractions: Iterable[Fraction], sigmas: int) -> float:
     """Return the allowed deviation of a number of mirrored requests.
 
     The deviations of mirrors add up, because a request is sent to all of its mirrors or to none.
@@ -165,7 +188,7 @@ def _tolerance(total, fractions, sigmas):
     return sum(sigmas * deviation + 1 for deviation in deviations)
 
 
-def disagreement(wanted: Expected, counted: Counter, *, sigmas: int):
+def disagreement(wanted: ExpectedShares, counted: Counter[Responder], *, sigmas: int) -> str:
     """Return how the counts differ from the expectation; empty if they agree.
 
     A responder without a share must never answer.

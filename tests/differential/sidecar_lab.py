@@ -3,18 +3,22 @@
 import asyncio
 import re
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.authority import Authority
 from tests.differential.backends import Member
 from tests.differential.envoy_lab import EnvoyLab
 from tests.differential.http_exchange import Message, exchange
-from tests.envoy.inbound_rig import Authority
+from tests.differential.lab import Objects
+from tests.wire import Address
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.upstream_tls import MESH_ALPN
-from headgate.envoy.view import OUTBOUND_PORT, Node, project
+from headgate.envoy.view import OUTBOUND_PORT, Node, View, project
 from headgate.model.identities import gateway_id, spiffe_id
+from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
@@ -41,7 +45,19 @@ _PLACE = re.compile(r"=member-(\d+)")
 _POLICY = re.compile(r".*rbac\.policy\.(.*)\.allowed")
 
 
-class Caller(NamedTuple):
+class AccessWorld(NamedTuple):
+    """Objects by key, settings of the compiler, and TLS modes by pod (empty: each pod has its wanted mode).
+
+    `leads` pairs each Service port with its target port on the pod.
+    """
+
+    objects: Objects
+    leads: tuple[tuple[tuple[str, int], int], ...]
+    settings: Settings
+    tls_modes: Mapping[str, TlsMode]
+
+
+class LabCaller(NamedTuple):
     """A caller by its label, and its SNI (None: no SNI); with `mesh_alpn` it offers the mesh's ALPN protocol."""
 
     label: str
@@ -68,15 +84,15 @@ class Counted(NamedTuple):
 class SidecarLab(EnvoyLab):
     """The explicit sidecar of the pod POD, as a context manager: `serve` a world, then `call`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(f"sidecar/{POD}")
         self.authority = Authority()
-        self.address = self.placed(ADDRESS)
+        self.pod_address = self.placed(ADDRESS)
         self.node = Node(
             id=self.node_id,
             role="sidecar",
             workload=POD,
-            proxy_address=self.address,
+            proxy_address=self.pod_address,
             proxy_port=OUTBOUND_PORT,
         )
         self.own = {name: self.authority.issue(name) for name in (A, B)}
@@ -84,62 +100,69 @@ class SidecarLab(EnvoyLab):
         self.certificates["b, with the second name a"] = self.authority.issue(B, A)
         self.certificates["of another authority"] = Authority().issue(A)
         self.certificates["of another domain"] = self.authority.issue(STRANGERS["of another domain"])
-        self._contexts = {}
+        self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
 
-    async def prepare(self):
-        self.members = [await Member(number).start(self.address) for number in POD_PORTS.values()]
+    async def prepare(self) -> None:
+        """Start the application's ports."""
+        self.members = [await Member(number).start(self.pod_address) for number in POD_PORTS.values()]
 
-    def placed(self, value):
-        if isinstance(value, str) and "=member-" in value:
-            return _PLACE.sub(lambda found: f"={self.members[int(found[1])].port}", value)
-        return super().placed(value)
+    def filled_in(self, text: str) -> str | int:
+        """Return what a text stands for, also as a part of an annotation."""
+        if "=member-" in text:
+            return _PLACE.sub(lambda place: f"={self.members[int(place[1])].port}", text)
+        return super().filled_in(text)
 
-    def view(self, mesh):
+    def view(self, mesh: Mesh) -> View:
+        """Return the part of a mesh for the sidecar."""
         workload = workload_of(mesh)
         return project(mesh, self.node, self.own[workload.identity if workload else A])
 
-    def serve(self, world):
+    def serve(self, world: AccessWorld) -> Workload:
         """Compile a world; wait until the sidecar has acknowledged every resource, and return the workload."""
-        found = compile_mesh(snapshot_of(self.placed(world.objects)), world.settings, world.tls_modes)
-        self.network.run(self._settle(found.mesh))
-        return workload_of(found.mesh)
+        mesh = compile_mesh(snapshot_of(self.placed(world.objects)), world.settings, world.tls_modes).mesh
+        self.network.run(self._settle(mesh))
+        workload = workload_of(mesh)
+        assert workload
+        return workload
 
-    def is_needed(self, type_url, name):
+    def is_needed(self, type_url: str, name: str) -> bool:
         """Return whether the sidecar subscribes to a resource; listeners name the certificates and routes."""
-        return self.proxy.session.subscriptions[type_url].includes(name)
+        session = self.proxy.session
+        return session is not None and session.subscriptions[type_url].includes(name)
 
-    async def _settle(self, mesh):
+    async def _settle(self, mesh: Mesh) -> None:
         await self.settle(mesh)
         while await self._stats("listener_manager.total_listeners_warming"):
             pass  # each admin request waits for the main thread, which warms listeners
         # A worker thread gets the new listeners before it answers this request.
-        await exchange((self.address, OUTBOUND_PORT), Message("1.1", "GET", "http://unknown/", "unknown", ()))
+        await exchange(
+            Address(self.pod_address, OUTBOUND_PORT), Message("1.1", "GET", "http://unknown/", "unknown", ())
+        )
 
-    async def _stats(self, pattern):
+    async def _stats(self, pattern: str) -> Mapping[str, int]:
         page = await self.envoy.admin.get_json(f"/stats?format=json&filter={pattern}")
-        return {item["name"]: item["value"] for item in page["stats"] if item.get("value")}
+        return {counter["name"]: counter["value"] for counter in page["stats"] if counter.get("value")}
 
-    def call(self, port, message, caller, *, counts_policies=False):
+    def call(self, port: int, message: Message, caller: LabCaller, *, counts_policies: bool = False) -> Counted:
         """Call a port of the pod once, on a new connection."""
         return self.network.run(self._call(port, message, caller, counts_policies))
 
-    async def _call(self, port, message, caller, counts_policies):
+    async def _call(self, port: int, message: Message, caller: LabCaller, counts_policies: bool) -> Counted:
         self.forget()
         if counts_policies:
             await self._reset_counters()
         tls = None if caller.label == PLAINTEXT else self._context(caller)
-        reply = await exchange((self.address, port), message, tls, caller.server_name)
+        reply = await exchange(Address(self.pod_address, port), message, tls, caller.server_name)
         policies = await self._policies() if counts_policies else ()
-        found = self.members[POD_PORTS[port]]
+        member = self.members[POD_PORTS[port]]
         # When this extra connection is answered, the member has seen all earlier ones.
-        await exchange((self.address, found.port), Message("1.1", "GET", "/", "member", ()))
-        return Counted(found.requests - 1, found.connections - 1, found.handshakes, *reply, policies)
+        await exchange(Address(self.pod_address, member.port), Message("1.1", "GET", "/", "member", ()))
+        return Counted(member.requests - 1, member.connections - 1, member.handshakes, *reply, policies)
 
-    async def _policies(self):
-        found = await self._stats("rbac.policy")
-        return tuple(match[1] for name in found if (match := _POLICY.fullmatch(name)))
+    async def _policies(self) -> tuple[str, ...]:
+        return tuple(match[1] for name in await self._stats("rbac.policy") if (match := _POLICY.fullmatch(name)))
 
-    async def _reset_counters(self):
+    async def _reset_counters(self) -> None:
         """Reset all counters to zero.
 
         Differences of counters would be wrong: when the last world's listener has drained, its counters are removed,
@@ -151,7 +174,7 @@ class SidecarLab(EnvoyLab):
         writer.close()
         await writer.wait_closed()
 
-    def _context(self, caller):
+    def _context(self, caller: LabCaller) -> ssl.SSLContext:
         label, mesh_alpn = key = caller.label, caller.mesh_alpn
         if key not in self._contexts:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -167,6 +190,6 @@ class SidecarLab(EnvoyLab):
         return self._contexts[key]
 
 
-def workload_of(mesh):
+def workload_of(mesh: Mesh) -> Workload | None:
     """Return the workload of the lab's pod; None if the mesh does not have it."""
-    return next((item for item in mesh.workloads if item.name == POD), None)
+    return next((workload for workload in mesh.workloads if workload.name == POD), None)

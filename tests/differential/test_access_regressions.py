@@ -1,6 +1,11 @@
 """Regression tests: faults that random access worlds found, and attacks, each in one small world."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import pytest
+from tests.differential.access_comparison import check
 from tests.differential.access_expectation import expected
 from tests.differential.access_worlds import (
     BEGINNINGS,
@@ -9,77 +14,79 @@ from tests.differential.access_worlds import (
     HEADERS,
     OF_HTTP1,
     SENT_METHODS,
-    AccessWorld,
     Call,
 )
-from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, STRANGERS
-from tests.differential.test_access import check
-from tests.properties.worlds import key_of, named
+from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, STRANGERS, AccessWorld
+from tests.make.objects import (
+    Object,
+    account_ref,
+    endpoint,
+    endpoint_slice,
+    headgate_keys,
+    http_route_group,
+    http_rule,
+    pod,
+    port,
+    service,
+    smi_tcp_route,
+    tcp_rule,
+    traffic_target,
+)
 
 from headgate.model.routing import TlsMode
+from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 pytestmark = pytest.mark.e2e
 
-GROUP = {"kind": "HTTPRouteGroup", "name": "g"}
-TCP_ROUTE = {"kind": "TCPRoute", "name": "t"}
 
-
-def world(*services, match=None, port=0, ports=(), tls_mode=None, is_open=False, mode="enforce"):
+def world(
+    *services: Sequence[Object],
+    match: Mapping[str, Any] | None = None,
+    port: int = 0,
+    ports: Iterable[int] = (),
+    tls_mode: TlsMode | None = None,
+    is_open: bool = False,
+    mode: str = "enforce",
+) -> AccessWorld:
     """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute; `services` lead to its port 8080.
 
     With `is_open`, the pod has no TrafficTarget and allows all calls. `mode` is that of the TrafficTarget.
     """
-    account = {"kind": "ServiceAccount", "name": "a"}
-    spec = {
-        "destination": account | ({"port": port} if port else {}),
-        "sources": [account],
-        "rules": [GROUP, TCP_ROUTE],
-    }
-    annotations = {"headgate.dev/sidecar": "explicit", "headgate.dev/application-ports": "8080=member-0"}
-    found = [
-        named(
-            "Pod",
-            "default",
-            "app",
-            metadata={"annotations": annotations},
-            spec={"serviceAccountName": "a"},
-            status={"podIP": ADDRESS, "phase": "Running"},
-        ),
-        *(obj for service in services or [http()] for obj in service),
-        named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m"} | (match or {})]}),
-        named("TCPRoute", "default", "t", spec={"matches": {"ports": list(ports)}}),
-        named("TrafficTarget", "default", "w", spec=spec, metadata={"annotations": {"headgate.dev/mode": mode}})
-        | {"apiVersion": "access.smi-spec.io/v1alpha2"},
-    ]
-    if is_open:
-        del found[-1]
-    tls_modes = {POD: tls_mode} if tls_mode else {}
-    return AccessWorld(objects={key_of(obj): obj for obj in found}, leads=(), settings=Settings(), tls_modes=tls_modes)
-
-
-def http(name="s1", port=80):
-    return service(name, port, "http")
-
-
-def tcp(name="s1", port=80):
-    return service(name, port, "tcp")
-
-
-def service(name, port, protocol):
-    ports = [{"name": "p", "port": port, "appProtocol": protocol}]
-    labels = {"kubernetes.io/service-name": name}
-    endpoint = {"addresses": [ADDRESS], "targetRef": {"kind": "Pod", "namespace": "default", "name": "app"}}
-    yield named("Service", "default", name, spec={"ports": ports})
-    yield named(
-        "EndpointSlice",
-        "default",
-        name,
-        metadata={"labels": labels},
-        addressType="IPv4",
-        endpoints=[endpoint],
-        ports=[{"name": "p", "port": 8080}],
+    allowed = traffic_target(
+        "w",
+        account_ref("a") | ({"port": port} if port else {}),
+        ["a"],
+        [http_rule("g"), tcp_rule("t")],
+        version="access.smi-spec.io/v1alpha2",
+        annotations=headgate_keys(mode=mode),
     )
+    objects = [
+        pod(
+            "app",
+            ADDRESS,
+            account="a",
+            annotations=headgate_keys(sidecar="explicit", application_ports="8080=member-0"),
+        ),
+        *(written for objects in services or [http()] for written in objects),
+        http_route_group("g", {"m": match or {}}),
+        smi_tcp_route("t", *ports),
+        *([] if is_open else [allowed]),
+    ]
+    tls_modes = {POD: tls_mode} if tls_mode else {}
+    by_key = {key_of(written): written for written in objects}
+    return AccessWorld(objects=by_key, leads=(), settings=Settings(), tls_modes=tls_modes)
+
+
+def http(name: str = "s1", number: int = 80, protocol: str = "http") -> tuple[Object, Object]:
+    """Return a Service that leads to the port 8080 of the pod."""
+    return (
+        service(name, port(number, "p", app=protocol)),
+        endpoint_slice(name, [endpoint(ADDRESS, "app")], {"p": 8080}),
+    )
+
+
+tcp = partial(http, protocol="tcp")
 
 
 def call(target="/a", *headers, **more):
@@ -103,10 +110,10 @@ def lets_in(lab, found, made):
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(0, True), (8080, True), (80, False)])
-@pytest.mark.parametrize("service", [http, tcp])
-def test_the_port_of_a_traffic_target_is_the_pods_port(sidecar_lab, service, port, arrives):
+@pytest.mark.parametrize("called", [http, tcp])
+def test_the_port_of_a_traffic_target_is_the_pods_port(sidecar_lab, called, port, arrives):
     """Requirement 2.3: the port is not compared with the port of a Service."""
-    assert lets_in(sidecar_lab, world(service(), port=port), call()) is arrives
+    assert lets_in(sidecar_lab, world(called(), port=port), call()) is arrives
 
 
 @pytest.mark.parametrize(("target", "marked"), [("/a", False), ("/b", True), ("/a/../b", True)])

@@ -7,8 +7,8 @@ something was omitted, as far as that changes the answers.
 import pytest
 from tests.differential.content_expectation import misplaced_content
 from tests.differential.rendered_lab import RenderedLab, compare_worlds, destination, left
-from tests.differential.routing_expectation import disagreement, expected
-from tests.differential.test_routing import connected, head
+from tests.differential.routing_comparison import connected, head
+from tests.differential.routing_expectation import disagreement, expected, ready_in
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 
 from headgate.render.haproxy.configuration import render
@@ -54,6 +54,7 @@ def check(lab, mesh, together, omissions, sent):
     lab.forget()
     count = SAMPLE if len(wanted.shares) > 1 else 1
     tally = lab.send(where, head(sent), count, **connected(sent, wanted))
-    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    found = disagreement(wanted, tally.counted, sigmas=0) or misplaced_content(wanted, sent, tally, lab, ready)
-    assert not found, f"{sent}: {found}\ncounted {dict(tally.counted)}\nwanted {wanted}"
+    difference = disagreement(wanted, tally.counted, sigmas=0) or misplaced_content(
+        wanted, sent, tally, lab, ready_in(mesh)
+    )
+    assert not difference, f"{sent}: {difference}\ncounted {dict(tally.counted)}\nwanted {wanted}"

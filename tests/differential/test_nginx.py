@@ -7,8 +7,8 @@ something was omitted, as far as that changes the answers.
 import pytest
 from tests.differential.content_expectation import misplaced_content
 from tests.differential.rendered_lab import RenderedLab, compare_worlds, destination, draws, left
-from tests.differential.routing_expectation import disagreement, expected, misplaced_copies
-from tests.differential.test_routing import SAMPLES, connected, head
+from tests.differential.routing_comparison import SAMPLES, connected, head, is_random
+from tests.differential.routing_expectation import disagreement, expected, misplaced_copies, ready_in
 from tests.render.nginx.nginx_process import STREAM_MODULE, needs_nginx, serving
 
 from headgate.render.nginx.configuration import render
@@ -60,17 +60,15 @@ def check(lab, mesh, together, omissions, sent):
     ):
         return
     reasons = left(omissions, decision.route) if decision and decision.route else set()
-    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    drawn = len(wanted.shares) > 1 or any(part < 1 for parts in wanted.copied.values() for part in parts)
-    for count, sigmas in SAMPLES if drawn else ((1, 0),):
+    for count, sigmas in SAMPLES if is_random(wanted) else ((1, 0),):
         lab.forget()
         tally = lab.send(where, head(sent), count, **connected(sent, wanted))
         found = disagreement(wanted, tally.counted, sigmas=sigmas)
         if wanted.http and Reason.COPY_PROTOCOL not in reasons and not connected(sent, wanted)["each_connects"]:
             issued = {name: count * sum(parts) for name, parts in wanted.copies.items()}
-            found = found or misplaced_copies(wanted, count, issued, lab.extra(tally.counted), sigmas=sigmas)
+            found = found or misplaced_copies(wanted, count, issued, lab.uncounted(tally.counted), sigmas=sigmas)
         if not reasons & OF_CONTENT:
-            found = found or misplaced_content(wanted, sent, tally, lab, ready)
+            found = found or misplaced_content(wanted, sent, tally, lab, ready_in(mesh))
         if not found or "far from" not in found:
             break
     assert not found, f"{sent}: {found}\ncounted {dict(tally.counted)}\nwanted {wanted}"

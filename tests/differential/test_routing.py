@@ -1,96 +1,14 @@
-"""Compare the model's routing with a real Envoy's, for requests in random worlds.
+"""A real Envoy routes as the model predicts, for requests in random worlds.
 
 `make fuzz` compares more worlds. A failure prints the smallest failing world.
 """
 
-import os
-from collections import Counter
-
 import pytest
-import yaml
-from hypothesis import HealthCheck, given, note, settings
-from hypothesis import strategies as st
-from tests.differential.content_expectation import misplaced_content
-from tests.differential.protocols import protocols
-from tests.differential.routing_expectation import disagreement, expected, misplaced_copies, place_of, request_of
-from tests.differential.worlds import requests, root_worlds, worlds
+from tests.differential.gateway_lab import GatewayLab
+from tests.differential.routing_comparison import compare_worlds
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "120"))
-SAMPLES = ((24, 3), (2400, 6))
-"""Numbers of requests with random responders, and the allowed deviation in sigmas. The second,
-larger sample is sent only if the result of the first is unlikely. It detects the same deviation of a share as 600
-requests with 3 sigma, but a correct proxy fails it only once in 500 million runs."""
 
-
-def test_envoy_routes_as_the_model_predicts(lab):
+def test_envoy_routes_as_the_model_predicts(lab: GatewayLab) -> None:
     compare_worlds(lab)
-
-
-def compare_worlds(lab):
-    """Compare random worlds; return the numbers of worlds and requests."""
-    seen = Counter()
-
-    @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
-    @given(st.one_of(worlds(protocols()), root_worlds()), st.lists(requests(), min_size=4, max_size=10, unique=True))
-    def each(world, sent):
-        note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
-        mesh = lab.serve(world).mesh
-        for item in sent:
-            check(lab, mesh, item)
-        seen.update(worlds=1, requests=len(sent))
-
-    each()
-    return seen
-
-
-def check(lab, mesh, sent):
-    """Send a request, many times if the model predicts shares, and compare the responders with the model."""
-    where = address_of(mesh, sent, lab)
-    if where is None:
-        return
-    wanted = expected(mesh, sent, name_of=lab.member, draws=lab.draws)
-    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    drawn = len(wanted.shares) > 1 or any(part < 1 for parts in wanted.copied.values() for part in parts)
-    for count, sigmas in SAMPLES if drawn else ((1, 0),):
-        lab.forget()
-        before = lab.copies(wanted.copies)
-        tally = lab.send(where, head(sent), count, **connected(sent, wanted))
-        issued = {name: number - before[name] for name, number in lab.copies(wanted.copies).items()}
-        extra = lab.extra(tally.counted, sum(issued.values())) if wanted.http else Counter()
-        found = disagreement(wanted, tally.counted, sigmas=sigmas) or misplaced_copies(
-            wanted, count, issued, extra, sigmas=sigmas
-        )
-        found = found or misplaced_content(wanted, sent, tally, lab, ready)
-        if not found or "far from" not in found:
-            break
-    assert not found, f"{sent}: {found}\ncounted {dict(tally.counted)}\nwanted {wanted}"
-
-
-def connected(sent, wanted):
-    """Return the connection options of a request: rejected or upgraded connections carry one request only."""
-    odd = any(name in {"connection", "upgrade", "expect"} for name, _ in sent.headers)
-    return {
-        "each_connects": not wanted.http or odd,
-        "server_name": sent.server_name,
-    }
-
-
-def address_of(mesh, sent, lab):
-    """Return the destination address of a request; None if its port has no listener."""
-    if sent.via == "gateway":
-        place = place_of(mesh, sent)
-        return place and (place.address, sent.port)
-    if sent.via == "proxy":
-        return lab.node.proxy_address, lab.node.proxy_port
-    fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
-    return (fronts[0].address, sent.port) if fronts else None
-
-
-def head(sent):
-    """Return a request as HTTP/1.1."""
-    request = request_of(sent)
-    fields = [("host", sent.authority), *request.headers]
-    lines = [f"{request.method} {request.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "", ""]
-    return "\r\n".join(lines).encode()

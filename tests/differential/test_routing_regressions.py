@@ -1,45 +1,37 @@
 """Regression tests: faults that random routing worlds found, each in one small world."""
 
 import pytest
-from tests.differential.test_routing import check
+from tests.differential.routing_comparison import check
 from tests.differential.worlds import Sent
-from tests.properties.worlds import key_of, named
+from tests.make.objects import (
+    Object,
+    endpoint_slice,
+    http_route_group,
+    path_match,
+    route,
+    rule,
+    service,
+    service_parent,
+    split,
+)
+
+from headgate.resources.meta import Key
+from headgate.resources.registry import key_of
 
 pytestmark = pytest.mark.e2e
 
 TIME = {"creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
-def world(pattern):
+def world(pattern: str) -> dict[Key, Object]:
     """Return a world with a Service `a`, whose requests with a matching header `x-a` are sent to `b`."""
-    found = [
-        named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m", "headers": {"x-a": pattern}}]}),
-        named(
-            "TrafficSplit",
-            "default",
-            "s",
-            spec={
-                "service": "a",
-                "backends": [{"service": "b", "weight": 1}],
-                "matches": [{"kind": "HTTPRouteGroup", "name": "g"}],
-            },
-        ),
+    objects = [
+        http_route_group("g", {"m": {"headers": {"x-a": pattern}}}),
+        split("a", {"b": 1}, name="s", matches=["g"]),
+        *(service(name, clusterIP=f"address-{number}") for number, name in enumerate("ab", 1)),
+        *(endpoint_slice(name, ["127.0.0.1"], {"http": f"member-{number}"}) for number, name in enumerate("ab")),
     ]
-    for number, name in enumerate("ab"):
-        ports = [{"name": "http", "port": 8080}]
-        found.append(named("Service", "default", name, spec={"clusterIP": f"address-{number + 1}", "ports": ports}))
-        found.append(
-            named(
-                "EndpointSlice",
-                "default",
-                name,
-                metadata={"labels": {"kubernetes.io/service-name": name}},
-                addressType="IPv4",
-                endpoints=[{"addresses": ["127.0.0.1"]}],
-                ports=[{"name": "http", "port": f"member-{number}"}],
-            )
-        )
-    return {key_of(obj): obj for obj in found}
+    return {key_of(written): written for written in objects}
 
 
 def sent(*values):
@@ -103,15 +95,10 @@ def test_routes_match_the_headers_that_backends_receive(lab, headers, via):
 @pytest.mark.parametrize("host", ["a.default:8080", "A.default:8080"])
 def test_a_rule_and_a_match_both_limit_the_path_for_hosts_in_any_case(lab, host):
     """Envoy first converts the host to lower case, then finds the route and applies the route's filters."""
-    rule = {
-        "matches": [{"path": {"type": "PathPrefix", "value": "/a"}}],
-        "backendRefs": [{"name": "a", "port": 8080}],
-    }
-    parent = {"group": "", "kind": "Service", "name": "a"}
-    found = (
-        named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m", "pathRegex": ".*b"}]}),
-        named("HTTPRoute", "default", "r", metadata=TIME, spec={"parentRefs": [parent], "rules": [rule]}),
+    more = (
+        http_route_group("g", {"m": {"pathRegex": ".*b"}}),
+        route("r", rule({"a": 1}, matches=[path_match("/a")]), parents=[service_parent("a")], metadata=TIME),
     )
-    mesh = lab.serve(world("") | {key_of(obj): obj for obj in found}).mesh
+    mesh = lab.serve(world("") | {key_of(written): written for written in more}).mesh
     for target in ("/a/b", "/a", "/a?b", "/b"):
         check(lab, mesh, sent()._replace(via="proxy", authority=host, target=target))

@@ -1,11 +1,14 @@
 """Random objects and requests for a real proxy, with few names, so that objects and requests often match."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 from tests.differential import odd_headers, routes
-from tests.differential.lab import MEMBERS
-from tests.properties.worlds import key_of, named
+from tests.differential.lab import MEMBERS, Objects
+from tests.make.objects import Object, endpoint, endpoint_slice, grant, obj, port, service, split
+
+from headgate.resources.registry import key_of
 
 PLACES = (("default", "a"), ("default", "b"), ("default", "c"), ("default", "d"), ("blue", "a"), ("blue", "b"))
 NAMES = ("a", "b", "c", "d")
@@ -56,32 +59,27 @@ MOSTLY = st.integers(0, 3).map(lambda drawn: drawn < 3)
 HOSTS = ("a", "b.example.com", "1", "yes", "a:8080")
 
 
-def services(draw, place, index, protocols):
+def services(draw: st.DrawFn, place: tuple[str, str], index: int, protocols: Sequence[str]) -> list[Object]:
     """Return a Service and its EndpointSlices; Services may share endpoints, as a split's root and backends do."""
     namespace, name = place
     numbers = draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=3, unique=True))
-    ports = [{"name": f"p{port}", "port": port} | _spoken(draw, protocols) for port in numbers]
-    ready = st.sampled_from(({}, {}, {}, {"ready": True}, {"ready": False}))
-    metadata = {"creationTimestamp": draw(TIMES)}
-    spec = {"clusterIP": f"address-{index + 1}", "ports": ports}
-    return [
-        named("Service", namespace, name, metadata=metadata, spec=spec),
-        *(
-            named(
-                "EndpointSlice",
-                namespace,
-                f"{name}-{member}",
-                metadata={"labels": {"kubernetes.io/service-name": name}},
-                addressType="IPv4",
-                endpoints=[{"addresses": ["127.0.0.1"], "conditions": draw(ready)}],
-                ports=[{"name": port["name"], "port": f"member-{member}"} for port in ports],
-            )
-            for member in _members(draw, index)
-        ),
-    ]
+    ports = [port(number, f"p{number}", app=_app_protocol(draw, protocols)) for number in numbers]
+    written = service(
+        name, *ports, namespace=namespace, metadata={"creationTimestamp": draw(TIMES)}, clusterIP=f"address-{index + 1}"
+    )
+    conditions: st.SearchStrategy[Object] = st.sampled_from(({}, {}, {}, {"ready": True}, {"ready": False}))
+    return [written, *(_slice(written, member, draw(conditions)) for member in _members(draw, index))]
 
 
-def _members(draw, index):
+def _slice(written: Object, member: int, conditions: Object) -> Object:
+    """Return the EndpointSlice of a Service with one endpoint, which is a member."""
+    name, namespace = written["metadata"]["name"], written["metadata"]["namespace"]
+    ports = {number["name"]: f"member-{member}" for number in written["spec"]["ports"]}
+    place = endpoint("127.0.0.1", conditions=conditions)
+    return endpoint_slice(name, [place], ports, name=f"{name}-{member}", namespace=namespace)
+
+
+def _members(draw: st.DrawFn, index: int) -> list[int]:
     """Return the backends of a Service: mostly a few that other Services share, sometimes any or none."""
     if draw(SELDOM):
         return draw(st.lists(st.integers(0, MEMBERS - 1), max_size=4, unique=True))
@@ -89,11 +87,13 @@ def _members(draw, index):
     return draw(st.lists(st.sampled_from(near), min_size=1, max_size=3, unique=True))
 
 
-def _spoken(draw, protocols):
-    return {"appProtocol": draw(st.sampled_from(protocols))} if protocols and draw(SELDOM) else {}
+def _app_protocol(draw: st.DrawFn, protocols: Sequence[str]) -> str:
+    if not protocols or not draw(SELDOM):
+        return ""
+    return draw(st.sampled_from(protocols))
 
 
-def splits(draw, name):
+def splits(draw: st.DrawFn, name: str) -> Object:
     """Return a TrafficSplit; two in three have matches."""
     backends = draw(st.lists(BACKENDS, min_size=1, max_size=4, unique=True))
     annotations = {}
@@ -103,82 +103,77 @@ def splits(draw, name):
         annotations["headgate.dev/allow-self-reference"] = "true"
     if draw(SELDOM):
         annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user", "source")))
-    spec = {
-        "service": draw(ROOTS),
-        "backends": [{"service": item, "weight": draw(WEIGHTS)} for item in backends],
-    }
-    if groups := draw(st.lists(st.sampled_from((*GROUPS, *GROUPS, "gone")), max_size=2, unique=True)):
-        spec["matches"] = [{"kind": "HTTPRouteGroup", "name": group} for group in groups]
-    namespace = "blue" if draw(SELDOM) else "default"
-    metadata = {"annotations": annotations, "creationTimestamp": draw(TIMES)}
-    return named("TrafficSplit", namespace, name, spec=spec, metadata=metadata)
+    return split(
+        draw(ROOTS),
+        {backend: draw(WEIGHTS) for backend in backends},
+        name=name,
+        matches=draw(st.lists(st.sampled_from((*GROUPS, *GROUPS, "gone")), max_size=2, unique=True)),
+        namespace="blue" if draw(SELDOM) else "default",
+        metadata={"annotations": annotations, "creationTimestamp": draw(TIMES)},
+    )
 
 
-def groups(draw, name):
+def groups(draw: st.DrawFn, name: str) -> Object:
     """Return an HTTPRouteGroup in one of its versions (D4)."""
     matches = [_match(draw, f"m{index}") for index in range(draw(st.integers(1, 3)))]
-    obj = named("HTTPRouteGroup", "default", name, spec={"matches": matches})
     if draw(SELDOM):
-        del obj["spec"]
-        obj |= {"apiVersion": "specs.smi-spec.io/v1alpha2", "matches": matches}
-    return obj
+        return obj("HTTPRouteGroup", name, version="specs.smi-spec.io/v1alpha2", matches=matches)
+    return obj("HTTPRouteGroup", name, spec={"matches": matches})
 
 
-def _match(draw, name):
-    found = {"name": name}
+def _match(draw: st.DrawFn, name: str) -> Object:
+    match: dict[str, Any] = {"name": name}
     if draw(st.booleans()):
-        found["pathRegex"] = draw(PATH_PATTERN)
+        match["pathRegex"] = draw(PATH_PATTERN)
     if draw(SELDOM | st.booleans()):
-        found["methods"] = draw(st.lists(st.sampled_from(METHODS), min_size=1, max_size=2, unique=True))
+        match["methods"] = draw(st.lists(st.sampled_from(METHODS), min_size=1, max_size=2, unique=True))
     if draw(st.booleans()):
         names = draw(st.lists(st.sampled_from(HEADERS), min_size=1, max_size=2, unique_by=str.lower))
-        headers = {item: draw(HEADER_PATTERN) for item in names}
+        headers = {key: draw(HEADER_PATTERN) for key in names}
         if draw(SELDOM):
             odd = draw(odd_headers.NAMES)
             headers[odd] = draw(st.sampled_from(odd_headers.CONDITIONS[odd]))
-        found["headers"] = [{item: value} for item, value in headers.items()] if draw(SELDOM) else headers
-    return found
+        match["headers"] = [{key: value} for key, value in headers.items()] if draw(SELDOM) else headers
+    return match
 
 
-def grants(draw, name):
+def grants(draw: st.DrawFn, name: str) -> Object:
     """Return a ReferenceGrant for splits of one namespace to Services of the other."""
     here, there = draw(st.permutations(("default", "blue")))
-    source = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": here}
-    target = {"group": "", "kind": "Service"} | draw(st.sampled_from(({}, {}, {"name": "a"})))
-    return named("ReferenceGrant", there, name, spec={"from": [source], "to": [target]})
+    source = ("split.smi-spec.io", "TrafficSplit", here)
+    return grant(name, source, ("", "Service"), only=draw(st.sampled_from(("", "", "a"))), namespace=there)
 
 
 @st.composite
-def worlds(draw, protocols=()):
+def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
     """Return objects by key, as a user could have written them."""
-    found = []
+    objects: list[Object] = []
     for index, place in enumerate(PLACES):
         if not draw(LEFT_OUT):
-            found += services(draw, place, index, protocols)
-    found += [splits(draw, f"s{index}") for index in range(draw(st.integers(1, 3)))]
-    found += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
+            objects += services(draw, place, index, protocols)
+    objects += [splits(draw, f"s{index}") for index in range(draw(st.integers(1, 3)))]
+    objects += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
     if draw(st.booleans()):
-        found += [*routes.gateway("address-100"), *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3))]
-        found += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
-        found += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
-    found += [grants(draw, f"grant{index}") for index in range(draw(st.sampled_from((0, 0, 1, 2))))]
-    return {key_of(obj): obj for obj in found}
+        objects += [*routes.gateway("address-100"), *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3))]
+        objects += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
+        objects += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
+    objects += [grants(draw, f"grant{index}") for index in range(draw(st.sampled_from((0, 0, 1, 2))))]
+    return {key_of(written): written for written in objects}
 
 
 @st.composite
-def root_worlds(draw):
+def root_worlds(draw: st.DrawFn) -> Objects:
     """Return objects by key; routes and mirrors name the root of splits with and without matches (D13)."""
-    found = [obj for index, place in enumerate(PLACES) for obj in services(draw, place, index, ())]
+    objects = [written for index, place in enumerate(PLACES) for written in services(draw, place, index, ())]
     for name, matches in (("s0", GROUPS[:1]), ("s1", GROUPS[1:]), ("s2", ())):
-        obj = splits(draw, name)
-        obj["metadata"]["namespace"], obj["spec"]["service"] = "default", "a"
-        obj["spec"].pop("matches", None)
-        if matches:
-            obj["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": group} for group in matches]
-        found.append(obj)
-    found += [groups(draw, name) for name in GROUPS]
-    found += [*routes.gateway("address-100"), *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2))]
-    return {key_of(obj): obj for obj in found}
+        drawn = splits(draw, name)
+        weights = {backend["service"]: backend["weight"] for backend in drawn["spec"]["backends"]}
+        objects.append(
+            split("a", weights, name=name, matches=matches, metadata=drawn["metadata"] | {"namespace": "default"})
+        )
+    objects += [groups(draw, name) for name in GROUPS]
+    objects += [*routes.gateway("address-100"), *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2))]
+    return {key_of(written): written for written in objects}
 
 
 class Sent(NamedTuple):
@@ -199,19 +194,19 @@ class Sent(NamedTuple):
 
 
 @st.composite
-def requests(draw):
+def requests(draw: st.DrawFn) -> Sent:
     """Return a request with names from the random objects; near misses are as likely as matches."""
     namespace, name = draw(st.sampled_from((*PLACES, *ROOT_PLACES)))
-    port, via = draw(st.sampled_from(PORTS)), draw(st.sampled_from(("address", "proxy", "gateway")))
-    plain = f"{name}.{namespace}:{port}"
-    authorities = {
+    number, via = draw(st.sampled_from(PORTS)), draw(st.sampled_from(("address", "proxy", "gateway")))
+    plain = f"{name}.{namespace}:{number}"
+    authorities: Mapping[str, Sequence[str]] = {
         "address": (plain, *HOSTS),
         "proxy": (
             plain,
             f"{name}.{namespace}",
-            f"{name}.{namespace}.svc.cluster.local:{port}",
-            f"{name}:{port}",
-            f"{name}.{namespace}.svc.cluster.local.:{port}",
+            f"{name}.{namespace}.svc.cluster.local:{number}",
+            f"{name}:{number}",
+            f"{name}.{namespace}.svc.cluster.local.:{number}",
             f"{name.upper()}.{namespace}.SVC",
         ),
         "gateway": routes.GATEWAY_HOSTS,
@@ -222,15 +217,15 @@ def requests(draw):
     if not draw(MOSTLY):
         headers += draw(odd_headers.lists(http1=True))
     authority = draw(st.sampled_from(authorities[via]))
-    port = draw(st.sampled_from(routes.SENT_TO)) if via == "gateway" else port
+    number = draw(st.sampled_from(routes.SENT_TO)) if via == "gateway" else number
     server_name = authority.partition(":")[0] if draw(MOSTLY) else draw(st.sampled_from(routes.SERVER_NAMES))
     return Sent(
         service=f"{namespace}/{name}",
-        port=port,
+        port=number,
         via=via,
         authority=authority,
         method=draw(st.sampled_from(SENT_METHODS)),
         target=draw(st.sampled_from(PATHS if via != "gateway" or draw(MOSTLY) else routes.GRPC_PATHS)),
         headers=tuple(headers),
-        server_name=server_name if via == "gateway" and port in routes.SECURE else "",
+        server_name=server_name if via == "gateway" and number in routes.SECURE else "",
     )

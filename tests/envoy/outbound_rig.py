@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.envoy.inbound_rig import Authority, account
+from tests.authority import Authority, account
 from tests.envoy.rig import ADDRESS, Rig
 from tests.waiting import until
 from tests.wire import DEADLINE_S, H2_PREFACE, Address, Answer, Client, Network, Request

@@ -13,8 +13,9 @@ from pathlib import Path
 import grpc
 import pytest
 from cryptography import x509
+from tests.authority import CLIENT, OTHER, WEB, Authority, account
 from tests.e2e.test_grpc import Greeter
-from tests.envoy.inbound_rig import ADDRESS, CLIENT, OTHER, WEB, Authority, Caller, Sidecar, account, ask_h2
+from tests.envoy.inbound_rig import ADDRESS, Caller, Sidecar, ask_h2
 from tests.protocols import TcpServer, certificate, greeting_server, http2_server, talk, upgrade
 from tests.waiting import until
 from tests.wire import Address

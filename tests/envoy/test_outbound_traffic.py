@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.envoy.inbound_rig import account
+from tests.authority import account
 from tests.envoy.outbound_rig import CLIENT, OpenConnection, Outbound, Redirected, redirection_skip_reason
 from tests.waiting import until
 from tests.wire import Address, Load

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.envoy.inbound_rig import WEB, Caller, Sidecar
+from tests.authority import WEB
+from tests.envoy.inbound_rig import Caller, Sidecar
 from tests.envoy.rig import ADDRESS
 from tests.ports import free_port
 from tests.protocols import Stream, TcpServer

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import pytest
 from msgspec import structs
+from tests.authority import CLIENT, DOMAIN, OTHER, Authority
 from tests.envoy.counting import REQUESTS, Report, ReportingRig, ReportingSidecar
-from tests.envoy.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
+from tests.envoy.inbound_rig import ADDRESS
 from tests.envoy.rig import Echo
 from tests.ports import free_port
 from tests.waiting import until

@@ -94,7 +94,12 @@ def endpoint(address: str, pod: str = "", *, namespace: str = "default", ready: 
 
 
 def endpoint_slice(
-    of: str, endpoints: Sequence[str | Mapping[str, Any]], ports: Mapping[str, int], *, name: str = "", **metadata: Any
+    of: str,
+    endpoints: Sequence[str | Mapping[str, Any]],
+    ports: Mapping[str, int | str],
+    *,
+    name: str = "",
+    **metadata: Any,
 ) -> Object:
     """Return an EndpointSlice of the Service `of`. `endpoints` are addresses or values of `endpoint`; all of one family."""
     places = [endpoint(item) if isinstance(item, str) else dict(item) for item in endpoints]

@@ -11,9 +11,7 @@ from itertools import permutations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.differential.access_worlds import access_worlds, calls
-from tests.differential.sidecar_lab import CALLERS, STRANGERS
-from tests.differential.worlds import requests, root_worlds, worlds
-from tests.properties.plan_expectation import (
+from tests.differential.plan_expectation import (
     allowed_in,
     example_outcomes,
     example_routes,
@@ -23,30 +21,15 @@ from tests.properties.plan_expectation import (
     names_call,
     treatments,
 )
+from tests.differential.plan_worlds import ANY_WORLD, families
+from tests.differential.sidecar_lab import CALLERS, STRANGERS
+from tests.differential.worlds import requests
 
 from headgate.plan.access import access_changes
 from headgate.plan.traffic import request_classes
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "15"))
 RUN = settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), deadline=None, print_blob=False)
-ANY_WORLD = st.one_of(worlds(), root_worlds())
-
-
-@st.composite
-def variations(draw, world, kind):
-    """Return another world: often a world with some changed, new and deleted objects, else a new one."""
-    other = draw(kind)
-    if not draw(st.integers(0, 3)):
-        return other
-    kept = {key: obj for key, obj in world.items() if draw(st.integers(0, 7))}
-    return kept | {key: obj for key, obj in other.items() if not draw(st.integers(0, 5))}
-
-
-@st.composite
-def families(draw, kind, size=3):
-    """Return a world and variations of it: three worlds have six ordered pairs."""
-    world = draw(kind)
-    return [world, *(draw(variations(world, kind)) for _ in range(size - 1))]
 
 
 def test_a_plan_names_each_request_that_is_treated_differently():

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.authority import Authority
 from tests.differential.http_exchange import Message, exchange
-from tests.envoy.inbound_rig import Authority
 from tests.golden.test_golden import CASES, HERE, compiled
 from tests.render.haproxy.haproxy_process import check, needs_haproxy, serving
 from tests.render.haproxy.worlds import HOST, shop

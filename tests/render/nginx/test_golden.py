@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.envoy.inbound_rig import Authority
+from tests.authority import Authority
 from tests.golden.test_golden import CASES, HERE, compiled
 from tests.render.nginx.nginx_process import STREAM_MODULE, check, needs_nginx
 
