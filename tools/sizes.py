@@ -4,6 +4,8 @@ import ast
 import sys
 from pathlib import Path
 
+from syntax import statements
+
 FILE_LINES = 400
 TEST_FILE_LINES = 700
 FUNCTION_LINES = 60
@@ -15,7 +17,7 @@ def oversized(path: Path) -> list[str]:
     limit = TEST_FILE_LINES if path.parts[0] == "tests" else FILE_LINES
     lines = text.count("\n")
     found = [f"{path}: {lines} lines, {limit} allowed"] if lines > limit else []
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES:
