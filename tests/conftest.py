@@ -23,6 +23,8 @@ RUN = "HEADGATE_TESTS"
 os.environ.setdefault(RUN, str(os.getpid()))  # marks all processes that this run starts, workers included
 PATIENCE_S = 20.0
 PODS = "tests/pods"
+TOGETHER = {PODS, "tests/cluster", "tests/cluster/bare"}
+"""Directories whose modules share a cluster or an API server: one process runs all their tests."""
 SLOW = (  # files and directories that run first, in this order; all other files are faster
     PODS,
     "tests/standalone/apiserver/test_kubectl.py",
@@ -73,10 +75,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 class Scheduling(LoadFileScheduling):
-    """Gives the tests of a file to one worker, and all tests of pods to one worker: one cluster runs at a time."""
+    """Gives the tests of a file to one worker, and those of all modules that share a cluster or an API server."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return PODS if nodeid.startswith(f"{PODS}/") else super()._split_scope(nodeid)
+        scope = super()._split_scope(nodeid)
+        directory = scope.rpartition("/")[0]
+        return directory if directory in TOGETHER else scope
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:

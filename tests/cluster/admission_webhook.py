@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.cluster.conftest import READY_S, Cluster
+from tests.cluster.api_server import READY_S, KubeApiServer
 
 from headgate.api.certificate import self_signed
 
@@ -35,34 +35,34 @@ class _Denial(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def denying(cluster: Cluster, *, serves: bool = True) -> Iterator[None]:
+def denying(server: KubeApiServer, *, serves: bool = True) -> Iterator[None]:
     """Deny new Services until the `with` block ends. Without `serves`, no server answers."""
     certificate, key = self_signed()
-    files = cluster.root / "webhook.crt", cluster.root / "webhook.key"
+    files = server.root / "webhook.crt", server.root / "webhook.key"
     for file, content in zip(files, (certificate, key), strict=True):
         file.write_bytes(content)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*files)
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Denial) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Denial) as webhook:
+        webhook.socket = context.wrap_socket(webhook.socket, server_side=True)
+        thread = threading.Thread(target=webhook.serve_forever)
         thread.start()
-        url = f"https://127.0.0.1:{server.server_address[1] if serves else 1}/"
-        cluster.make(_PATH, _configuration(url, certificate))
+        url = f"https://127.0.0.1:{webhook.server_address[1] if serves else 1}/"
+        server.make(_PATH, _configuration(url, certificate))
         try:
-            _wait_until_denied(cluster)
+            _wait_until_denied(server)
             yield
         finally:
-            cluster.call("DELETE", f"{_PATH}/{NAME}")
-            server.shutdown()
+            server.call("DELETE", f"{_PATH}/{NAME}")
+            webhook.shutdown()
             thread.join()
 
 
-def _wait_until_denied(cluster: Cluster) -> None:
+def _wait_until_denied(server: KubeApiServer) -> None:
     """Create Services as a dry run until the API server has read the configuration of the webhook."""
     body = {"metadata": {"name": "probe"}, "spec": {"ports": [{"port": 80}]}}
     deadline = time.monotonic() + READY_S
-    while NAME not in str(cluster.call("POST", "/api/v1/namespaces/default/services?dryRun=All", body)[1]):
+    while NAME not in str(server.call("POST", "/api/v1/namespaces/default/services?dryRun=All", body)[1]):
         assert time.monotonic() < deadline, "the API server does not call the webhook"
         time.sleep(0.1)  # the API server has no event for this
 

@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,18 +14,22 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from tests.cluster.conftest import Cluster, started
-from tests.cluster.replica import CONFIGURATION, POLL_S, running, wait_for
-from tests.delivery import MERGE, ArgoSplit
+from tests.cluster.api_server import MERGE, KubeApiServer
+from tests.cluster.installation import CONFIGURATION, SYSTEM
+from tests.cluster.replica import POLL_S, serving, wait_for
+from tests.delivery import ArgoSplit
+from tests.make.objects import container, headgate_keys, pod
 
 REQUESTS = "/apis/cert-manager.io/v1/namespaces/headgate-system/certificaterequests"
+PODS = "/api/v1/namespaces/shop/pods"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/certificaterequests.cert-manager.io"
 LIFE = dt.timedelta(seconds=20)  # headgate renews the certificate of its servers after a quarter of its life
 
 
 class CertManager:
     """A stand-in for cert-manager, with a CA issuer: it answers each CertificateRequest as cert-manager does."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeApiServer) -> None:
         self.cluster = cluster
         self.names: set[str] = set()
         self.asked: list[Mapping[str, Any]] = []
@@ -34,8 +39,8 @@ class CertManager:
         schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
         version = {"name": "v1", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
         spec = {"group": "cert-manager.io", "names": names, "scope": "Namespaced", "versions": [version]}
-        body = {"metadata": {"name": "certificaterequests.cert-manager.io"}, "spec": spec}
-        cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+        path, _, name = DEFINITION.rpartition("/")
+        cluster.make(path, {"metadata": {"name": name}, "spec": spec})
 
     def replace_root(self) -> None:
         """Sign by a new root from now on."""
@@ -87,19 +92,21 @@ class CertManager:
 
 
 @pytest.fixture
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CertManager]:
-    with started(tmp_path_factory.mktemp("cert-manager")) as cluster:
-        yield CertManager(cluster)
+def manager(cluster: KubeApiServer) -> Iterator[CertManager]:
+    yield CertManager(cluster)
+    assert cluster.call("DELETE", DEFINITION)[0] == 200
+    while cluster.call("GET", DEFINITION)[0] != 404:
+        time.sleep(POLL_S)
 
 
-def bundles(cluster: Cluster) -> set[str]:
+def bundles(cluster: KubeApiServer) -> set[str]:
     """Return the CA bundles of the validating webhooks."""
     _, found = cluster.call("GET", CONFIGURATION)
     encoded = [hook["clientConfig"].get("caBundle", "") for hook in found["webhooks"]]
     return {base64.b64decode(text).decode() for text in encoded}
 
 
-def rejects(cluster: Cluster) -> bool:
+def rejects(cluster: KubeApiServer) -> bool:
     """Return whether the API server trusts the webhook: else it ignores the webhook and accepts the split."""
 
     def call(method: str, path: str, body: Any, content: str = "application/json") -> None:
@@ -116,20 +123,19 @@ def rejects(cluster: Cluster) -> bool:
 def test_all_certificates_come_from_the_issuer_and_a_new_root_is_distributed(manager: CertManager) -> None:
     cluster = manager.cluster
     cluster.namespace("shop")
-    pod = {"metadata": {"name": "web", "annotations": {"headgate.dev/sidecar": "transparent"}}}
-    containers = [{"name": "web", "image": "web"}]
-    spec = {"serviceAccountName": "web", "containers": containers}
-    cluster.make("/api/v1/namespaces/shop/pods", {**pod, "spec": spec})
+    containers = [container(image="web")]
+    annotations = headgate_keys(sidecar="transparent")
+    cluster.make(PODS, pod("web", namespace="shop", account="web", annotations=annotations, containers=containers))
+    assert cluster.call("DELETE", f"{SYSTEM}/secrets/headgate-ca")[0] in {200, 404}  # of other modules
     address = {"status": {"phase": "Running", "podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]}}
-    cluster.call("PATCH", "/api/v1/namespaces/shop/pods/web/status", address, content_type=MERGE)
-    log = cluster.root / "replica.log"
-    with manager.answering(), running(cluster, "ClusterIssuer/mesh"):
-        assert bundles(cluster) == {manager.root}
+    cluster.call("PATCH", f"{PODS}/web/status", address, content_type=MERGE)
+    with manager.answering(), serving(cluster, "ClusterIssuer/mesh") as log:
+        wait_for(lambda: bundles(cluster) == {manager.root}, log)
         wait_for(lambda: rejects(cluster), log)
         wait_for(lambda: "spiffe://cluster.local/ns/shop/sa/web" in manager.names, log)
         assert "headgate-webhooks.headgate-system.svc" in manager.names
         assert manager.asked[0]["issuerRef"] == {"name": "mesh", "kind": "ClusterIssuer", "group": "cert-manager.io"}
-        assert cluster.call("GET", "/api/v1/namespaces/headgate-system/secrets/headgate-ca")[0] == 404  # no own root
+        assert cluster.call("GET", f"{SYSTEM}/secrets/headgate-ca")[0] == 404  # no own root
 
         manager.replace_root()
         wait_for(lambda: all(manager.root in bundle for bundle in bundles(cluster)), log)
@@ -137,7 +143,7 @@ def test_all_certificates_come_from_the_issuer_and_a_new_root_is_distributed(man
         wait_for(lambda: manager.root in roots_of_sidecars(cluster), log)
 
 
-def roots_of_sidecars(cluster: Cluster) -> str:
+def roots_of_sidecars(cluster: KubeApiServer) -> str:
     """Return the root certificates by which sidecars of the namespace trust the control plane."""
     status, found = cluster.call("GET", "/api/v1/namespaces/shop/configmaps/headgate-roots")
     return str(found["data"]["roots.pem"]) if status == 200 else ""

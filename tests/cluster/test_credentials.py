@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import ADMIN, HEADGATE, UNPRIVILEGED, Cluster
+from tests.cluster.api_server import ADMIN, HEADGATE, UNPRIVILEGED, KubeApiServer
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import AccessDenied, Client, path_of
-from headgate.kubernetes.credentials import InCluster, Kubeconfig
+from headgate.kubernetes.credentials import Kubeconfig
 from headgate.resources.registry import KINDS
 
 PARTS = (("certificate", "crt"), ("key", "key"))
 
 
-class Configs:
+class KubeconfigWriter:
     """A writer of kubeconfigs for the cluster."""
 
-    def __init__(self, directory: Path, cluster: Cluster) -> None:
+    def __init__(self, directory: Path, cluster: KubeApiServer) -> None:
         self.directory = directory
         self.cluster: dict[str, Any] = {"server": cluster.url, "certificate-authority": str(cluster.root / "api.crt")}
 
@@ -55,8 +55,8 @@ class Configs:
 
 
 @pytest.fixture
-def configs(tmp_path: Path, cluster: Cluster) -> Configs:
-    return Configs(tmp_path, cluster)
+def configs(tmp_path: Path, cluster: KubeApiServer) -> KubeconfigWriter:
+    return KubeconfigWriter(tmp_path, cluster)
 
 
 async def identified_user(client: Client) -> str:
@@ -207,8 +207,7 @@ async def test_a_client_uses_the_proxy_url_of_the_kubeconfig(configs, cluster, p
 
 
 async def test_a_pod_authenticates_by_its_service_account(cluster):
-    cluster.api(UNPRIVILEGED)
-    assert await identified_user(Client(InCluster(cluster.environment, cluster.root / UNPRIVILEGED))) == "unprivileged"
+    assert await identified_user(cluster.client(UNPRIVILEGED)) == "unprivileged"
 
 
 async def test_objects_are_created_watched_patched_and_deleted(configs):

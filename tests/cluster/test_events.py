@@ -2,22 +2,20 @@
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.cluster.api_server import KubeApiServer
 from tests.e2e.running_mesh import KUBECTL
 
 from headgate.kubernetes.app import _events
-from headgate.kubernetes.client import Client
-from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
 from headgate.objects.events import EventRecorder
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import EVENT
+from headgate.resources.registry import CLUSTER_KINDS, EVENT, Kind
 
 NAMESPACE = "events"
 LISTED = f"/api/v1/namespaces/{NAMESPACE}/events"
@@ -25,43 +23,34 @@ CURRENT = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with started(tmp_path_factory.mktemp("events")) as found:
-        found.namespace(NAMESPACE)
-        yield found
-
-
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """An API server that does not serve events.k8s.io/v1."""
-    with started(tmp_path_factory.mktemp("older"), runtime_config="events.k8s.io/v1=false") as found:
-        found.namespace(NAMESPACE)
-        yield found
+@pytest.fixture(scope="module", autouse=True)
+def events_namespace(cluster: KubeApiServer) -> None:
+    cluster.namespace(NAMESPACE)
 
 
 @asynccontextmanager
-async def recorder(cluster: Cluster, pod: str = "headgate-1") -> AsyncIterator[EventRecorder]:
-    """The recorder of a replica on this cluster."""
-    cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
-    async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
-        versions = ServedVersions(client)
+async def recorder(
+    cluster: KubeApiServer, pod: str = "headgate-1", *, kinds: Iterable[Kind] = CLUSTER_KINDS
+) -> AsyncIterator[EventRecorder]:
+    """The recorder of a replica on a cluster that serves these kinds."""
+    async with cluster.client() as client:
+        versions = ServedVersions(client, kinds)
         await versions.refresh()
         yield _events(ClusterStore(client, versions), versions, pod)
 
 
-def service(cluster: Cluster, name: str) -> Object:
+def created_service(cluster: KubeApiServer, name: str) -> Object:
     made = cluster.make(SERVICES, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}})
     return {**made, "apiVersion": "v1", "kind": "Service"}
 
 
-def events(cluster: Cluster, about: str, path: str = LISTED) -> list[Any]:
+def events(cluster: KubeApiServer, about: str, path: str = LISTED) -> list[Any]:
     """Return the Events about a Service, from the list of either group."""
     field = "involvedObject" if path == LISTED else "regarding"
     return [item for item in cluster.call("GET", path)[1]["items"] if item[field]["name"] == about]
 
 
-async def kubectl(cluster: Cluster, *arguments: str) -> str:
+async def kubectl(cluster: KubeApiServer, *arguments: str) -> str:
     command = [KUBECTL, "--kubeconfig", str(cluster.kubeconfig()), "-n", NAMESPACE, *arguments]
     ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
     return " ".join(ran.stdout.split())
@@ -72,8 +61,8 @@ async def _repeat(recorder: EventRecorder, about: Object, times: int, message: s
         await recorder.record(about, type="Warning", reason="PortMismatch", message=message)
 
 
-async def test_a_repetition_is_a_series_that_kubectl_counts(cluster: Cluster) -> None:
-    birds = service(cluster, "birds")
+async def test_a_repetition_is_a_series_that_kubectl_counts(cluster: KubeApiServer) -> None:
+    birds = created_service(cluster, "birds")
     async with recorder(cluster) as found:
         await _repeat(found, birds, 1)
         assert "x1" not in await kubectl(cluster, "describe", "service", "birds")
@@ -101,8 +90,8 @@ async def test_a_repetition_is_a_series_that_kubectl_counts(cluster: Cluster) ->
     assert "(x3 over" in await kubectl(cluster, "events", "--for", "service/birds")
 
 
-async def test_the_next_replica_continues_the_series(cluster: Cluster) -> None:
-    fish = service(cluster, "fish")
+async def test_the_next_replica_continues_the_series(cluster: KubeApiServer) -> None:
+    fish = created_service(cluster, "fish")
     for pod in ("headgate-1", "headgate-2"):
         async with recorder(cluster, pod) as found:
             await _repeat(found, fish, 2)
@@ -111,8 +100,8 @@ async def test_the_next_replica_continues_the_series(cluster: Cluster) -> None:
     assert event["reportingInstance"] == "headgate-1"
 
 
-async def test_an_event_of_the_core_group_is_continued_and_not_written_twice(cluster: Cluster) -> None:
-    cats = service(cluster, "cats")
+async def test_an_event_of_the_core_group_is_continued_and_not_written_twice(cluster: KubeApiServer) -> None:
+    cats = created_service(cluster, "cats")
     async with recorder(cluster) as found:
         await _repeat(EventRecorder(found._store, "headgate", deletes_expired=False), cats, 2)
         await _repeat(found, cats, 2)
@@ -121,7 +110,7 @@ async def test_an_event_of_the_core_group_is_continued_and_not_written_twice(clu
     assert "(x4 over" in await kubectl(cluster, "describe", "service", "cats")
 
 
-async def test_texts_and_names_at_their_limits_are_accepted(cluster: Cluster) -> None:
+async def test_texts_and_names_at_their_limits_are_accepted(cluster: KubeApiServer) -> None:
     longest = Key("", "Service", NAMESPACE, "a" * 229 + ".b")
     async with recorder(cluster, "headgate-" + "b" * 150) as found:
         await found.record(longest, type="Normal", reason="PortMismatch", message="ü" * 2000)
@@ -129,19 +118,18 @@ async def test_texts_and_names_at_their_limits_are_accepted(cluster: Cluster) ->
     assert event["note"] == "ü" * 512
 
 
-async def test_an_event_about_an_object_without_a_namespace_is_in_default(cluster: Cluster) -> None:
+async def test_an_event_about_an_object_without_a_namespace_is_in_default(cluster: KubeApiServer) -> None:
     async with recorder(cluster) as found:
         await _repeat(found, Key("gateway.networking.k8s.io", "GatewayClass", "", "headgate"), 2)
     listed = cluster.call("GET", "/api/v1/namespaces/default/events")[1]["items"]
     assert [item["count"] for item in listed if item["involvedObject"]["name"] == "headgate"] == [2]
 
 
-async def test_a_server_without_events_k8s_io_gets_events_of_the_core_group(older: Cluster) -> None:
-    assert older.call("GET", f"/apis/{EVENT.hub}")[0] == 404
-    birds = service(older, "birds")
-    async with recorder(older) as found:
+async def test_without_events_k8s_io_an_event_of_the_core_group_is_counted(cluster: KubeApiServer) -> None:
+    birds = created_service(cluster, "older")
+    async with recorder(cluster, kinds=[kind for kind in CLUSTER_KINDS if kind != EVENT]) as found:
         await _repeat(found, birds, 3)
-    (event,) = events(older, "birds")
+    (event,) = events(cluster, "older")
     assert event["count"] == 3
     assert "series" not in event
-    assert "(x3 over" in await kubectl(older, "describe", "service", "birds")
+    assert "(x3 over" in await kubectl(cluster, "describe", "service", "older")

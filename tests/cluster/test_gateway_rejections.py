@@ -8,58 +8,43 @@ import pytest
 import pytest_asyncio
 from tests.cluster.admission_webhook import MESSAGE, denying
 from tests.cluster.admission_webhook import NAME as WEBHOOK
-from tests.cluster.conftest import Cluster, started
-from tests.cluster.control_planes import ControlPlane, audited, eventually, install, running
+from tests.cluster.api_server import APPLY, MERGE, KubeApiServer
+from tests.cluster.control_planes import RunningReplica, eventually, running
+from tests.cluster.installation import SYSTEM
+from tests.make.objects import gateway, listener
 
-from headgate.kubernetes.install.manifests import Values
+from headgate.kubernetes.names import NAMESPACE
 from headgate.resources.gateway import proxy_name
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-VALUES = Values(image="headgate:1", budget_version="policy/v1beta1")
-SYSTEM = "/api/v1/namespaces/headgate-system"
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/headgate-system/roles/headgate"
 QUOTAS = f"{SYSTEM}/resourcequotas"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    root = tmp_path_factory.mktemp("rejections")
-    with started(root, **audited(root)) as found:
-        found.namespace("shop")
-        await install(found, VALUES)
-        pod = {"metadata": {"name": "headgate-1"}, "spec": {"containers": [{"name": "headgate", "image": "headgate"}]}}
-        found.make(f"{SYSTEM}/pods", pod)
-        yield found
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(cluster: Cluster) -> AsyncIterator[ControlPlane]:
-    """A replica that is active."""
+async def plane(cluster: KubeApiServer) -> AsyncIterator[RunningReplica]:
+    """A replica that is active, and the namespace of the Gateways."""
+    cluster.namespace("shop")
     with pytest.MonkeyPatch.context() as patch:
         async with running(cluster, patch) as found:
             await eventually(found.served)
             yield found
 
 
-class Gateway:
+class AppliedGateway:
     """A Gateway in the namespace `shop`."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: KubeApiServer, name: str) -> None:
         self.cluster = cluster
         self.name = name
 
-    def write(self, *ports: int, **spec: Any) -> "Gateway":
-        listeners = [{"name": f"http-{port}", "port": port, "protocol": "HTTP"} for port in ports or (80,)]
-        body = {
-            "apiVersion": "gateway.networking.k8s.io/v1",
-            "kind": "Gateway",
-            "metadata": {"name": self.name},
-            "spec": {"gatewayClassName": "headgate", "listeners": listeners, **spec},
-        }
+    def write(self, *ports: int, **spec: Any) -> "AppliedGateway":
+        listeners = [listener(port, f"http-{port}") for port in ports or (80,)]
+        body = gateway(self.name, *listeners, namespace="shop", **spec)
         path = f"{GATEWAYS}/{self.name}?fieldManager=user&force=true"
-        status, answer = self.cluster.call("PATCH", path, body, content_type="application/apply-patch+yaml")
+        status, answer = self.cluster.call("PATCH", path, body, content_type=APPLY)
         assert status in {200, 201}, answer
         return self
 
@@ -109,23 +94,23 @@ class Gateway:
         assert len(self.events(reason)) == 1
 
 
-def quota(cluster: Cluster) -> None:
+def quota(cluster: KubeApiServer) -> None:
     """Create a quota that allows no more Services; its controller, which does not run here, would write the status."""
     body = {"metadata": {"name": "small"}, "spec": {"hard": {"count/services": "1"}}}
     cluster.make(QUOTAS, body)
     patch = {"status": {"hard": {"count/services": "1"}, "used": {"count/services": "1"}}}
-    status, answer = cluster.call("PATCH", f"{QUOTAS}/small/status", patch, content_type="application/merge-patch+json")
+    status, answer = cluster.call("PATCH", f"{QUOTAS}/small/status", patch, content_type=MERGE)
     assert status == 200, answer
     service = {"metadata": {"name": "probe"}, "spec": {"ports": [{"port": 80}]}}
     while "exceeded quota" not in str(cluster.call("POST", f"{SYSTEM}/services?dryRun=All", service)[1]):
         time.sleep(0.1)  # the API server has no event for this
 
 
-async def test_a_quota_is_named_and_other_gateways_are_served(cluster: Cluster, plane: ControlPlane) -> None:
-    served = Gateway(cluster, "served").write()
+async def test_a_quota_is_named_and_other_gateways_are_served(cluster: KubeApiServer, plane: RunningReplica) -> None:
+    served = AppliedGateway(cluster, "served").write()
     await eventually(served.service)
     quota(cluster)
-    new = Gateway(cluster, "new").write()
+    new = AppliedGateway(cluster, "new").write()
     await new.rejected(
         "NoResources", "exceeded quota: small", "count/services=1", "Raise the ResourceQuota in headgate-system"
     )
@@ -138,9 +123,9 @@ async def test_a_quota_is_named_and_other_gateways_are_served(cluster: Cluster, 
 
 
 async def test_an_invalid_annotation_is_named_until_the_gateway_is_corrected(
-    cluster: Cluster, plane: ControlPlane
+    cluster: KubeApiServer, plane: RunningReplica
 ) -> None:
-    new = Gateway(cluster, "annotated").write(infrastructure={"annotations": {"not a name": "x"}})
+    new = AppliedGateway(cluster, "annotated").write(infrastructure={"annotations": {"not a name": "x"}})
     await new.rejected(
         "Invalid", 'metadata.annotations: Invalid value: "not a name"', "Correct the value in the Gateway"
     )
@@ -149,11 +134,11 @@ async def test_an_invalid_annotation_is_named_until_the_gateway_is_corrected(
     assert len(new.events("InvalidResolved")) == 1
 
 
-async def test_a_missing_permission_is_named_with_its_remedy(cluster: Cluster, plane: ControlPlane) -> None:
+async def test_a_missing_permission_is_named_with_its_remedy(cluster: KubeApiServer, plane: RunningReplica) -> None:
     _, role = cluster.call("GET", ROLE)
     fewer = [rule for rule in role["rules"] if "poddisruptionbudgets" not in rule["resources"]]
     assert cluster.call("PUT", ROLE, {**role, "rules": fewer})[0] == 200
-    new = Gateway(cluster, "forbidden").write()
+    new = AppliedGateway(cluster, "forbidden").write()
     await new.rejected(
         "ObjectRejected", "cannot patch resource", "poddisruptionbudgets", "Run `headgate install` again"
     )
@@ -163,9 +148,9 @@ async def test_a_missing_permission_is_named_with_its_remedy(cluster: Cluster, p
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_an_admission_webhook_is_named(cluster: Cluster, plane: ControlPlane, answers: bool) -> None:
+async def test_an_admission_webhook_is_named(cluster: KubeApiServer, plane: RunningReplica, answers: bool) -> None:
     """A webhook that denies the Service, and a webhook that is unreachable."""
-    new = Gateway(cluster, f"denied-{answers}".lower())
+    new = AppliedGateway(cluster, f"denied-{answers}".lower())
     with denying(cluster, serves=answers):
         new.write()
         denied = f'admission webhook "{WEBHOOK}" denied the request: {MESSAGE}'
@@ -173,9 +158,11 @@ async def test_an_admission_webhook_is_named(cluster: Cluster, plane: ControlPla
     await new.recovered("ObjectRejected")
 
 
-async def test_a_quota_for_pods_is_named_while_no_pod_is_available(cluster: Cluster, plane: ControlPlane) -> None:
+async def test_a_quota_for_pods_is_named_while_no_pod_is_available(
+    cluster: KubeApiServer, plane: RunningReplica
+) -> None:
     """The controller of Deployments, which does not run here, would write the status."""
-    new = Gateway(cluster, "podless").write()
+    new = AppliedGateway(cluster, "podless").write()
     await eventually(new.service)
     await eventually(lambda: new.programmed() == "Pending: no proxy of the Gateway runs yet", of=new.programmed)
     path = f"/apis/apps/v1/namespaces/headgate-system/deployments/{proxy_name('shop', 'podless')}/status"
@@ -183,30 +170,37 @@ async def test_a_quota_for_pods_is_named_while_no_pod_is_available(cluster: Clus
     for status, wait in (("True", new.rejected), ("False", new.recovered)):
         condition = {"type": "ReplicaFailure", "status": status, "reason": "FailedCreate", "message": message}
         patch = {"status": {"conditions": [condition]}}
-        assert cluster.call("PATCH", path, patch, content_type="application/merge-patch+json")[0] == 200
+        assert cluster.call("PATCH", path, patch, content_type=MERGE)[0] == 200
         await wait("NoResources")
 
 
-async def test_an_address_that_the_cluster_does_not_assign_is_named(cluster: Cluster, plane: ControlPlane) -> None:
+async def test_an_address_that_the_cluster_does_not_assign_is_named(
+    cluster: KubeApiServer, plane: RunningReplica
+) -> None:
     """The address of another Service, and an address outside the range."""
-    other = Gateway(cluster, "first").write()
+    other = AppliedGateway(cluster, "first").write()
     await eventually(other.service)
     for name, address in (("used", other.service()["clusterIP"]), ("outside", "192.0.2.1")):
-        new = Gateway(cluster, name).write(addresses=[{"type": "IPAddress", "value": address}])
+        new = AppliedGateway(cluster, name).write(addresses=[{"type": "IPAddress", "value": address}])
         await eventually(lambda new=new: new.programmed().startswith("AddressNotUsable: "), of=new.programmed)
         assert address in new.programmed()
 
 
-async def test_a_rejected_gateway_is_written_only_when_its_state_changes(cluster: Cluster, plane: ControlPlane) -> None:
+async def test_a_rejected_gateway_is_written_only_when_its_state_changes(
+    cluster: KubeApiServer, plane: RunningReplica
+) -> None:
     """Its attempts continue, as the audit log of the API server shows."""
     quota(cluster)
-    new = Gateway(cluster, "waiting").write()
+    new = AppliedGateway(cluster, "waiting").write()
     await new.rejected("NoResources", "exceeded quota")
     before = cluster.call("GET", f"{GATEWAYS}/waiting")[1]["metadata"]["resourceVersion"]
-    log, name = cluster.root / "audit.log", proxy_name("shop", "waiting")
-    attempts = f"/services/{name}?"
-    known = log.read_text().count(attempts)
-    await eventually(lambda: log.read_text().count(attempts) >= known + 4)
+    name = proxy_name("shop", "waiting")
+
+    def attempts() -> int:
+        return cluster.audit_log.attempts("services", NAMESPACE, name, "patch")
+
+    before_waiting = attempts()
+    await eventually(lambda: attempts() >= before_waiting + 2)
     assert cluster.call("GET", f"{GATEWAYS}/waiting")[1]["metadata"]["resourceVersion"] == before
     new.delete()
     cluster.call("DELETE", f"{QUOTAS}/small")

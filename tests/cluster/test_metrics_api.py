@@ -6,15 +6,16 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, add_idle_pod, stored
 from tests.api.request_header_ca import credential_of
-from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster, controller
+from tests.cluster.api_server import ADMIN, UNPRIVILEGED, KubeApiServer, controller
+from tests.make.objects import container, deployment, pod
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
 from headgate.api.certificate import Certificate
@@ -22,7 +23,6 @@ from headgate.api.delegated_auth import DelegatedAuthorizer, read_request_header
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
-from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.latest import Latest
 from headgate.telemetry.prometheus.text import Family, Line
 
@@ -49,11 +49,13 @@ OF_DEFAULT = (
 )
 
 
-class Metrics(NamedTuple):
+class RegisteredMetrics:
     """A metrics server that is registered in a cluster."""
 
-    cluster: Cluster
-    port: int
+    def __init__(self, cluster: KubeApiServer, port: int) -> None:
+        self.cluster = cluster
+        self.port = port
+        self.cluster_wide: set[tuple[str, str]] = set()
 
     async def through(self, user: str, path: str) -> tuple[int, Any]:
         """Call the API server as a user; it forwards the request to the metrics server."""
@@ -84,9 +86,15 @@ class Metrics(NamedTuple):
     ) -> None:
         """Bind a user to a role with every verb on these resources, in a namespace or (empty) in all namespaces."""
         scope, kind = (f"/namespaces/{namespace}", "Role") if namespace else ("", "ClusterRole")
+        self.cluster_wide |= set() if namespace else {("clusterroles", user), ("clusterrolebindings", user)}
         rule = {"apiGroups": [group], "resources": list(resources), "verbs": ["*"]}
         self.cluster.make(f"{RBAC}{scope}/{kind.lower()}s", {"metadata": {"name": user}, "rules": [rule]})
         self.bind(user, user, namespace=namespace, kind=kind)
+
+    def revoke(self) -> None:
+        """Delete the roles for all namespaces; those of a namespace end with it."""
+        for kind, name in sorted(self.cluster_wide):
+            assert self.cluster.call("DELETE", f"{RBAC}/{kind}/{name}")[0] == 200
 
     def bind(self, user: str, role_name: str, *, namespace: str, kind: str) -> None:
         """Bind a user to a role, in a namespace or (empty) in all namespaces."""
@@ -98,17 +106,12 @@ class Metrics(NamedTuple):
 
     def workload(self, name: str, *pods: str) -> None:
         """Create a Deployment and its ready pods, which no kubelet runs."""
-        template = {
-            "metadata": {"labels": {"app": name}},
-            "spec": {"containers": [{"name": "main", "image": "main"}]},
-        }
-        spec = {"replicas": len(pods), "selector": {"matchLabels": {"app": name}}, "template": template}
-        self.cluster.make(DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
+        self.cluster.make(DEPLOYMENTS, deployment(name, container("main", image="main"), replicas=len(pods)))
         self._set_status(f"{DEPLOYMENTS}/{name}", {"replicas": len(pods)})
-        for pod in pods:
-            self.cluster.make(f"{CORE}/pods", {**template, "metadata": {"name": pod, "labels": {"app": name}}})
+        for one in pods:
+            self.cluster.make(f"{CORE}/pods", pod(one, labels={"app": name}, containers=[container(image="main")]))
             ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            self._set_status(f"{CORE}/pods/{pod}", ready)
+            self._set_status(f"{CORE}/pods/{one}", ready)
 
     def _set_status(self, path: str, status: Any) -> None:
         kind = "application/merge-patch+json"
@@ -148,7 +151,7 @@ class Metrics(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def reader(cluster: Cluster) -> None:
+def reader(cluster: KubeApiServer) -> None:
     """Allow headgate to read the CA of the API server's client certificate, as aggregated API servers may."""
     role = {
         "apiGroup": "rbac.authorization.k8s.io",
@@ -161,12 +164,12 @@ def reader(cluster: Cluster) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
+async def metrics(cluster: KubeApiServer, reader: None) -> AsyncIterator[RegisteredMetrics]:
     root = cluster.root
     own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
     store = await stored()
-    for pod in ("idle-1", "idle-2"):
-        await add_idle_pod(store, pod)
+    for name in ("idle-1", "idle-2"):
+        await add_idle_pod(store, name)
     front = Latest(await read_request_header_config(cluster.api()))
     app = create_aggregated_app(
         MetricsApi(store, FakeSource(FLOWS)),
@@ -177,27 +180,41 @@ async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(serve_aggregated(app, listener, Latest(credential_of(own)), front))
-        found = Metrics(cluster, port)
-        _publish(cluster, own.pem, port)
+        found = RegisteredMetrics(cluster, port)
         try:
-            await found.ready()
-            yield found
+            with _published(cluster, own.pem, port):
+                await found.ready()
+                yield found
         finally:
             serving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
+            found.revoke()
 
 
-def _publish(cluster: Cluster, authority: bytes, port: int) -> None:
-    """Create a Service for this machine, and headgate's APIServices."""
-    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "mesh"}})
+@contextlib.contextmanager
+def _published(cluster: KubeApiServer, authority: bytes, port: int) -> Iterator[None]:
+    """Let headgate's APIServices name a Service of this machine during the `with` block."""
+    cluster.make("/api/v1/namespaces", {"metadata": {"name": "mesh"}})
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     cluster.make("/api/v1/namespaces/mesh/services", {"metadata": {"name": "metrics"}, "spec": spec})
+    before = {}
     for service in api_services("mesh/metrics", authority, port=port, custom_metrics=True):
-        cluster.make("/apis/apiregistration.k8s.io/v1/apiservices", service)
+        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
+        _, before[path] = cluster.call("GET", path)
+        _replace_spec(cluster, path, service["spec"])
+    yield
+    for path, service in before.items():
+        _replace_spec(cluster, path, service["spec"])
 
 
-async def test_the_cluster_serves_the_metrics_groups(metrics: Metrics) -> None:
+def _replace_spec(cluster: KubeApiServer, path: str, spec: Any) -> None:
+    _, live = cluster.call("GET", path)
+    status, answer = cluster.call("PUT", path, {**live, "spec": spec})
+    assert status == 200, answer
+
+
+async def test_the_cluster_serves_the_metrics_groups(metrics: RegisteredMetrics) -> None:
     """R80 to R82: discovery and responses through the API server."""
     _, groups = await metrics.through("", "/apis")
     names = [one["name"] for one in groups["groups"]]
@@ -215,7 +232,7 @@ async def test_the_cluster_serves_the_metrics_groups(metrics: Metrics) -> None:
         )
 
 
-async def test_a_role_for_all_resources_reads_all_metrics(metrics: Metrics) -> None:
+async def test_a_role_for_all_resources_reads_all_metrics(metrics: RegisteredMetrics) -> None:
     """R99."""
     metrics.allow("alice", "*", namespace="")
     await metrics.settled("alice", f"{SEED}/nodes")
@@ -224,7 +241,7 @@ async def test_a_role_for_all_resources_reads_all_metrics(metrics: Metrics) -> N
             assert (await way("alice", path))[0] == 200, (way, path)
 
 
-async def test_a_role_for_edges_of_pods_reads_only_edges_of_pods(metrics: Metrics) -> None:
+async def test_a_role_for_edges_of_pods_reads_only_edges_of_pods(metrics: RegisteredMetrics) -> None:
     """R100."""
     metrics.allow("edgar", "pods/edges")
     await metrics.settled("edgar", f"{POD}/edges")
@@ -235,7 +252,7 @@ async def test_a_role_for_edges_of_pods_reads_only_edges_of_pods(metrics: Metric
             assert (code, said["kind"], said["reason"]) == (403, "Status", "Forbidden"), (way, path)
 
 
-async def test_a_role_of_a_namespace_reads_only_its_metrics(metrics: Metrics) -> None:
+async def test_a_role_of_a_namespace_reads_only_its_metrics(metrics: RegisteredMetrics) -> None:
     """R101."""
     metrics.allow("nadia", "*")
     await metrics.settled("nadia", POD)
@@ -246,10 +263,8 @@ async def test_a_role_of_a_namespace_reads_only_its_metrics(metrics: Metrics) ->
             assert (await way("nadia", path))[0] == 403, (way, path)
 
 
-async def test_the_installed_role_of_users_reads_metrics_of_its_namespace_only(metrics: Metrics) -> None:
+async def test_the_installed_role_of_users_reads_metrics_of_its_namespace_only(metrics: RegisteredMetrics) -> None:
     """Kubernetes' own roles `view`, `edit` and `admin` include this role."""
-    (role,) = (obj for obj in manifests(Values(image="headgate:1")) if obj["metadata"]["name"] == "headgate-view")
-    metrics.cluster.make(f"{RBAC}/clusterroles", role)
     metrics.bind("vera", "headgate-view", namespace="default", kind="ClusterRole")
     await metrics.settled("vera", POD)
     for way in (metrics.through, metrics.past):
@@ -260,7 +275,7 @@ async def test_the_installed_role_of_users_reads_metrics_of_its_namespace_only(m
             assert (await way("vera", path))[0] == 403, (way, path)
 
 
-async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metrics: Metrics) -> None:
+async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metrics: RegisteredMetrics) -> None:
     """D29: `headgate status` and `headgate check` read the whole mesh, so they need a ClusterRole."""
     metrics.cluster.namespace("b")
     metrics.allow("irene", "*", namespace="b", group="inspect.headgate.dev")
@@ -276,7 +291,7 @@ async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metr
             assert (await way("irene", f"{INSPECT}/namespaces/a/{path}"))[0] == 403, (way, path)
 
 
-async def test_a_prometheus_reads_all_metrics_with_one_permission(metrics: Metrics) -> None:
+async def test_a_prometheus_reads_all_metrics_with_one_permission(metrics: RegisteredMetrics) -> None:
     path = f"{INSPECT}/meshstatuses/mesh"
     metrics.allow("prometheus", "meshstatuses/metrics", namespace="", group="inspect.headgate.dev")
     await metrics.settled("prometheus", f"{path}/metrics")
@@ -287,7 +302,7 @@ async def test_a_prometheus_reads_all_metrics_with_one_permission(metrics: Metri
         assert (await way("irene", f"{path}/metrics"))[0] == 403
 
 
-async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics: Metrics) -> None:
+async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics: RegisteredMetrics) -> None:
     metrics.allow("gustav", "pods", group="metrics.smi-spec.io")
     released = "/apis/metrics.smi-spec.io/v1alpha1/namespaces/default/pods"
     await metrics.settled("gustav", released)
@@ -296,7 +311,7 @@ async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics
         assert (await way("gustav", f"{DEFAULT}/pods"))[0] == 403
 
 
-async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics: Metrics) -> None:
+async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics: RegisteredMetrics) -> None:
     """R102. Kubernetes' own ClusterRole of the HorizontalPodAutoscaler controller allows it."""
     _, groups = await metrics.through("", "/apis")
     (group,) = [one for one in groups["groups"] if one["name"] == "custom.metrics.k8s.io"]
@@ -311,7 +326,7 @@ async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics
         assert (code, [item["value"] for item in found["items"]]) == (200, ["3800m"])
 
 
-async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(metrics: Metrics) -> None:
+async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(metrics: RegisteredMetrics) -> None:
     """R102. Two ready pods of `web` have 3.5 and 0.3 requests per second; the p99 latency of `web` is 249.8 ms.
 
     Two pods of `idle` have no requests, and their latency is 0; if it was missing, the autoscaler would keep both pods.
@@ -340,7 +355,7 @@ async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(me
         assert await metrics.scaled("worker", 1) == 3
 
 
-async def test_a_role_for_one_custom_metric_gives_no_access_to_another_metric(metrics: Metrics) -> None:
+async def test_a_role_for_one_custom_metric_gives_no_access_to_another_metric(metrics: RegisteredMetrics) -> None:
     metrics.allow("carla", "pods/requests_per_second", group="custom.metrics.k8s.io")
     await metrics.settled("carla", f"{CUSTOM}/namespaces/default/pods/*/requests_per_second")
     for way in (metrics.through, metrics.past):
@@ -353,7 +368,7 @@ async def test_a_role_for_one_custom_metric_gives_no_access_to_another_metric(me
             assert (await way("carla", f"{CUSTOM}/namespaces/{path}"))[0] == 403, (way, path)
 
 
-async def test_edges_of_a_namespace_need_permission_for_both_readings_of_the_path(metrics: Metrics) -> None:
+async def test_edges_of_a_namespace_need_permission_for_both_readings_of_the_path(metrics: RegisteredMetrics) -> None:
     """The API server also reads .../namespaces/default/edges as a list of `edges` in the namespace."""
     metrics.allow("nora", "namespaces/edges", "edges")
     await metrics.settled("nora", f"{DEFAULT}/edges")
@@ -363,7 +378,7 @@ async def test_edges_of_a_namespace_need_permission_for_both_readings_of_the_pat
     assert (await metrics.past("nils", f"{DEFAULT}/edges"))[0] == 403
 
 
-async def test_a_client_without_the_api_servers_certificate_is_rejected(metrics: Metrics) -> None:
+async def test_a_client_without_the_api_servers_certificate_is_rejected(metrics: RegisteredMetrics) -> None:
     """Otherwise any client could claim to be any user in the request headers."""
     for certificate in ("", "other-client"):
         code, said = await metrics.past("admin", POD, certificate=certificate)
@@ -371,6 +386,6 @@ async def test_a_client_without_the_api_servers_certificate_is_rejected(metrics:
     assert (await metrics.past("", "/healthz", certificate=""))[0] == 200
 
 
-async def test_the_error_without_permission_names_the_missing_role(cluster: Cluster) -> None:
+async def test_the_error_without_permission_names_the_missing_role(cluster: KubeApiServer) -> None:
     with pytest.raises(ProxyError, match="extension-apiserver-authentication-reader"):
         await read_request_header_config(cluster.api(UNPRIVILEGED))

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.cluster.conftest import ADMIN, Cluster, started
-from tests.cluster.control_planes import ControlPlane, audited, eventually, install, requested, running
+from msgspec import structs
+from tests.cluster.api_server import MERGE, KubeApiServer
+from tests.cluster.control_planes import RunningReplica, eventually, running
+from tests.cluster.installation import VALUES, install, on_this_machine
+from tests.make.objects import gateway, split
 
 from headgate.errors import HeadgateError
-from headgate.kubernetes.client import Client
-from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
+from headgate.kubernetes.install.manifests import NAMESPACE_NAME, manifests
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions
 from headgate.resources.pods import INJECT
@@ -20,27 +21,24 @@ from headgate.resources.pods import INJECT
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAMES = ("shop", "pay")
-VALUES = Values(image="headgate:1", budget_version="policy/v1beta1", namespaces=",".join(NAMES))
+LIMITED = structs.replace(VALUES, namespaces=",".join(NAMES))
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces"
 METRICS = "/apis/traffic.metrics.k8s.io/v1beta1"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    """An API server with an installation for two of its namespaces."""
-    root = tmp_path_factory.mktemp("namespaces")
-    with started(root, **audited(root)) as found:
-        for name in (*NAMES, "other"):
-            found.namespace(name)
-        await install(found, VALUES)
-        pod = {"metadata": {"name": "headgate-1"}, "spec": {"containers": [{"name": "headgate", "image": "headgate"}]}}
-        found.make("/api/v1/namespaces/headgate-system/pods", pod)
-        yield found
+async def cluster(cluster: KubeApiServer) -> AsyncIterator[KubeApiServer]:
+    """An API server with an installation for two of its namespaces, and the other installation afterwards."""
+    for name in (*NAMES, "other"):
+        cluster.namespace(name)
+    await install(cluster, LIMITED)
+    yield cluster
+    await install(cluster)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(cluster: Cluster) -> AsyncIterator[ControlPlane]:
+async def plane(cluster: KubeApiServer) -> AsyncIterator[RunningReplica]:
     """A replica that is active."""
     with pytest.MonkeyPatch.context() as patch:
         async with running(cluster, patch, namespaces=NAMES) as found:
@@ -48,49 +46,43 @@ async def plane(cluster: Cluster) -> AsyncIterator[ControlPlane]:
             yield found
 
 
-def split(cluster: Cluster, namespace: str, name: str) -> str:
+def create_split(cluster: KubeApiServer, namespace: str, name: str) -> str:
     """Create a TrafficSplit without Services, which is a mistake; return its path."""
-    spec = {"service": "website", "backends": [{"service": "website-v1", "weight": 1}]}
-    body = {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-    cluster.make(f"{SPLITS}/{namespace}/trafficsplits", body)
-    return f"{SPLITS}/{namespace}/trafficsplits/{name}"
+    collection = f"{SPLITS}/{namespace}/trafficsplits"
+    cluster.make(collection, split("website", {"website-v1": 1}, name=name, namespace=namespace))
+    return f"{collection}/{name}"
 
 
-def conditions(cluster: Cluster, path: str) -> Any:
+def conditions(cluster: KubeApiServer, path: str) -> Any:
     code, found = cluster.call("GET", path)
     return (found.get("status") or {}).get("conditions") if code == 200 else None
 
 
 async def test_objects_of_these_namespaces_have_effect_and_those_elsewhere_have_none(
-    cluster: Cluster, plane: ControlPlane
+    cluster: KubeApiServer, plane: RunningReplica
 ) -> None:
-    outside = split(cluster, "other", "canary")
-    inside = [split(cluster, namespace, "canary") for namespace in NAMES]
+    outside = create_split(cluster, "other", "canary")
+    inside = [create_split(cluster, namespace, "canary") for namespace in NAMES]
     await eventually(lambda: all(conditions(cluster, path) for path in inside))
     assert conditions(cluster, outside) is None
-    found = await eventually(lambda: plane.get("/apis/inspect.headgate.dev/v1/findings"))
-    assert {item["object"]["namespace"] for item in found["items"]} == set(NAMES)
+    findings = (await eventually(lambda: plane.get("/apis/inspect.headgate.dev/v1/findings")))["items"]
+    splits = [item["object"] for item in findings if item["object"]["kind"] == "TrafficSplit"]
+    assert {item["namespace"] for item in splits} == set(NAMES)
 
 
-async def test_changes_in_each_namespace_are_watched(cluster: Cluster, plane: ControlPlane) -> None:
+async def test_changes_in_each_namespace_are_watched(cluster: KubeApiServer, plane: RunningReplica) -> None:
     """The watches of the namespaces continue from the versions of their lists."""
     for namespace in (*NAMES, *NAMES):
-        path = split(cluster, namespace, "later")
+        path = create_split(cluster, namespace, "later")
         await eventually(lambda path=path: conditions(cluster, path), of=path)
         assert cluster.call("DELETE", path)[0] == 200
 
 
-async def test_no_permission_is_missing_and_no_request_goes_elsewhere(cluster: Cluster, plane: ControlPlane) -> None:
+async def test_no_permission_is_missing_and_no_request_goes_elsewhere(
+    cluster: KubeApiServer, plane: RunningReplica
+) -> None:
     """A Gateway gets its proxy, a pod the roots, and metrics their objects, with Roles in the namespaces only."""
-    listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
-    gateway = {"metadata": {"name": "edge"}, "spec": {"gatewayClassName": "headgate", "listeners": listeners}}
-    body = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", **gateway}
-    cluster.make(f"{GATEWAYS}/namespaces/shop/gateways", body)
+    cluster.make(f"{GATEWAYS}/namespaces/shop/gateways", gateway("edge", namespace="shop"))
     metadata = {"name": "web-1", "annotations": {"headgate.dev/sidecar": "transparent"}}
     spec = {"serviceAccountName": "web", "containers": [{"name": "web", "image": "web"}]}
     cluster.make("/api/v1/namespaces/pay/pods", {"metadata": metadata, "spec": spec})
@@ -103,14 +95,14 @@ async def test_no_permission_is_missing_and_no_request_goes_elsewhere(cluster: C
     await eventually(lambda: len(cluster.call("GET", deployments)[1]["items"]) == 2)
     await eventually(plane.has_all_permissions)
     missing = MissingPermissions(roles(custom_metrics=False, cert_manager=False, namespaces=NAMES))
-    for one in requested(cluster.root):
-        missing.add(one)
+    for permission in cluster.audit_log.permissions():
+        missing.add(permission)
     assert missing.current.get() <= missing.needed
-    of_mesh = {one.namespace for one in missing.current.get()}
+    of_mesh = {permission.namespace for permission in missing.current.get()}
     assert of_mesh <= {"", *NAMES, "default", "headgate-system", "kube-system"}
 
 
-async def test_webhooks_are_called_for_these_namespaces_only(cluster: Cluster) -> None:
+async def test_webhooks_are_called_for_these_namespaces_only(cluster: KubeApiServer) -> None:
     for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         found = cluster.call("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}/headgate")[1]
         for hook in found["webhooks"]:
@@ -118,12 +110,12 @@ async def test_webhooks_are_called_for_these_namespaces_only(cluster: Cluster) -
             assert wanted in hook["namespaceSelector"]["matchExpressions"]
 
 
-def label(cluster: Cluster, namespace: str, **labels: str | None) -> None:
+def label(cluster: KubeApiServer, namespace: str, **labels: str | None) -> None:
     body = {"metadata": {"labels": labels}}
-    cluster.call("PATCH", f"/api/v1/namespaces/{namespace}", body, content_type="application/merge-patch+json")
+    cluster.call("PATCH", f"/api/v1/namespaces/{namespace}", body, content_type=MERGE)
 
 
-async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: Cluster, plane: ControlPlane) -> None:
+async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: KubeApiServer, plane: RunningReplica) -> None:
     """Kubernetes 1.20 does not label namespaces with their names, so the label `headgate.dev/inject` has no effect."""
 
     async def decided(setting: str) -> Any:
@@ -145,13 +137,14 @@ async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: Cluste
     assert elsewhere["message"].startswith("the namespace kube-system does not belong to the mesh")
 
 
-async def test_an_installation_for_fewer_namespaces_deletes_the_roles_elsewhere(cluster: Cluster) -> None:
-    cluster.api(ADMIN)  # writes the files of the account
-    fewer = Values(image="headgate:1", budget_version="policy/v1beta1", namespaces="shop")
-    async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
+async def test_an_installation_for_fewer_namespaces_deletes_the_roles_elsewhere(cluster: KubeApiServer) -> None:
+    fewer = structs.replace(VALUES, namespaces="shop")
+    async with cluster.client() as client:
         pruned = [obj["metadata"] async for obj, _ in Installer(client).prune(manifests(fewer))]
         with pytest.raises(HeadgateError, match="the namespace gone does not exist; create it, or remove it"):
             await Installer(client).check_namespaces(("shop", "gone"))
-        async for _ in Installer(client).apply(obj for obj in manifests(VALUES) if "Role" in obj["kind"]):
+        async for _ in Installer(client).apply(
+            obj for obj in on_this_machine(cluster, LIMITED) if "Role" in obj["kind"]
+        ):
             pass
     assert {(item["namespace"], item["name"]) for item in pruned} == {("pay", "headgate-namespace")}

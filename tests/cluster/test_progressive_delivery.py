@@ -4,24 +4,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import Cluster, started
-from tests.cluster.replica import running, wait_for
+from tests.cluster.api_server import KubeApiServer
+from tests.cluster.replica import serving, wait_for
 from tests.delivery import ArgoRoute, ArgoSplit, FlaggerRoute, FlaggerSplit, Object
 
 NEWEST = "/apis/split.smi-spec.io/v1alpha4/namespaces"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def served(cluster: KubeApiServer) -> Iterator[KubeApiServer]:
     """An API server with a replica of the control plane."""
-    with started(tmp_path_factory.mktemp("delivery")) as cluster, running(cluster):
+    with serving(cluster):
         yield cluster
 
 
-class Writer:
+class AssertingWriter:
     """Calls the API and asserts success, as `tests.delivery` expects it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeApiServer) -> None:
         self.cluster = cluster
 
     def __call__(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
@@ -47,8 +47,8 @@ class Writer:
 
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1alpha3"])
-def test_splits_are_accepted_converted_and_acknowledged(served: Cluster, version: str) -> None:
-    write, namespace = Writer(served), f"smi-{version}"
+def test_splits_are_accepted_converted_and_acknowledged(served: KubeApiServer, version: str) -> None:
+    write, namespace = AssertingWriter(served), f"smi-{version}"
     served.namespace(namespace)
     flagger = FlaggerSplit(write, namespace, version)
     flagger.create_services()
@@ -67,8 +67,8 @@ def test_splits_are_accepted_converted_and_acknowledged(served: Cluster, version
     write.acknowledged(f"{argo.splits}/demo", written)
 
 
-def test_a_dry_run_validates_and_stores_nothing(served: Cluster) -> None:
-    write = Writer(served)
+def test_a_dry_run_validates_and_stores_nothing(served: KubeApiServer) -> None:
+    write = AssertingWriter(served)
     served.namespace("dry")
     argo = ArgoSplit(write, "dry", "v1alpha1", root="demo")
     argo.splits += "?dryRun=All"
@@ -79,8 +79,8 @@ def test_a_dry_run_validates_and_stores_nothing(served: Cluster) -> None:
         argo.create()
 
 
-def test_routes_are_accepted_and_acknowledged(served: Cluster) -> None:
-    write = Writer(served)
+def test_routes_are_accepted_and_acknowledged(served: KubeApiServer) -> None:
+    write = AssertingWriter(served)
     served.namespace("routes")
     flagger = FlaggerRoute(
         write,

@@ -1,18 +1,16 @@
 """The state of the control plane in Secrets of a real API server."""
 
 import asyncio
-import contextlib
 import itertools
 import os
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.cluster.conftest import ADMIN, Cluster
+from tests.cluster.api_server import KubeApiServer
 
-from headgate.errors import AlreadyExists, Unavailable
+from headgate.errors import Unavailable
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.state_secrets import CHUNK_BYTES, StateSecrets
 from headgate.latest import Latest
@@ -21,14 +19,9 @@ _names = (f"state{number}" for number in itertools.count())
 
 
 @pytest_asyncio.fixture
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
-    async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as found:
-        with contextlib.suppress(AlreadyExists):
-            await found.post(
-                "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            )
-        yield found
+async def client(cluster: KubeApiServer) -> AsyncIterator[Client]:
+    async with cluster.client() as client:
+        yield client
 
 
 @pytest.fixture

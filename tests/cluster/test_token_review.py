@@ -10,7 +10,7 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from tests.cluster.conftest import HEADGATE, ISSUER, UNPRIVILEGED
+from tests.cluster.api_server import HEADGATE, ISSUER, UNPRIVILEGED
 from tests.ports import free_port
 from tests.xds.proxies import Authority, Proxy
 
@@ -150,9 +150,8 @@ async def test_the_error_without_permission_names_the_missing_role(cluster, name
 async def test_the_error_for_an_unreachable_api_server_names_its_address(cluster, namespace):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    cluster.api()
     environment = cluster.environment | {"KUBERNETES_SERVICE_PORT": "1"}
-    gone = ApiServer(Client(InCluster(environment, cluster.root / HEADGATE)))
+    gone = ApiServer(Client(InCluster(environment, cluster.account(HEADGATE))))
     with pytest.raises(ProxyError, match=r"no API answers at https://127.0.0.1:1 \(Connection refused\)"):
         await TokenReview(gone).verify(f"sidecar/{namespace}/web-1", token)
 

@@ -8,7 +8,7 @@ A comment before a fenced block says how the test uses the block:
                                      `, with PAGE` adds the files of that page
     <!-- not run: REASON -->         the block is not run
 
-A second comment says what a cluster does with the objects (`tests/cluster/documentation.py`):
+A second comment says what a cluster does with the objects (`tests/cluster/documentation`):
 
     <!-- rejected: TEXT -->          the API server rejects them, and TEXT is in its answer
     <!-- reports: REASON, ... -->    headgate reports these reasons about them; without the comment, none
@@ -173,18 +173,20 @@ class Session:
         command = step.command.removesuffix(" &")
         if command.startswith("headgate up"):
             log = self._up(command)
-            until(lambda: self._compare(step, _started(log)) or True, f"line {step.line}", SECONDS)
+            until(lambda: self._compare(step, _started(log)), f"line {step.line}", SECONDS)
             return
         if not command.startswith(_RETRIED):
             self._compare(step, self._run(command))
             return
-        until(lambda: self._compare(step, self._run(command)) or True, f"line {step.line}", SECONDS)
+        until(lambda: self._compare(step, self._run(command)), f"line {step.line}", SECONDS)
 
     @staticmethod
-    def _compare(step: Step, printed: Sequence[str]) -> None:
+    def _compare(step: Step, printed: Sequence[str]) -> bool:
+        """Assert that the output is as shown; return True for `until`."""
         if step.shown:
             wrong = differs(step.shown, printed)
             assert not wrong, f"line {step.line}: $ {step.command}: expected {wrong!r} in {chr(10).join(printed)}"
+        return True
 
     def _run(self, command: str, given: str = "") -> list[str]:
         """Run a command; return its output lines. The variables that it exports stay for later commands."""

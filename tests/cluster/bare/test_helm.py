@@ -1,16 +1,13 @@
 """The Helm chart on a real API server: Helm installs it, upgrades its values and definitions, and uninstalls it."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.cluster.api_server import KubeApiServer
 from tests.helm import CHART, helm
 
-from headgate.kubernetes.client import Client
-from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 
@@ -30,9 +27,9 @@ BUNDLE = "cm9vdHM="
 
 
 class Release:
-    """The release of the chart on an API server of its own."""
+    """The release of the chart on an API server without headgate."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeApiServer) -> None:
         self.cluster = cluster
         self._kubeconfig = cluster.kubeconfig()
 
@@ -68,9 +65,8 @@ def _configs(obj: Any) -> list[Any]:
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Iterator[Release]:
-    with started(tmp_path) as cluster:
-        yield Release(cluster)
+def release(cluster: KubeApiServer) -> Release:
+    return Release(cluster)
 
 
 @pytest.mark.parametrize("side", [CLIENT_SIDE, "--server-side=true"])
@@ -120,8 +116,7 @@ def test_a_release_with_custom_metrics_fails_while_another_server_has_them(relea
 
 
 async def test_helm_takes_over_an_installation_by_headgate_install(release: Release) -> None:
-    release.cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
-    async with Client(InCluster(release.cluster.environment, release.cluster.root / ADMIN)) as client:
+    async with release.cluster.client() as client:
         objects = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))
         async for _ in Installer(client).apply(objects):
             pass

@@ -1,42 +1,33 @@
 """The installation on a real API server: it accepts every object, a repetition changes nothing, and all can be deleted."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.cluster.conftest import ADMIN, Cluster, controller, started
+from tests.cluster.api_server import MERGE, KubeApiServer, controller
 from tests.cluster.control_planes import eventually
+from typer.testing import CliRunner
 
+from headgate.cli.app import app
 from headgate.errors import HeadgateError
-from headgate.kubernetes.client import Client
-from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """An API server of this file: a deletion removes kinds, and no controller ends that of the namespace headgate-system."""
-    with started(tmp_path_factory.mktemp("install")) as found:
-        yield found
-
-
 @pytest_asyncio.fixture
-async def installer(cluster: Cluster) -> AsyncIterator[Installer]:
-    cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
-    async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
+async def installer(cluster: KubeApiServer) -> AsyncIterator[Installer]:
+    async with cluster.client() as client:
         yield Installer(client)
 
 
 async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_deleted(
-    cluster: Cluster, installer: Installer
+    cluster: KubeApiServer, installer: Installer
 ) -> None:
     await installer.check_own_namespace()
     values = Values(image="headgate:1", budget_version=await installer.budget_version())
@@ -63,7 +54,7 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
 
 
 async def test_a_definition_whose_rules_the_api_server_rejects_is_installed_without_them(
-    cluster: Cluster, installer: Installer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: KubeApiServer, installer: Installer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Kubernetes 1.20 rejects them; a newer server could, if a rule costs more than it allows."""
     monkeypatch.setattr("headgate.kubernetes.install.installer.RULES_OF_DEFINITIONS", (1, 20))
@@ -76,7 +67,7 @@ async def test_a_definition_whose_rules_the_api_server_rejects_is_installed_with
     await eventually(lambda: cluster.call("GET", f"{DEFINITIONS}/sidecars.headgate.dev")[0] == 404)
 
 
-async def test_pods_with_a_sidecar_are_listed(cluster: Cluster, installer: Installer) -> None:
+async def test_pods_with_a_sidecar_are_listed(cluster: KubeApiServer, installer: Installer) -> None:
     """Not those that have ended, such as pods of Jobs, and those that are being deleted."""
     cluster.namespace("sidecars")
     sidecar = {"headgate.dev/sidecar": "transparent"}
@@ -92,7 +83,9 @@ async def test_pods_with_a_sidecar_are_listed(cluster: Cluster, installer: Insta
     assert await installer.pods_with_sidecar() == ["sidecars/web-1"]
 
 
-async def test_custom_metrics_of_another_server_are_not_taken_over(cluster: Cluster, installer: Installer) -> None:
+async def test_custom_metrics_of_another_server_are_not_taken_over(
+    cluster: KubeApiServer, installer: Installer
+) -> None:
     values = Values(image="headgate:1", budget_version=await installer.budget_version(), custom_metrics=True)
     own = [obj for obj in manifests(values) if obj["metadata"]["name"] == "v1beta2.custom.metrics.k8s.io"]
     await installer.check_custom_metrics()
@@ -109,11 +102,11 @@ async def test_custom_metrics_of_another_server_are_not_taken_over(cluster: Clus
         await installer.check_custom_metrics()
     (kept,) = [outcome async for _, outcome in installer.delete(own)]
     assert kept.startswith("kept")
-    assert cluster.call("DELETE", CUSTOM)[0] == 200
+    assert cluster.call("GET", CUSTOM)[0] == 200
 
 
 async def test_an_installation_without_an_option_deletes_the_objects_of_the_option(
-    cluster: Cluster, installer: Installer
+    cluster: KubeApiServer, installer: Installer
 ) -> None:
     """headgate keeps no permission and no APIService of custom metrics; those of other servers stay."""
     objects: dict[bool, list[Any]] = {}
@@ -129,15 +122,13 @@ async def test_an_installation_without_an_option_deletes_the_objects_of_the_opti
     roles = {f"{kind}/headgate-custom-metrics" for kind in ("ClusterRole", "ClusterRoleBinding")}
     assert pruned == {*roles, "APIService/v1beta2.custom.metrics.k8s.io"}
     assert [obj async for obj, _ in installer.prune(objects[False])] == []
-    async for _ in installer.delete(objects[False]):
-        pass
-    assert cluster.call("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterroles/of-a-user")[0] == 200
+    assert cluster.call("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/of-a-user")[0] == 200
 
 
 async def test_kubernetes_own_roles_get_the_rights_of_users_in_their_namespace(
-    cluster: Cluster, installer: Installer
+    cluster: KubeApiServer, installer: Installer
 ) -> None:
-    """Kubernetes' own controller aggregates the ClusterRoles, and the API server reviews the rights of users."""
+    """Kubernetes' own controller aggregates the KubeApiServerRoles, and the API server reviews the rights of users."""
     roles = [obj for obj in manifests(Values(image="headgate:1")) if obj["kind"] == "ClusterRole"]
     async for _ in installer.apply(roles):
         pass
@@ -170,8 +161,6 @@ async def test_kubernetes_own_roles_get_the_rights_of_users_in_their_namespace(
     ):
         assert allowed(verb, resource) == set(), (verb, resource)
     assert allowed("list", "trafficsplits.split.smi-spec.io", "default") == set()
-    async for _ in installer.delete(roles):
-        pass
 
 
 async def test_a_kind_that_the_cluster_does_not_serve_is_an_error(installer: Installer) -> None:
@@ -180,10 +169,22 @@ async def test_a_kind_that_the_cluster_does_not_serve_is_an_error(installer: Ins
         [outcome async for _, outcome in installer.apply([unknown])]
 
 
-async def test_the_namespaces_of_a_limited_mesh_are_checked(cluster: Cluster, installer: Installer) -> None:
+async def test_the_namespaces_of_a_limited_mesh_are_checked(cluster: KubeApiServer, installer: Installer) -> None:
     """Kubernetes 1.20 does not write the label that the webhooks select; a namespace in deletion accepts no objects."""
     cluster.make("/api/v1/namespaces", {"metadata": {"name": "labeled", "labels": {NAMESPACE_NAME: "labeled"}}})
     cluster.make("/api/v1/namespaces", {"metadata": {"name": "other", "labels": {NAMESPACE_NAME: "labeled"}}})
     assert await installer.check_namespaces(["labeled", "other"]) == ["other"]
     with pytest.raises(HeadgateError, match=r"the namespace missing does not exist; create it"):
         await installer.check_namespaces(["missing"])
+
+
+def test_install_prints_the_namespace_of_each_namespaced_object(cluster: KubeApiServer) -> None:
+    cluster.namespace("shop")
+    words = ["install", "--kubeconfig", str(cluster.kubeconfig()), "--namespaces", "shop", "--timeout", "1"]
+    lines = CliRunner().invoke(app, words).output.splitlines()
+    assert "role/headgate-namespace created (namespace shop)" in lines
+    assert "rolebinding/headgate-namespace created (namespace shop)" in lines
+    (service,) = [line for line in lines if line.startswith("service/headgate-webhooks ")]
+    assert service.endswith(" (namespace headgate-system)")
+    (cluster_role,) = [line for line in lines if line.startswith("clusterrole/headgate ")]
+    assert "(namespace" not in cluster_role

@@ -1,9 +1,11 @@
 """A real API server and a replica of the control plane accept all objects of the documentation, without a finding."""
 
+import asyncio
 import json
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from ipaddress import ip_network
 from itertools import count
 from pathlib import Path
@@ -11,9 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cluster.conftest import READY_S, Cluster, controller, started
-from tests.cluster.documentation import EXAMPLES, Manifest, assumed, example, manifests, namespace_of
-from tests.cluster.replica import running
+from tests.cluster.api_server import MERGE, READY_S, KubeApiServer, controller, started
+from tests.cluster.documentation.readers_manifests import EXAMPLES, Manifest, assumed, example, manifests, namespace_of
+from tests.cluster.installation import SYSTEM, install
+from tests.cluster.replica import serving
 from tests.docs.console import ROOT
 from tests.e2e.running_mesh import KUBECTL
 from tests.waiting import until
@@ -21,7 +24,6 @@ from tests.waiting import until
 from headgate.compiler.reasons import Reason
 from headgate.kinds import names_of
 from headgate.kubernetes.names import NAMESPACE
-from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
 from headgate.resources.gateway import proxy_name
 from headgate.resources.meta import Object
@@ -42,20 +44,21 @@ SIDECAR = "headgate-sidecar"
 NODE = "node"
 ADDRESSES = ip_network("10.1.0.0/16")
 SPLITS = "split.smi-spec.io/v1alpha4"
-MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
     """An API server with a replica of the control plane, and the controllers that create pods and EndpointSlices."""
     options = {"disable_admission_plugins": "", "feature_gates": "BoundServiceAccountTokenVolume=true"}
     with (
+        ExitStack() as stack,
         started(tmp_path_factory.mktemp("documentation"), **options) as found,
         controller(found, "deployment,replicaset,endpointslice,serviceaccount"),
-        running(found),
     ):
+        asyncio.run(install(found))
+        until(lambda: found.call("GET", f"{SYSTEM}/serviceaccounts/default")[0] == 200)
+        stack.enter_context(serving(found))
         found.make("/api/v1/nodes", {"metadata": {"name": NODE}})
-        found.make(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": GATEWAY_ACCOUNT}})
         yield found
 
 
@@ -64,7 +67,7 @@ class Reader:
 
     numbers = count(1)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeApiServer) -> None:
         self.cluster = cluster
         self.namespace = f"reader-{next(self.numbers)}"
         self._namespaces: set[str] = set()
@@ -199,17 +202,17 @@ def _conditions(status: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_objects_of_a_page_get_the_statuses_that_it_names(cluster: Cluster, page: Path) -> None:
+def test_the_objects_of_a_page_get_the_statuses_that_it_names(cluster: KubeApiServer, page: Path) -> None:
     for mesh in manifests(page):
         Reader(cluster).play(mesh)
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES)
-def test_the_objects_of_an_example_get_no_finding(cluster: Cluster, directory: str) -> None:
+def test_the_objects_of_an_example_get_no_finding(cluster: KubeApiServer, directory: str) -> None:
     Reader(cluster).play(example(EXAMPLES / directory))
 
 
-def test_a_deletion_is_answered_with_what_it_does_to_access(cluster: Cluster) -> None:
+def test_a_deletion_is_answered_with_what_it_does_to_access(cluster: KubeApiServer) -> None:
     """docs/plan.md: the API server asks the webhook, and kubectl prints the warning, which a busy replica omits."""
     reader = Reader(cluster)
     reader.play(example(EXAMPLES / "bookstore"))

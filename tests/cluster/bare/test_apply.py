@@ -1,18 +1,18 @@
 """headgate's server-side apply has the same objects, managers and conflicts as a real kube-apiserver."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
+from tests.cluster.api_server import KubeApiServer
+from tests.cluster.isolation import Leftovers, emptied
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
 from headgate.resources.definitions.catalog import schemas
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
-
-from .conftest import Cluster
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -168,22 +168,24 @@ SEQUENCES = {
 
 
 @pytest.fixture(scope="module")
-def reference(cluster: Cluster) -> Cluster:
-    """Create CustomResourceDefinitions for the mesh's kinds, with the schemas that headgate publishes."""
-    for group, version, kind, plural in (
-        ("split.smi-spec.io", "v1alpha4", "TrafficSplit", "trafficsplits"),
-        ("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
-    ):
-        names = {"plural": plural, "singular": kind.lower(), "kind": kind}
-        served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
-        served["schema"] = {"openAPIV3Schema": _structural(schemas()[group, version, kind])}
-        spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [served]}
-        approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api/pull/1"}
-        metadata = {"name": f"{plural}.{group}", "annotations": approved}
-        cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {"metadata": metadata, "spec": spec})
-        collection = f"/apis/{group}/{version}/namespaces/default/{plural}"
-        _until_served(cluster, collection)
-    return cluster
+def reference(empty_server: tuple[KubeApiServer, Leftovers]) -> Iterator[KubeApiServer]:
+    """An API server with CustomResourceDefinitions for the mesh's kinds, with the schemas that headgate publishes."""
+    server, leftovers = empty_server
+    with emptied(server, leftovers):
+        for group, version, kind, plural in (
+            ("split.smi-spec.io", "v1alpha4", "TrafficSplit", "trafficsplits"),
+            ("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
+        ):
+            names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+            served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+            served["schema"] = {"openAPIV3Schema": _structural(schemas()[group, version, kind])}
+            spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [served]}
+            approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api/pull/1"}
+            metadata = {"name": f"{plural}.{group}", "annotations": approved}
+            server.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {"metadata": metadata, "spec": spec})
+            collection = f"/apis/{group}/{version}/namespaces/default/{plural}"
+            _until_served(server, collection)
+        yield server
 
 
 def _structural(schema: Mapping[str, Any]) -> Any:
@@ -201,15 +203,15 @@ def _structural(schema: Mapping[str, Any]) -> Any:
     return {name: value for name, value in part.items() if name not in unread}
 
 
-def _until_served(cluster: Cluster, collection: str) -> None:
-    while cluster.call("GET", collection)[0] != 200:
+def _until_served(server: KubeApiServer, collection: str) -> None:
+    while server.call("GET", collection)[0] != 200:
         pass  # retry until the test's timeout
 
 
 class Sides:
     """The kube-apiserver and headgate; both receive the same writes."""
 
-    def __init__(self, reference: Cluster, collection: str, name: str) -> None:
+    def __init__(self, reference: KubeApiServer, collection: str, name: str) -> None:
         store = MemoryStore(admit=admit)
         self._client = Client(create_app(store, token=TOKEN), store)
         self._reference = reference
@@ -288,7 +290,7 @@ def conflicts(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-async def test_headgate_and_the_kube_apiserver_respond_equally_to_writes(reference: Cluster, name: str) -> None:
+async def test_headgate_and_the_kube_apiserver_respond_equally_to_writes(reference: KubeApiServer, name: str) -> None:
     collection, steps = SEQUENCES[name]
     sides = Sides(reference, collection, f"apply-{list(SEQUENCES).index(name)}")
     for number, step in enumerate(steps):
