@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.make.objects import Object, config_map, gateway, listener, namespace
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.backoff import LONGEST_S
@@ -32,7 +33,7 @@ BUDGET, PARAMETERS = Key("policy", "PodDisruptionBudget", SYSTEM, EDGE), Key("",
 async def store() -> MemoryStore:
     store = MemoryStore()
     for name in ("shop", SYSTEM):
-        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await store.create(namespace(name))
     return store
 
 
@@ -41,28 +42,21 @@ def proxies(store: MemoryStore) -> GatewayProxies:
     return GatewayProxies(store, OPTIONS)
 
 
-def gateway(*ports: int, class_name: str = "headgate", **spec: Any) -> dict[str, Any]:
-    listeners = [{"name": f"http-{port}", "port": port, "protocol": "HTTP"} for port in ports]
-    return {
-        "apiVersion": f"{GATEWAY}/v1",
-        "kind": "Gateway",
-        "metadata": {"name": "edge", "namespace": "shop"},
-        "spec": {"gatewayClassName": class_name, "listeners": listeners, **spec},
-    }
+def edge(*ports: int, name: str = "edge", **spec: Any) -> Object:
+    """Return a Gateway of the namespace `shop` with HTTP listeners."""
+    return gateway(name, *(listener(port, f"http-{port}") for port in ports), namespace="shop", **spec)
 
 
 def with_parameters(addresses: Sequence[Mapping[str, str]] = (), **infrastructure: Any) -> dict[str, Any]:
     """Return a Gateway that refers to the ConfigMap of `parameters`."""
     reference = {"group": "", "kind": "ConfigMap", "name": "edge"}
-    return gateway(80, addresses=list(addresses), infrastructure={"parametersRef": reference, **infrastructure})
+    return edge(80, addresses=list(addresses), infrastructure={"parametersRef": reference, **infrastructure})
 
 
 async def parameters(store: MemoryStore, **data: str) -> None:
     """Create or replace the ConfigMap with the parameters of the Gateway."""
     labels = {"headgate.dev/gateway-parameters": "true"}
-    metadata = {"name": "edge", "namespace": "shop", "labels": labels}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-    await store.apply(body, manager="user")
+    await store.apply(config_map("edge", data, namespace="shop", labels=labels), manager="user")
 
 
 async def replicas(store: MemoryStore, number: int | None = None) -> int:
@@ -89,7 +83,7 @@ async def addresses(store: MemoryStore) -> list[str]:
 
 async def test_a_gateway_gets_pods_and_a_service_with_the_ports_of_its_listeners(store, proxies):
     """The pods listen on ports that need no privilege."""
-    await store.create(gateway(80, 8443))
+    await store.create(edge(80, 8443))
     await proxies.reconcile()
     ports = (await store.get(SERVICE))["spec"]["ports"]
     assert [(item["port"], item["targetPort"]) for item in ports] == [(80, 61080), (8443, 8443)]
@@ -101,7 +95,7 @@ async def test_a_gateway_gets_pods_and_a_service_with_the_ports_of_its_listeners
 
 async def test_the_proxy_of_a_gateway_reports_to_the_collector_of_the_installation(store, proxies):
     """A change of the collector replaces the pods."""
-    await store.create(gateway(80))
+    await store.create(edge(80))
     await proxies.reconcile()
 
     async def variables() -> Mapping[str, str]:
@@ -114,7 +108,7 @@ async def test_the_proxy_of_a_gateway_reports_to_the_collector_of_the_installati
 
 
 async def test_the_address_is_that_of_the_load_balancer_and_else_the_cluster_ip(store, proxies):
-    await store.create(gateway(80))
+    await store.create(edge(80))
     await proxies.reconcile()
     assert await addresses(store) == []
     await assign(store)
@@ -145,20 +139,20 @@ async def test_the_service_gets_the_first_requested_address_that_the_api_server_
         return await apply(config, **options)
 
     monkeypatch.setattr(store, "apply", rejecting)
-    await store.create(gateway(80, addresses=[{"value": "192.0.2.1"}, {"type": "IPAddress", "value": "10.96.0.9"}]))
+    await store.create(edge(80, addresses=[{"value": "192.0.2.1"}, {"type": "IPAddress", "value": "10.96.0.9"}]))
     await proxies.reconcile()
     assert (await store.get(SERVICE))["spec"]["clusterIP"] == "10.96.0.9"
 
 
 async def test_a_gateway_with_an_unsupported_address_gets_no_service(store, proxies):
     """Otherwise its Service would have a clusterIP, which can't change to a requested one later."""
-    await store.create(gateway(80, addresses=[{"type": "Hostname", "value": "edge.example"}]))
+    await store.create(edge(80, addresses=[{"type": "Hostname", "value": "edge.example"}]))
     await proxies.reconcile()
     assert (await store.list("", "Service")).items == []
 
 
 async def test_an_unchanged_gateway_causes_no_write(store, proxies):
-    await store.create(gateway(80))
+    await store.create(edge(80))
     await proxies.reconcile()
     before = [version_of(await store.get(key)) for key in (SERVICE, DEPLOYMENT)]
     await proxies.reconcile()
@@ -166,10 +160,10 @@ async def test_an_unchanged_gateway_causes_no_write(store, proxies):
 
 
 async def test_a_new_listener_changes_the_service_and_keeps_the_number_of_replicas(store, proxies):
-    created = await store.create(gateway(80))
+    created = await store.create(edge(80))
     await proxies.reconcile()
     await replicas(store, 3)
-    await store.update({**created, "spec": gateway(80, 81)["spec"]})
+    await store.update({**created, "spec": edge(80, 81)["spec"]})
     await proxies.reconcile()
     assert [item["port"] for item in (await store.get(SERVICE))["spec"]["ports"]] == [80, 81]
     assert await replicas(store) == 3
@@ -241,7 +235,7 @@ async def test_labels_and_annotations_are_propagated_to_deployment_pods_and_serv
 
 
 async def test_one_pod_of_a_gateway_is_evicted_at_a_time(store, proxies):
-    await store.create(gateway(80))
+    await store.create(edge(80))
     await proxies.reconcile()
     budget, template = await store.get(BUDGET), (await store.get(DEPLOYMENT))["spec"]["template"]
     assert budget["spec"]["maxUnavailable"] == 1
@@ -249,8 +243,8 @@ async def test_one_pod_of_a_gateway_is_evicted_at_a_time(store, proxies):
 
 
 async def test_objects_that_the_api_server_rejects_do_not_stop_other_gateways(store, proxies, monkeypatch):
-    await store.create(gateway(80))
-    other = gateway(80)
+    await store.create(edge(80))
+    other = edge(80)
     await store.create({**other, "metadata": {**other["metadata"], "name": "zone"}})
     apply = store.apply
 
@@ -267,7 +261,7 @@ async def test_objects_that_the_api_server_rejects_do_not_stop_other_gateways(st
 
 
 async def test_the_objects_of_a_deleted_gateway_are_deleted_and_other_services_remain(store, proxies):
-    created = await store.create(gateway(80))
+    created = await store.create(edge(80))
     other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "headgate", "namespace": SYSTEM}}
     await store.create({**other, "spec": {"ports": [{"port": 443}]}})
     await proxies.reconcile()
@@ -279,7 +273,7 @@ async def test_the_objects_of_a_deleted_gateway_are_deleted_and_other_services_r
 
 
 async def test_a_gateway_of_another_class_gets_no_proxy(store, proxies):
-    await store.create(gateway(80, class_name="other"))
+    await store.create(edge(80, class_name="other"))
     await proxies.reconcile()
     assert (await store.list("", "Service")).items == []
 
@@ -301,9 +295,9 @@ async def test_a_failure_of_one_gateway_does_not_stop_the_remaining_ones():
 
     store = DenyingStore()
     for name in ("shop", SYSTEM):
-        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await store.create(namespace(name))
     for name in ("a", "edge"):
-        await store.create({**gateway(80), "metadata": {"name": name, "namespace": "shop"}})
+        await store.create(edge(80, name=name))
     await GatewayProxies(store, OPTIONS).reconcile()
     assert [item["metadata"]["name"] for item in (await store.list("apps", "Deployment")).items] == [EDGE]
     assert await store.get(Key(GATEWAY, "GatewayClass", "", "headgate"))
@@ -320,8 +314,8 @@ async def test_a_cancel_leaves_no_write_without_an_await():
 
     store = SilentStore()
     for name in ("shop", SYSTEM):
-        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    await store.create(gateway(80))
+        await store.create(namespace(name))
+    await store.create(edge(80))
     proxies = GatewayProxies(store, OPTIONS)
     run = asyncio.create_task(proxies.reconcile())
     await entered.wait()
@@ -348,7 +342,7 @@ class RejectingStore(MemoryStore):
         return await super().apply(config, **options)
 
 
-class RejectingWorld:
+class RejectedObjects:
     """The controller with a clock of the test, and the Gateways shop/edge and shop/zone."""
 
     def __init__(self) -> None:
@@ -358,13 +352,13 @@ class RejectingWorld:
 
     async def create(self) -> None:
         for name in ("shop", SYSTEM):
-            await self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            await self.store.create(namespace(name))
         for name in ("edge", "zone"):
-            await self.store.create({**gateway(80), "metadata": {"name": name, "namespace": "shop"}})
+            await self.store.create(edge(80, name=name))
 
     async def edit(self, name: str, *ports: int) -> None:
         found = await self.store.get(Key(GATEWAY, "Gateway", "shop", name))
-        await self.store.update({**found, "spec": gateway(*ports)["spec"]})
+        await self.store.update({**found, "spec": edge(*ports)["spec"]})
 
     async def attempt(self, seconds: float = LONGEST_S) -> str:
         """Reconcile after some seconds; return the reason and the message of the finding."""
@@ -383,10 +377,10 @@ class RejectingWorld:
 
 
 @pytest.fixture
-async def rejecting() -> RejectingWorld:
-    world = RejectingWorld()
-    await world.create()
-    return world
+async def rejecting() -> RejectedObjects:
+    objects = RejectedObjects()
+    await objects.create()
+    return objects
 
 
 @pytest.mark.parametrize(
@@ -409,12 +403,12 @@ async def rejecting() -> RejectingWorld:
         ),
     ],
 )
-async def test_the_finding_has_the_servers_reason_and_the_remedy(rejecting: RejectingWorld, kind, error, expected):
+async def test_the_finding_has_the_servers_reason_and_the_remedy(rejecting: RejectedObjects, kind, error, expected):
     rejecting.store.rejected = {kind: error}
     assert expected in await rejecting.attempt()
 
 
-async def test_a_gateway_recovers_when_the_api_server_accepts_its_objects(rejecting: RejectingWorld) -> None:
+async def test_a_gateway_recovers_when_the_api_server_accepts_its_objects(rejecting: RejectedObjects) -> None:
     rejecting.store.rejected = {"Service": Denied(QUOTA)}
     assert "NoResources" in await rejecting.attempt()
     assert (await rejecting.ports("edge"), await rejecting.ports("zone")) == ([], [80])
@@ -425,7 +419,7 @@ async def test_a_gateway_recovers_when_the_api_server_accepts_its_objects(reject
     assert await rejecting.ports("edge") == [80]
 
 
-async def test_rejected_objects_are_applied_again_after_growing_pauses_only(rejecting: RejectingWorld) -> None:
+async def test_rejected_objects_are_applied_again_after_growing_pauses_only(rejecting: RejectedObjects) -> None:
     """A change of another Gateway reconciles all of them."""
     rejecting.store.rejected = {"Deployment": Denied("no")}
     await rejecting.attempt()
@@ -438,7 +432,7 @@ async def test_rejected_objects_are_applied_again_after_growing_pauses_only(reje
     assert 10 <= rejecting.store.attempts <= 30  # after some seconds, each pause has 10 to 20 s
 
 
-async def test_an_edit_of_a_rejected_gateway_is_applied_at_once(rejecting: RejectingWorld) -> None:
+async def test_an_edit_of_a_rejected_gateway_is_applied_at_once(rejecting: RejectedObjects) -> None:
     rejecting.store.rejected = {"Deployment": Denied("no")}
     await rejecting.attempt()
     await rejecting.edit("edge", 81)
@@ -446,12 +440,12 @@ async def test_an_edit_of_a_rejected_gateway_is_applied_at_once(rejecting: Rejec
     assert rejecting.store.attempts == 2
 
 
-async def test_reverting_a_rejected_edit_restores_the_objects_that_were_accepted(rejecting: RejectingWorld) -> None:
+async def test_reverting_a_rejected_edit_restores_the_objects_that_were_accepted(rejecting: RejectedObjects) -> None:
     """The Deployment was applied before the Service was rejected."""
     await rejecting.proxies.reconcile()
     before = (await rejecting.store.get(DEPLOYMENT))["metadata"]["annotations"]
     original = await rejecting.store.get(EDGE_KEY)
-    edited = gateway(80, infrastructure={"annotations": {"example.com/a": "b"}})["spec"]
+    edited = edge(80, infrastructure={"annotations": {"example.com/a": "b"}})["spec"]
     await rejecting.store.update({**original, "spec": edited})
     rejecting.store.rejected = {"Service": Denied("no")}
     await rejecting.attempt()
@@ -462,7 +456,7 @@ async def test_reverting_a_rejected_edit_restores_the_objects_that_were_accepted
     assert (await rejecting.store.get(DEPLOYMENT))["metadata"]["annotations"] == before
 
 
-async def test_a_short_failure_of_the_api_server_is_no_finding(rejecting: RejectingWorld) -> None:
+async def test_a_short_failure_of_the_api_server_is_no_finding(rejecting: RejectedObjects) -> None:
     rejecting.store.rejected = {"Deployment": Unavailable("etcdserver: request timed out")}
     for _ in range(2):
         rejecting.now += LONGEST_S
@@ -471,7 +465,7 @@ async def test_a_short_failure_of_the_api_server_is_no_finding(rejecting: Reject
     assert "ObjectRejected" in await rejecting.attempt()
 
 
-async def test_a_deleted_gateway_has_no_finding(rejecting: RejectingWorld) -> None:
+async def test_a_deleted_gateway_has_no_finding(rejecting: RejectedObjects) -> None:
     rejecting.store.rejected = {"Deployment": Denied("no")}
     await rejecting.attempt()
     await rejecting.store.delete(EDGE_KEY)
@@ -480,7 +474,7 @@ async def test_a_deleted_gateway_has_no_finding(rejecting: RejectingWorld) -> No
 
 
 async def test_the_objects_of_a_deleted_gateway_are_deleted_if_its_service_was_rejected(
-    rejecting: RejectingWorld,
+    rejecting: RejectedObjects,
 ) -> None:
     rejecting.store.rejected = {"Service": Denied("no")}
     await rejecting.attempt()
@@ -503,7 +497,7 @@ PODS = 'pods "gateway-shop-edge-1-x" is forbidden: exceeded quota: small, reques
     ],
 )
 async def test_the_finding_about_rejected_pods_ends_when_a_pod_is_available(
-    rejecting: RejectingWorld, message: str, expected: str
+    rejecting: RejectedObjects, message: str, expected: str
 ) -> None:
     await rejecting.proxies.reconcile()
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
@@ -522,7 +516,7 @@ async def test_the_finding_about_rejected_pods_ends_when_a_pod_is_available(
 async def test_the_running_controller_serves_other_gateways_and_retries_the_rejected_one() -> None:
     store = RejectingStore()
     proxies = GatewayProxies(store, OPTIONS)
-    world = RejectingWorld()
+    world = RejectedObjects()
     world.store, world.proxies = store, proxies
     store.rejected = {"Service": Denied("no")}
     await world.create()

@@ -12,7 +12,7 @@ DEADLINE_S = 60
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> int:
+def next_port(monkeypatch: pytest.MonkeyPatch) -> int:
     """The port of the next replica, on which nothing listens."""
     found = free_port()
     monkeypatch.setattr(handover, "XDS_ADDRESS", f"127.0.0.1:{found}")
@@ -20,7 +20,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     return found
 
 
-async def test_an_active_replica_waits_until_the_next_one_accepts_connections(port: int) -> None:
+async def test_an_active_replica_waits_until_the_next_one_accepts_connections(next_port: int) -> None:
     """D28."""
     attempted, ended = asyncio.Event(), asyncio.create_task(hand_over(was_active=True))
 
@@ -28,19 +28,19 @@ async def test_an_active_replica_waits_until_the_next_one_accepts_connections(po
         writer.close()
         attempted.set()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", port), asyncio.timeout(DEADLINE_S):
+    async with await asyncio.start_server(refuse, "127.0.0.1", next_port), asyncio.timeout(DEADLINE_S):
         await attempted.wait()
         await ended
 
 
-@pytest.mark.usefixtures("port")
+@pytest.mark.usefixtures("next_port")
 async def test_a_replica_without_a_successor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "LONGEST_S", 2 * handover.POLL_S)
     async with asyncio.timeout(DEADLINE_S):
         await hand_over(was_active=True)
 
 
-@pytest.mark.usefixtures("port")
+@pytest.mark.usefixtures("next_port")
 async def test_a_standby_replica_waits_for_no_other_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "LONGEST_S", 10 * DEADLINE_S)
     async with asyncio.timeout(DEADLINE_S):

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
+from tests.make.objects import Object, container, pod
 
 from headgate.errors import Unavailable
 from headgate.kubernetes import informers as module
@@ -15,11 +15,18 @@ from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
 
-def pod(name: str) -> dict[str, Any]:
-    container = {"name": "app", "env": [{"name": "A", "value": "1"}], "ports": [{"name": "http", "containerPort": 80}]}
-    spec = {"nodeName": "one", "serviceAccountName": "web", "containers": [container], "volumes": [{"name": "v"}]}
-    metadata = {"name": name, "namespace": "default", "labels": {"app": "web"}, "managedFields": [{"manager": "m"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+def full_pod(name: str) -> Object:
+    """Return a pod with fields that metrics need, and some that they do not need."""
+    app = container("app", env=[{"name": "A", "value": "1"}], ports=[{"name": "http", "containerPort": 80}])
+    return pod(
+        name,
+        account="web",
+        containers=[app],
+        labels={"app": "web"},
+        metadata={"managedFields": [{"manager": "m"}]},
+        nodeName="one",
+        volumes=[{"name": "v"}],
+    )
 
 
 @pytest.fixture
@@ -42,10 +49,10 @@ async def names(lister: Lister) -> list[str]:
 
 
 async def test_a_list_follows_the_changes_of_its_kind(store: MemoryStore) -> None:
-    await store.create(pod("b"))
+    await store.create(full_pod("b"))
     async with following(store) as informers, asyncio.timeout(60):
         assert await names(informers) == ["b"]
-        await store.create(pod("a"))
+        await store.create(full_pod("a"))
         while await names(informers) != ["a", "b"]:
             await asyncio.sleep(0)
         await store.delete(Key("", "Pod", "default", "b"))
@@ -55,14 +62,14 @@ async def test_a_list_follows_the_changes_of_its_kind(store: MemoryStore) -> Non
 
 async def test_an_unchanged_object_is_the_same_in_each_list(store: MemoryStore) -> None:
     """The metrics API uses the identity of objects to reuse results."""
-    await store.create(pod("a"))
+    await store.create(full_pod("a"))
     async with following(store) as informers:
         (first,), (second,) = [(await informers.list("", "Pod")).items for _ in range(2)]
     assert first is second
 
 
 async def test_a_listed_pod_has_the_fields_that_metrics_need(store: MemoryStore) -> None:
-    await store.create(pod("a"))
+    await store.create(full_pod("a"))
     async with following(store) as informers:
         (found,) = (await informers.list("", "Pod")).items
     assert found["metadata"]["labels"] == {"app": "web"}

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.make.objects import endpoint_slice, namespace, obj, port, with_spec
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.compiler.compile import compile_mesh
@@ -41,7 +42,7 @@ class RecordingStore(MemoryStore):
         return await super().delete(key, **options)
 
 
-class World:
+class ServiceGatewayRig:
     """The objects of a cluster, and the controller of gateways. `settle` reconciles until nothing changes."""
 
     def __init__(self) -> None:
@@ -63,33 +64,27 @@ class World:
         self, *, selector: Mapping[str, str] | None = None, annotations: Mapping[str, str] = ASKING
     ) -> None:
         """Create the Service `web`, or change its selector and annotations."""
-        ports = [{"name": "http", "port": 80}, {"name": "grpc", "port": 9090}]
-        spec = {"clusterIP": "10.96.0.7", "ports": ports, **({"selector": selector} if selector else {})}
-        metadata = {"name": "web", "namespace": "shop", "annotations": annotations}
-        service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+        selecting = {"selector": selector} if selector else {}
+        spec = {"clusterIP": "10.96.0.7", "ports": [port(80, "http"), port(9090, "grpc")], **selecting}
+        web = with_spec("Service", "web", spec, {"namespace": "shop", "annotations": annotations})
         if await self.find(WEB) is None:
-            await self.store.create(service)
+            await self.store.create(web)
         else:
-            await self.store.update(service)
+            await self.store.update(web)
 
     async def run_pod(self, *, ready: bool) -> None:
         """Run a pod of the Deployment, as Kubernetes does."""
         template = (await self.store.get(DEPLOYMENT))["spec"]["template"]
-        metadata = {"name": "proxy-1", "namespace": SYSTEM, **template["metadata"]}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        if await self.find(key_of(pod)) is None:
-            await self.store.create(pod)
+        proxy = obj("Pod", "proxy-1", namespace=SYSTEM, metadata=template["metadata"], spec=template["spec"])
+        if await self.find(key_of(proxy)) is None:
+            await self.store.create(proxy)
         conditions = [{"type": "Ready", "status": str(ready)}]
         status = {"podIP": "10.244.0.9", "phase": "Running", "conditions": conditions}
-        await self.store.update({**pod, "status": status}, subresource="status")
+        await self.store.update({**proxy, "status": status}, subresource="status")
 
     async def select_pods(self) -> None:
         """Write the EndpointSlice of pods that the Service selects, as Kubernetes does."""
-        labels = {"kubernetes.io/service-name": "web"}
-        metadata = {"name": "web-1", "namespace": "shop", "labels": labels}
-        ports, endpoints = [{"name": "http", "port": 8080}], [{"addresses": ["10.244.0.1"]}]
-        body = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
-        await self.store.create({**body, "addressType": "IPv4", "ports": ports, "endpoints": endpoints})
+        await self.store.create(endpoint_slice("web", ["10.244.0.1"], {"http": 8080}, name="web-1", namespace="shop"))
 
     async def find(self, key: Key) -> Object | None:
         found = (await self.store.list(key.group, key.kind, key.namespace)).items
@@ -105,147 +100,151 @@ class World:
 
 
 @pytest.fixture
-async def world() -> World:
-    world = World()
+async def rig() -> ServiceGatewayRig:
+    rig = ServiceGatewayRig()
     for name in ("shop", SYSTEM):
-        await world.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return world
+        await rig.store.create(namespace(name))
+    return rig
 
 
-async def test_clients_are_led_to_a_gateway_when_its_pod_is_ready(world: World) -> None:
+async def test_clients_are_led_to_a_gateway_when_its_pod_is_ready(rig: ServiceGatewayRig) -> None:
     """The pods listen on ports that need no privilege."""
-    await world.serve()
-    await world.settle()
-    template = (await world.store.get(DEPLOYMENT))["spec"]["template"]
+    await rig.serve()
+    await rig.settle()
+    template = (await rig.store.get(DEPLOYMENT))["spec"]["template"]
     assert template["metadata"]["annotations"] == {"headgate.dev/gateway-service": "shop/web"}
     assert template["spec"]["serviceAccountName"] == "gateway"
-    assert await world.ready() is None
-    await world.run_pod(ready=False)
-    await world.settle()
-    assert await world.ready() is None
-    await world.run_pod(ready=True)
-    await world.settle()
-    found = await world.store.get(SLICE)
+    assert await rig.ready() is None
+    await rig.run_pod(ready=False)
+    await rig.settle()
+    assert await rig.ready() is None
+    await rig.run_pod(ready=True)
+    await rig.settle()
+    found = await rig.store.get(SLICE)
     assert [(item["name"], item["port"]) for item in found["ports"]] == [("http", 61080), ("grpc", 9090)]
     assert [item["addresses"] for item in found["endpoints"]] == [["10.244.0.9"]]
-    events = [item for item in (await world.store.list("", "Event")).items if item["reason"] == READY]
+    events = [item for item in (await rig.store.list("", "Event")).items if item["reason"] == READY]
     assert [item["involvedObject"]["name"] for item in events] == ["web"]
-    await world.run_pod(ready=False)
-    await world.settle()
-    assert await world.ready() == [False]
+    await rig.run_pod(ready=False)
+    await rig.settle()
+    assert await rig.ready() == [False]
 
 
-async def test_a_gateway_that_no_object_asks_for_is_deleted_after_its_clients_are_led_away(world: World) -> None:
-    await world.serve()
-    await world.settle()
-    await world.run_pod(ready=True)
-    await world.settle()
-    await world.serve(annotations={})
-    world.store.deleted.clear()
-    await world.settle()
-    assert [key for key in world.store.deleted if key in (SLICE, DEPLOYMENT)] == [SLICE, DEPLOYMENT]
-    assert (await world.store.list("policy", "PodDisruptionBudget")).items == []
+async def test_a_gateway_that_no_object_asks_for_is_deleted_after_its_clients_are_led_away(
+    rig: ServiceGatewayRig,
+) -> None:
+    await rig.serve()
+    await rig.settle()
+    await rig.run_pod(ready=True)
+    await rig.settle()
+    await rig.serve(annotations={})
+    rig.store.deleted.clear()
+    await rig.settle()
+    assert [key for key in rig.store.deleted if key in (SLICE, DEPLOYMENT)] == [SLICE, DEPLOYMENT]
+    assert (await rig.store.list("policy", "PodDisruptionBudget")).items == []
 
 
-async def test_a_service_with_a_selector_leads_clients_to_the_selected_pods(world: World) -> None:
+async def test_a_service_with_a_selector_leads_clients_to_the_selected_pods(rig: ServiceGatewayRig) -> None:
     """The gateway runs, so that the selector can be removed without a failed request."""
-    await world.serve(selector={"app": "web"})
-    await world.settle()
-    await world.run_pod(ready=True)
-    await world.settle()
-    assert await world.deployments() == [PROXY]
-    assert await world.ready() is None
-    await world.serve()
-    await world.settle()
-    assert await world.ready() == [True]
+    await rig.serve(selector={"app": "web"})
+    await rig.settle()
+    await rig.run_pod(ready=True)
+    await rig.settle()
+    assert await rig.deployments() == [PROXY]
+    assert await rig.ready() is None
+    await rig.serve()
+    await rig.settle()
+    assert await rig.ready() == [True]
 
 
-async def test_a_selector_leads_clients_away_from_the_gateway_when_it_selects_pods(world: World) -> None:
-    await world.serve()
-    await world.settle()
-    await world.run_pod(ready=True)
-    await world.settle()
-    await world.serve(selector={"app": "web"})
-    await world.settle()
-    assert await world.ready() == [True]
-    await world.select_pods()
-    await world.settle()
-    assert await world.ready() is None
+async def test_a_selector_leads_clients_away_from_the_gateway_when_it_selects_pods(rig: ServiceGatewayRig) -> None:
+    await rig.serve()
+    await rig.settle()
+    await rig.run_pod(ready=True)
+    await rig.settle()
+    await rig.serve(selector={"app": "web"})
+    await rig.settle()
+    assert await rig.ready() == [True]
+    await rig.select_pods()
+    await rig.settle()
+    assert await rig.ready() is None
 
 
-async def test_a_gateway_with_nginx_needs_the_image_of_an_operator_and_has_no_identity(world: World) -> None:
-    await world.serve(annotations={"headgate.dev/gateway": "nginx"})
-    await world.settle()
-    assert await world.deployments() == []
-    (finding,) = world.gateways.findings.get()
+async def test_a_gateway_with_nginx_needs_the_image_of_an_operator_and_has_no_identity(rig: ServiceGatewayRig) -> None:
+    await rig.serve(annotations={"headgate.dev/gateway": "nginx"})
+    await rig.settle()
+    assert await rig.deployments() == []
+    (finding,) = rig.gateways.findings.get()
     assert "headgate install with --nginx-image" in finding.message
-    world.gateways = world.controller(nginx="headgate-nginx:1")
-    await world.settle()
-    assert world.gateways.findings.get() == ()
-    pod = (await world.store.get(DEPLOYMENT))["spec"]["template"]["spec"]
+    rig.gateways = rig.controller(nginx="headgate-nginx:1")
+    await rig.settle()
+    assert rig.gateways.findings.get() == ()
+    pod = (await rig.store.get(DEPLOYMENT))["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == "default"
     assert [(item["image"], item["command"]) for item in pod["containers"]] == [
         ("headgate-nginx:1", ["headgate", "gateway", "nginx"])
     ]
 
 
-async def test_a_canary_asks_for_a_gateway_of_its_root_service(world: World) -> None:
-    await world.serve(annotations={})
+async def test_a_canary_asks_for_a_gateway_of_its_root_service(rig: ServiceGatewayRig) -> None:
+    await rig.serve(annotations={})
     canary = {
         "apiVersion": "headgate.dev/v1beta1",
         "kind": "Canary",
         "metadata": {"name": "my-canary", "namespace": "shop", "annotations": ASKING},
         "spec": {"service": "web", "backends": [{"service": "web-next", "weight": "100m"}]},
     }
-    await world.store.create(canary)
-    await world.settle()
-    assert await world.deployments() == [PROXY]
-    await world.store.delete(key_of(canary))
-    await world.settle()
-    assert await world.deployments() == []
+    await rig.store.create(canary)
+    await rig.settle()
+    assert await rig.deployments() == [PROXY]
+    await rig.store.delete(key_of(canary))
+    await rig.settle()
+    assert await rig.deployments() == []
 
 
-async def test_a_deployment_without_a_ready_pod_is_reported_to_the_object_that_asks(world: World) -> None:
-    await world.serve()
-    await world.settle()
-    deployment = await world.store.get(DEPLOYMENT)
+async def test_a_deployment_without_a_ready_pod_is_reported_to_the_object_that_asks(rig: ServiceGatewayRig) -> None:
+    await rig.serve()
+    await rig.settle()
+    deployment = await rig.store.get(DEPLOYMENT)
     condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
-    await world.store.update({**deployment, "status": {"conditions": [condition]}}, subresource="status")
-    await world.settle()
-    (finding,) = world.gateways.findings.get()
+    await rig.store.update({**deployment, "status": {"conditions": [condition]}}, subresource="status")
+    await rig.settle()
+    (finding,) = rig.gateways.findings.get()
     assert (finding.about, finding.reason.value) == (WEB, "GatewayNotReady")
 
 
-async def test_an_object_that_the_api_server_rejects_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_that_the_api_server_rejects_is_reported(
+    rig: ServiceGatewayRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def rejecting(_config: Object, **_options: Any) -> Object:
         raise Invalid(Cause("spec", "too large"))
 
-    monkeypatch.setattr(world.store, "apply", rejecting)
-    await world.serve()
-    await world.settle()
-    (finding,) = world.gateways.findings.get()
+    monkeypatch.setattr(rig.store, "apply", rejecting)
+    await rig.serve()
+    await rig.settle()
+    (finding,) = rig.gateways.findings.get()
     assert "Correct the value in the Service" in finding.message
 
 
-async def test_changes_of_services_and_pods_are_followed(world: World) -> None:
+async def test_changes_of_services_and_pods_are_followed(rig: ServiceGatewayRig) -> None:
     """Another control plane takes over then, and deletes nothing."""
 
     async def wait(key: Key) -> None:
-        while await world.find(key) is None:
+        while await rig.find(key) is None:
             await asyncio.sleep(0.01)
 
-    async with following(world.store) as (compiled, snapshot):
-        async with running(world.gateways.run(compiled, snapshot)):
-            await world.serve()
+    async with following(rig.store) as (compiled, snapshot):
+        async with running(rig.gateways.run(compiled, snapshot)):
+            await rig.serve()
             await wait(DEPLOYMENT)
-            await world.run_pod(ready=True)
+            await rig.run_pod(ready=True)
             await wait(SLICE)
         await until(lambda: bool(snapshot.get() and snapshot.get().gateway_slices), snapshot)
-        world.store.deleted.clear()
-        async with running(world.controller().run(compiled, snapshot)):
-            await world.store.delete(SLICE)
+        rig.store.deleted.clear()
+        async with running(rig.controller().run(compiled, snapshot)):
+            await rig.store.delete(SLICE)
             await wait(SLICE)
-    assert world.store.deleted == [SLICE]
+    assert rig.store.deleted == [SLICE]
 
 
 @asynccontextmanager

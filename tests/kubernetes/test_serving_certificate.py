@@ -17,7 +17,7 @@ from headgate.model.identities import Credential
 from headgate.standalone.store.memory import MemoryStore
 
 
-class World(NamedTuple):
+class ServersOfReplicas(NamedTuple):
     """The authority of the active replica, and the certificate of the servers of another replica."""
 
     store: MemoryStore
@@ -26,7 +26,7 @@ class World(NamedTuple):
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def servers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServersOfReplicas]:
     monkeypatch.setattr(module, "RETRY_S", 0)
     store = MemoryStore()
     active, issuer = (EmbeddedIssuer(SecretKeyStore(store), DOMAIN, clock=lambda: START) for _ in range(2))
@@ -35,45 +35,45 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     certificate = await serving.first()
     works = (serving.renew(certificate), follow_roots(issuer, certificate), follow_keys(store, issuer))
     tasks = [asyncio.create_task(work) for work in works]
-    yield World(store, active, certificate)
+    yield ServersOfReplicas(store, active, certificate)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def roots(world: World) -> list[x509.Certificate]:
-    return x509.load_pem_x509_certificates(world.certificate.get().roots.encode())
+def roots(servers: ServersOfReplicas) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(servers.certificate.get().roots.encode())
 
 
-def issuer_of(world: World) -> x509.Name:
-    return x509.load_pem_x509_certificate(world.certificate.get().chain.encode()).issuer
+def issuer_of(servers: ServersOfReplicas) -> x509.Name:
+    return x509.load_pem_x509_certificate(servers.certificate.get().chain.encode()).issuer
 
 
-async def test_servers_have_the_roots_and_the_signer_of_each_step_of_a_rotation(world: World) -> None:
-    (old,) = roots(world)
-    await world.active.add_next("please")
-    await until(lambda: len(roots(world)) == 2, world.certificate)
-    assert issuer_of(world) == old.subject
-    await world.active.promote_next()
-    await until(lambda: issuer_of(world) != old.subject, world.certificate)
-    assert old in roots(world)
-    await world.active.remove_previous()
-    await until(lambda: old not in roots(world), world.certificate)
-    (new,) = roots(world)
-    x509.load_pem_x509_certificate(world.certificate.get().chain.encode()).verify_directly_issued_by(new)
+async def test_servers_have_the_roots_and_the_signer_of_each_step_of_a_rotation(servers: ServersOfReplicas) -> None:
+    (old,) = roots(servers)
+    await servers.active.add_next("please")
+    await until(lambda: len(roots(servers)) == 2, servers.certificate)
+    assert issuer_of(servers) == old.subject
+    await servers.active.promote_next()
+    await until(lambda: issuer_of(servers) != old.subject, servers.certificate)
+    assert old in roots(servers)
+    await servers.active.remove_previous()
+    await until(lambda: old not in roots(servers), servers.certificate)
+    (new,) = roots(servers)
+    x509.load_pem_x509_certificate(servers.certificate.get().chain.encode()).verify_directly_issued_by(new)
 
 
 async def test_a_damaged_secret_changes_nothing_until_it_is_repaired(
-    world: World, caplog: pytest.LogCaptureFixture
+    servers: ServersOfReplicas, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = world.certificate.get()
-    secret = await world.store.get(SECRET)
-    await world.store.update({**secret, "data": {**secret["data"], "tls.crt": "bm90IFBFTQ=="}})
+    before = servers.certificate.get()
+    secret = await servers.store.get(SECRET)
+    await servers.store.update({**secret, "data": {**secret["data"], "tls.crt": "bm90IFBFTQ=="}})
     while "next attempt in 0 s" not in caplog.text:
         await asyncio.sleep(0)
-    assert world.certificate.get() is before
-    damaged = await world.store.get(SECRET)
-    await world.store.update({**damaged, "data": secret["data"]})
-    other = EmbeddedIssuer(SecretKeyStore(world.store), DOMAIN, clock=lambda: START)
+    assert servers.certificate.get() is before
+    damaged = await servers.store.get(SECRET)
+    await servers.store.update({**damaged, "data": secret["data"]})
+    other = EmbeddedIssuer(SecretKeyStore(servers.store), DOMAIN, clock=lambda: START)
     await other.add_next("please")
-    await until(lambda: len(roots(world)) == 2, world.certificate)
+    await until(lambda: len(roots(servers)) == 2, servers.certificate)

@@ -5,14 +5,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from tests.make.objects import Object, config_map, headgate_keys, namespace, obj, pod
+from tests.make.values import snapshot
+
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, Invalid, Unavailable
 from headgate.kubernetes.sidecar_roots import NamespacesWithProxies, SidecarRoots
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, PrivateText
-from headgate.plane.feed import snapshot_of
 from headgate.resources.meta import Key
-from headgate.resources.registry import key_of
 from headgate.standalone.store.memory import MemoryStore
 
 
@@ -46,34 +47,21 @@ class ImmutableStore(CountingStore):
         return await super().apply(config, **options)
 
 
-def namespace(name: str, **metadata: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}
-
-
-def pod(place: str, sidecar: str = "transparent", name: str = "web") -> dict[str, Any]:
-    metadata = {"name": name, "namespace": place, "annotations": {"headgate.dev/sidecar": sidecar} if sidecar else {}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a"}]}}
-
-
-def config_map(name: str, **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": data}
+def pod_with_sidecar(place: str, sidecar: str = "transparent", name: str = "web") -> Object:
+    return pod(name, namespace=place, annotations=headgate_keys(sidecar=sidecar) if sidecar else {})
 
 
 def credential(roots: str) -> Credential:
     return Credential(chain="", key=PrivateText(""), roots=roots)
 
 
-def snapshot(*objects: Any) -> Snapshot:
-    return snapshot_of({key_of(one): one for one in objects})
-
-
-class World:
+class KeptRoots:
     """A store with the namespace `shop`, and the ConfigMaps that a control plane keeps in it."""
 
     def __init__(self, store: CountingStore) -> None:
         self.store = store
         self.certificate = Latest(credential("OLD"))
-        self.snapshot: Latest[Snapshot | None] = Latest(snapshot(pod("shop")))
+        self.snapshot: Latest[Snapshot | None] = Latest(snapshot(pod_with_sidecar("shop")))
         self.roots = SidecarRoots(store, self.certificate)
 
     @contextlib.asynccontextmanager
@@ -105,118 +93,118 @@ SHOP = ("shop", "headgate-roots")
 
 
 async def test_namespaces_with_sidecars_get_the_roots() -> None:
-    world = World(CountingStore())
-    await world.store.create(namespace("plain"))
-    world.snapshot.set(snapshot(pod("shop"), pod("plain", "")))
-    async with world.running():
-        await world.applied(1)
-        assert await world.data() == {SHOP: {"roots.pem": "OLD"}}
-        assert world.roots.written.get() == "OLD"
+    kept = KeptRoots(CountingStore())
+    await kept.store.create(namespace("plain"))
+    kept.snapshot.set(snapshot(pod_with_sidecar("shop"), pod_with_sidecar("plain", "")))
+    async with kept.running():
+        await kept.applied(1)
+        assert await kept.data() == {SHOP: {"roots.pem": "OLD"}}
+        assert kept.roots.written.get() == "OLD"
 
 
 async def test_new_roots_are_written_and_nothing_for_other_changes() -> None:
-    world = World(CountingStore())
-    async with world.running():
-        await world.applied(1)
-        world.snapshot.set(snapshot(pod("shop"), pod("shop", name="more")))
-        await world.store.create(config_map("other"))
-        await world.settle()
-        world.certificate.set(credential("OLD NEW"))
-        await world.applied(2)
-        assert (await world.data())[SHOP] == {"roots.pem": "OLD NEW"}
+    kept = KeptRoots(CountingStore())
+    async with kept.running():
+        await kept.applied(1)
+        kept.snapshot.set(snapshot(pod_with_sidecar("shop"), pod_with_sidecar("shop", name="more")))
+        await kept.store.create(config_map("other", namespace="shop"))
+        await kept.settle()
+        kept.certificate.set(credential("OLD NEW"))
+        await kept.applied(2)
+        assert (await kept.data())[SHOP] == {"roots.pem": "OLD NEW"}
 
 
 async def test_a_replica_that_becomes_active_writes_nothing_if_all_roots_are_there() -> None:
-    world = World(CountingStore())
-    async with world.running():
-        await world.applied(1)
-    next_one = World(world.store)
+    kept = KeptRoots(CountingStore())
+    async with kept.running():
+        await kept.applied(1)
+    next_one = KeptRoots(kept.store)
     task = asyncio.create_task(next_one.roots.run(next_one.snapshot))
     await until(lambda: next_one.roots.written.get() == "OLD", next_one.roots.written)
     task.cancel()
-    assert world.store.applied.get() == 1
+    assert kept.store.applied.get() == 1
 
 
 async def test_deleted_and_edited_roots_are_restored() -> None:
-    world = World(CountingStore())
-    async with world.running():
-        await world.applied(1)
-        await world.store.delete(Key("", "ConfigMap", *SHOP))
-        await world.applied(2)
-        (found,) = (await world.store.list("", "ConfigMap")).items
-        await world.store.update({**found, "data": {"roots.pem": "STRANGE"}})
-        await world.applied(3)
-        assert await world.data() == {SHOP: {"roots.pem": "OLD"}}
+    kept = KeptRoots(CountingStore())
+    async with kept.running():
+        await kept.applied(1)
+        await kept.store.delete(Key("", "ConfigMap", *SHOP))
+        await kept.applied(2)
+        (found,) = (await kept.store.list("", "ConfigMap")).items
+        await kept.store.update({**found, "data": {"roots.pem": "STRANGE"}})
+        await kept.applied(3)
+        assert await kept.data() == {SHOP: {"roots.pem": "OLD"}}
 
 
 async def test_roots_that_other_clients_edited_are_not_written_until_they_are_restored() -> None:
     """So the time until kubelets have read the roots starts again."""
-    world = World(CountingStore())
-    async with world.running():
-        await world.applied(1)
-        assert world.roots.written.get() == "OLD"
-        world.store.answers.clear()
-        (found,) = (await world.store.list("", "ConfigMap")).items
-        await world.store.update({**found, "data": {"roots.pem": "STRANGE"}})
-        await until(lambda: not world.roots.written.get(), world.roots.written)
-        world.store.answers.set()
-        await until(lambda: world.roots.written.get() == "OLD", world.roots.written)
+    kept = KeptRoots(CountingStore())
+    async with kept.running():
+        await kept.applied(1)
+        assert kept.roots.written.get() == "OLD"
+        kept.store.answers.clear()
+        (found,) = (await kept.store.list("", "ConfigMap")).items
+        await kept.store.update({**found, "data": {"roots.pem": "STRANGE"}})
+        await until(lambda: not kept.roots.written.get(), kept.roots.written)
+        kept.store.answers.set()
+        await until(lambda: kept.roots.written.get() == "OLD", kept.roots.written)
 
 
 async def test_an_immutable_config_map_is_replaced() -> None:
-    world = World(ImmutableStore())
-    await world.store.create(namespace("shop"))
-    await world.store.create(config_map("headgate-roots", **{"roots.pem": "STRANGE"}))
-    task = asyncio.create_task(world.roots.run(world.snapshot))
-    await world.applied(1)
-    assert await world.data() == {SHOP: {"roots.pem": "OLD"}}
+    kept = KeptRoots(ImmutableStore())
+    await kept.store.create(namespace("shop"))
+    await kept.store.create(config_map("headgate-roots", {"roots.pem": "STRANGE"}, namespace="shop"))
+    task = asyncio.create_task(kept.roots.run(kept.snapshot))
+    await kept.applied(1)
+    assert await kept.data() == {SHOP: {"roots.pem": "OLD"}}
     task.cancel()
 
 
 async def test_a_terminating_namespace_gets_no_roots_until_it_is_created_again() -> None:
-    world = World(CountingStore())
-    ending = namespace("shop", deletionTimestamp="2026-01-01T00:00:00Z")
-    world.snapshot.set(snapshot(pod("shop"), ending))
-    async with world.running():
-        await until(lambda: world.roots.written.get() == "OLD", world.roots.written)
-        assert await world.data() == {}
-        world.snapshot.set(snapshot(pod("shop"), namespace("shop")))
-        await world.applied(1)
+    kept = KeptRoots(CountingStore())
+    ending = namespace("shop", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    kept.snapshot.set(snapshot(pod_with_sidecar("shop"), ending))
+    async with kept.running():
+        await until(lambda: kept.roots.written.get() == "OLD", kept.roots.written)
+        assert await kept.data() == {}
+        kept.snapshot.set(snapshot(pod_with_sidecar("shop"), namespace("shop")))
+        await kept.applied(1)
 
 
 async def test_roots_of_a_namespace_that_does_not_exist_yet_are_written_after_the_next_change() -> None:
     """The snapshot has a pod of a deleted namespace, which is created again."""
-    world = World(CountingStore())
-    world.snapshot.set(snapshot(pod("later")))
-    async with world.running():
-        await world.applied(1)
-        assert world.roots.written.get() == "OLD"
-        await world.store.create(namespace("later"))
-        world.snapshot.set(snapshot(pod("later"), namespace("later")))
-        await world.applied(2)
-        assert await world.data() == {("later", "headgate-roots"): {"roots.pem": "OLD"}}
+    kept = KeptRoots(CountingStore())
+    kept.snapshot.set(snapshot(pod_with_sidecar("later")))
+    async with kept.running():
+        await kept.applied(1)
+        assert kept.roots.written.get() == "OLD"
+        await kept.store.create(namespace("later"))
+        kept.snapshot.set(snapshot(pod_with_sidecar("later"), namespace("later")))
+        await kept.applied(2)
+        assert await kept.data() == {("later", "headgate-roots"): {"roots.pem": "OLD"}}
 
 
 async def test_a_failed_write_is_repeated() -> None:
-    world = World(CountingStore(failures=2))
-    async with world.running():
-        await world.applied(1)
-        assert await world.data() == {SHOP: {"roots.pem": "OLD"}}
+    kept = KeptRoots(CountingStore(failures=2))
+    async with kept.running():
+        await kept.applied(1)
+        assert await kept.data() == {SHOP: {"roots.pem": "OLD"}}
 
 
 def test_the_namespaces_are_found_again_only_after_a_change_of_a_pod_or_a_namespace() -> None:
     def after(last: Snapshot, *objects: Any) -> Snapshot:
-        return snapshot_of({key_of(obj): obj for obj in objects}).following(last)
+        return snapshot(*objects).following(last)
 
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}, "spec": {}}
-    shop, other = pod("shop"), pod("other")
+    service = obj("Service", "web", namespace="shop", spec={})
+    shop, other = pod_with_sidecar("shop"), pod_with_sidecar("other")
     namespaces = NamespacesWithProxies()
     first = after(Snapshot(), shop)
     found = namespaces.of(first)
     assert found == ["shop"]
     second = after(first, shop, service)
     assert namespaces.of(second) is found
-    third = after(second, shop, other, pod("plain", sidecar=""), service)
+    third = after(second, shop, other, pod_with_sidecar("plain", sidecar=""), service)
     assert namespaces.of(third) == ["other", "shop"]
-    ending = namespace("shop", deletionTimestamp="2026-01-01T00:00:00Z")
+    ending = namespace("shop", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert namespaces.of(after(third, shop, other, ending)) == ["other"]
