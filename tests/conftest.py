@@ -74,7 +74,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-class Scheduling(LoadFileScheduling):
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives the tests of a file to one worker, and those of all modules that share a cluster or an API server."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -1,4 +1,4 @@
-"""Check whether a process runs, and suspend a process temporarily."""
+"""The result of a program, and checks of running processes, which can be suspended temporarily."""
 
 import os
 import signal
@@ -8,8 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 SECONDS = 60.0
+
+
+class Ran(NamedTuple):
+    """The exit code and the output of a program that has ended."""
+
+    code: int
+    out: str
+    err: str
 
 
 def runs(pid: int) -> bool:

@@ -8,16 +8,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from tests.embedded_api import TOKEN, Answer, Client
-from tests.identity.fakes import FakeIssuer, Time
+from tests.cli.conftest import plane
+from tests.embedded_api import TOKEN, Answer, AsgiClient
 from tests.sound_objects import path, sound
 
 from headgate.admission.chain import admission_chain, object_check
-from headgate.envoy.view import Node
-from headgate.identity.credentials import Credentials
-from headgate.plane.feed import Feed
 from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
 from headgate.settings import Settings
@@ -25,7 +21,6 @@ from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.controllers.services import service_admission, track_cluster_ips
 from headgate.standalone.store.memory import MemoryStore
-from headgate.xds.fleet import Fleet
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -36,8 +31,8 @@ LABEL = {"metadata": {"labels": {"dry": "run"}}}
 SPLITS, SERVICES = path(TRAFFIC_SPLIT), path(SERVICE)
 
 
-class World(NamedTuple):
-    client: Client
+class DryRunApi(NamedTuple):
+    client: AsgiClient
     addresses: AddressPool
 
     async def dry(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
@@ -51,21 +46,17 @@ class World(NamedTuple):
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def api() -> AsyncIterator[DryRunApi]:
     addresses = AddressPool(77)
     store = MemoryStore(
         check=object_check(Settings()),
         admit=admission_chain("all", {("v1", "Service"): service_admission(addresses)}),
         kept=track_cluster_ips(addresses),
     )
-    feed, fleet = Feed(store), Fleet()
-    credentials = Credentials(FakeIssuer(Time()), Time().schedule())
-    loop = Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials)
-    live_state = LiveState(store, feed, loop, fleet)
-
-    following = asyncio.create_task(feed.run())
-    yield World(
-        Client(create_app(store, token=TOKEN, write_warnings=partial(warnings_after_write, live_state)), store),
+    live_state = LiveState(store, *plane(store))
+    following = asyncio.create_task(live_state.feed.run())
+    yield DryRunApi(
+        AsgiClient(create_app(store, token=TOKEN, write_warnings=partial(warnings_after_write, live_state)), store),
         addresses,
     )
     following.cancel()
@@ -73,77 +64,75 @@ async def world() -> AsyncIterator[World]:
         await following
 
 
-async def writes(world: World, kind: Kind) -> None:
+async def writes(api: DryRunApi, kind: Kind) -> None:
     """Send a dry run of every verb for an object of a kind."""
     url, obj = path(kind), sound(kind, "web")
-    created = await world.dry("POST", url, obj)
+    created = await api.dry("POST", url, obj)
     assert created.code == 201
     assert created.body["metadata"]["uid"]
     assert "resourceVersion" not in created.body["metadata"]
-    assert (await world.client.call("GET", f"{url}/web")).code == 404
-    applied = await world.dry("PATCH", f"{url}/web?fieldManager=me", json.dumps(obj).encode(), content_type=APPLY)
+    assert (await api.client.call("GET", f"{url}/web")).code == 404
+    applied = await api.dry("PATCH", f"{url}/web?fieldManager=me", json.dumps(obj).encode(), content_type=APPLY)
     assert applied.code == 201
 
-    stored = (await world.client.call("POST", url, obj)).body
+    stored = (await api.client.call("POST", url, obj)).body
     changed = {**stored, "metadata": {**stored["metadata"], "labels": {"dry": "run"}}}
     label = {"apiVersion": kind.hub, "kind": kind.kind, **LABEL}
     operations = [{"op": "add", "path": "/metadata/labels", "value": {"dry": "run"}}]
     custom = "." in kind.group and not kind.group.endswith("discovery.k8s.io")
     answers = [
-        await world.dry("PUT", f"{url}/web", changed),
-        await world.dry("PATCH", f"{url}/web", LABEL, content_type=MERGE),
-        await world.dry("PATCH", f"{url}/web", operations, content_type=JSON_PATCH),
-        await world.dry("PATCH", f"{url}/web?fieldManager=me", json.dumps(label).encode(), content_type=APPLY),
+        await api.dry("PUT", f"{url}/web", changed),
+        await api.dry("PATCH", f"{url}/web", LABEL, content_type=MERGE),
+        await api.dry("PATCH", f"{url}/web", operations, content_type=JSON_PATCH),
+        await api.dry("PATCH", f"{url}/web?fieldManager=me", json.dumps(label).encode(), content_type=APPLY),
     ]
     if not custom:
-        answers.append(await world.dry("PATCH", f"{url}/web", LABEL, content_type=STRATEGIC))
+        answers.append(await api.dry("PATCH", f"{url}/web", LABEL, content_type=STRATEGIC))
     assert [answer.body["metadata"]["labels"]["dry"] for answer in answers] == ["run"] * len(answers)
-    await world.dry("DELETE", f"{url}/web")
+    await api.dry("DELETE", f"{url}/web")
     if kind.kind not in {"Namespace", "Service"}:
-        await world.dry("DELETE", url)
-    assert (await world.client.call("GET", f"{url}/web")).body == stored
+        await api.dry("DELETE", url)
+    assert (await api.client.call("GET", f"{url}/web")).body == stored
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}.{kind.group}")
-async def test_a_dry_run_of_any_verb_responds_as_usual_and_stores_nothing(world: World, kind: Kind) -> None:
-    await writes(world, kind)
+async def test_a_dry_run_of_any_verb_responds_as_usual_and_stores_nothing(api: DryRunApi, kind: Kind) -> None:
+    await writes(api, kind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.status], ids=lambda kind: f"{kind.kind}.{kind.group}")
-async def test_a_status_is_not_stored_by_a_dry_run(world: World, kind: Kind) -> None:
-    stored = (await world.client.call("POST", path(kind), sound(kind, "web"))).body
+async def test_a_status_is_not_stored_by_a_dry_run(api: DryRunApi, kind: Kind) -> None:
+    stored = (await api.client.call("POST", path(kind), sound(kind, "web"))).body
     status: Any = {"status": {"parents": []} if kind.kind in ROUTES else {"conditions": []}}
-    answer = await world.dry("PATCH", f"{path(kind)}/web/status", status, content_type=MERGE)
+    answer = await api.dry("PATCH", f"{path(kind)}/web/status", status, content_type=MERGE)
     assert status["status"].items() <= answer.body["status"].items()
-    assert (await world.dry("PUT", f"{path(kind)}/web/status", {**stored, **status})).body["status"] == status["status"]
+    assert (await api.dry("PUT", f"{path(kind)}/web/status", {**stored, **status})).body["status"] == status["status"]
 
 
-async def test_a_scale_is_not_stored_by_a_dry_run(world: World) -> None:
+async def test_a_scale_is_not_stored_by_a_dry_run(api: DryRunApi) -> None:
     kind = next(kind for kind in KINDS if kind.kind == "Deployment")
     deployments = path(kind)
-    await world.client.call("POST", deployments, sound(kind, "web"))
+    await api.client.call("POST", deployments, sound(kind, "web"))
     scale = {"spec": {"replicas": 3}}
-    assert (await world.dry("PATCH", f"{deployments}/web/scale", scale, content_type=MERGE)).body["spec"] == scale[
-        "spec"
-    ]
-    assert (await world.dry("PUT", f"{deployments}/web/scale", scale)).body["spec"] == scale["spec"]
+    assert (await api.dry("PATCH", f"{deployments}/web/scale", scale, content_type=MERGE)).body["spec"] == scale["spec"]
+    assert (await api.dry("PUT", f"{deployments}/web/scale", scale)).body["spec"] == scale["spec"]
 
 
-async def test_a_dry_run_reserves_no_address(world: World) -> None:
-    answer = await world.dry("POST", SERVICES, sound(SERVICE, "web"))
+async def test_a_dry_run_reserves_no_address(api: DryRunApi) -> None:
+    answer = await api.dry("POST", SERVICES, sound(SERVICE, "web"))
     address = answer.body["spec"]["clusterIP"]
-    assert world.addresses.covers(address, "services")
+    assert api.addresses.covers(address, "services")
     other = sound(SERVICE, "other")
     other["spec"] = {**other["spec"], "clusterIP": address}
-    assert (await world.client.call("POST", SERVICES, other)).body["spec"]["clusterIP"] == address
+    assert (await api.client.call("POST", SERVICES, other)).body["spec"]["clusterIP"] == address
 
 
-async def test_the_warnings_of_a_dry_run_are_about_the_new_object(world: World) -> None:
-    await world.client.call("POST", SERVICES, sound(SERVICE, "web"))
-    answer = await world.dry("POST", SPLITS, sound(TRAFFIC_SPLIT, "web"))
+async def test_the_warnings_of_a_dry_run_are_about_the_new_object(api: DryRunApi) -> None:
+    await api.client.call("POST", SERVICES, sound(SERVICE, "web"))
+    answer = await api.dry("POST", SPLITS, sound(TRAFFIC_SPLIT, "web"))
     assert any("web-v1" in warning for warning in answer.header("warning")), answer.headers
-    await world.client.call("POST", SPLITS, sound(TRAFFIC_SPLIT, "web"))
+    await api.client.call("POST", SPLITS, sound(TRAFFIC_SPLIT, "web"))
     backends = {"spec": {"backends": [{"service": "web-v3", "weight": 1}]}}
-    answer = await world.dry("PATCH", f"{SPLITS}/web", backends, content_type=MERGE)
+    answer = await api.dry("PATCH", f"{SPLITS}/web", backends, content_type=MERGE)
     assert any("web-v3" in warning for warning in answer.header("warning")), answer.headers
     assert not any("web-v1" in warning for warning in answer.header("warning"))

@@ -4,33 +4,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.admission.stored_view import SHOP, shop_view
+from tests.make.objects import config_map, container, obj, pod, tls_config
 
 from headgate.admission.injection import InjectionMode, inject_sidecars
 from headgate.errors import Invalid
 from headgate.resources.meta import Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
-from headgate.resources.registry import key_of
-from headgate.standalone.store.object_index import ObjectIndex
 
 IDENTITY = "4711-88-7f6c-boot"
 
 
-def pod(
+def app_pod(
     *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None, port: int = 8080
-) -> dict[str, Any]:
-    container = {"name": "app", "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}]}
-    metadata = {"name": "web", "namespace": "shop", "labels": labels or {}, "annotations": annotations or {}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+) -> Object:
+    app = container(ports=[{"name": "http", "containerPort": port, "protocol": "TCP"}])
+    return pod(
+        "web", containers=[app], namespace=SHOP, labels=labels, metadata={"annotations": dict(annotations or {})}
+    )
 
 
-def namespace(labels: Mapping[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}}
+def templated(template: Any) -> Object:
+    """Return a Deployment with a pod template."""
+    return obj("Deployment", "web", namespace=SHOP, spec={"template": template})
 
 
-def config(labels: Mapping[str, str], where: str = "shop") -> dict[str, Any]:
-    metadata = {"name": "strict", "namespace": where}
-    spec = {"selector": {"matchLabels": labels}}
-    return {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": metadata, "spec": spec}
+def strict(labels: Mapping[str, str], where: str = SHOP) -> Object:
+    return tls_config("strict", labels, namespace=where)
 
 
 def admitted(
@@ -42,10 +42,7 @@ def admitted(
     configs: Sequence[Object] = (),
 ) -> Object:
     """Return the pod after admission, if the namespace `shop` has the labels `around` and these TLSConfigs."""
-    stored = ObjectIndex()
-    for obj in (namespace(around), *configs):
-        stored.put(key_of(obj), {**obj, "metadata": {**obj["metadata"], "uid": str(key_of(obj))}})
-    return inject_sidecars(mode)(new, old, stored)
+    return inject_sidecars(mode)(new, old, shop_view(around, *configs))
 
 
 def said(obj: Object, name: str = SIDECAR) -> str | None:
@@ -73,7 +70,7 @@ def test_the_pods_label_precedes_its_annotation_the_namespaces_label_and_the_opt
     mode, own, annotated, around, expected
 ):
     labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
-    assert said(admitted(pod(labels=labels, annotations=annotations), mode=mode, around=outer)) == expected
+    assert said(admitted(app_pod(labels=labels, annotations=annotations), mode=mode, around=outer)) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,67 +88,62 @@ def test_the_pods_label_precedes_its_annotation_the_namespaces_label_and_the_opt
 def test_a_tls_config_gives_the_pods_that_it_selects_a_sidecar(mode, own, annotated, around, expected):
     """R77. The pod can opt out, and `--sidecars none` disables all sidecars."""
     labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
-    made = pod(labels={"app": "web", "stage": "production", **labels}, annotations=annotations)
+    made = app_pod(labels={"app": "web", "stage": "production", **labels}, annotations=annotations)
     for selector in ({"app": "web"}, {"app": "web", "stage": "production"}, {}):
-        assert said(admitted(made, mode=mode, around=outer, configs=[config(selector)])) == expected
+        assert said(admitted(made, mode=mode, around=outer, configs=[strict(selector)])) == expected
 
 
 def test_a_tls_config_selects_pods_of_its_namespace_with_all_of_its_labels():
-    made = pod(labels={"app": "web"})
-    assert said(admitted(made, mode="labelled", configs=[config({"app": "web", "stage": "production"})])) is None
-    assert said(admitted(made, mode="labelled", configs=[config({"app": "web"}, "default")])) is None
+    made = app_pod(labels={"app": "web"})
+    assert said(admitted(made, mode="labelled", configs=[strict({"app": "web", "stage": "production"})])) is None
+    assert said(admitted(made, mode="labelled", configs=[strict({"app": "web"}, "default")])) is None
 
 
 def test_a_template_selected_by_a_tls_config_is_checked_like_a_pod_with_a_sidecar():
-    spec = pod(port=15001)["spec"]
+    spec = app_pod(port=15001)["spec"]
     template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
-    assert admitted(deployment(template), mode="labelled")
+    assert admitted(templated(template), mode="labelled")
     with pytest.raises(Invalid, match="15001"):
-        admitted(deployment(template), mode="labelled", configs=[config({"app": "web"})])
+        admitted(templated(template), mode="labelled", configs=[strict({"app": "web"})])
 
 
 def test_injection_makes_a_new_decision_for_a_copy_of_a_running_pod():
-    copied = pod(annotations={SIDECAR: "transparent", APPLICATION_PORTS: "8080=20000", "team": "blue"})
+    copied = app_pod(annotations={SIDECAR: "transparent", APPLICATION_PORTS: "8080=20000", "team": "blue"})
     assert admitted(copied)["metadata"]["annotations"] == {SIDECAR: "explicit", "team": "blue"}
     assert admitted(copied, mode="none")["metadata"]["annotations"] == {"team": "blue"}
 
 
 def test_an_edit_of_a_pod_neither_adds_nor_removes_its_sidecar():
-    old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
-    replaced = admitted(pod(labels={INJECT: "false"}), old)
+    old = app_pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
+    replaced = admitted(app_pod(labels={INJECT: "false"}), old)
     assert replaced["metadata"]["annotations"] == old["metadata"]["annotations"]
-    without = pod(annotations={"team": "blue"})
-    assert admitted(without, pod()) == without
+    without = app_pod(annotations={"team": "blue"})
+    assert admitted(without, app_pod()) == without
 
 
 @pytest.mark.parametrize("name", [SIDECAR, APPLICATION_PORTS, EXCLUDED_PORTS, PROCESS, PROCESS_ID])
 def test_an_edit_of_an_injection_annotation_is_rejected(name):
-    old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
-    changed = pod(annotations={**old["metadata"]["annotations"], name: "9090"})
+    old = app_pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
+    changed = app_pod(annotations={**old["metadata"]["annotations"], name: "9090"})
     with pytest.raises(Invalid, match="after the pod is created") as refused:
         admitted(changed, old)
     assert [cause.field for cause in refused.value.causes] == [f"metadata.annotations.{name}"]
 
 
 def test_the_runtime_may_set_the_application_ports_once():
-    old = pod(annotations={SIDECAR: "explicit"})
-    bound = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
+    old = app_pod(annotations={SIDECAR: "explicit"})
+    bound = app_pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
     assert admitted(bound, old) == bound
-
-
-def deployment(template: Any) -> dict[str, Any]:
-    metadata = {"name": "web", "namespace": "shop"}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": template}}
 
 
 def test_the_sidecars_own_port_is_rejected_with_its_field():
     with pytest.raises(Invalid, match="15001 is the sidecar's own") as refused:
-        admitted(pod(port=15001))
+        admitted(app_pod(port=15001))
     assert refused.value.causes[0].field == "spec.containers[0].ports[0].containerPort"
     with pytest.raises(Invalid, match="15001") as refused:
-        admitted(deployment({"spec": pod(port=15001)["spec"]}))
+        admitted(templated({"spec": app_pod(port=15001)["spec"]}))
     assert refused.value.causes[0].field == "spec.template.spec.containers[0].ports[0].containerPort"
-    assert said(admitted(pod(port=15001, labels={INJECT: "false"}))) is None
+    assert said(admitted(app_pod(port=15001, labels={INJECT: "false"}))) is None
 
 
 def test_a_pod_with_the_gateways_service_account_is_rejected():
@@ -161,11 +153,11 @@ def test_a_pod_with_the_gateways_service_account_is_rejected():
         made["metadata"]["namespace"] = namespace
         return made
 
-    taken, system = pod(), "headgate-system"
+    taken, system = app_pod(), "headgate-system"
     taken["spec"]["serviceAccountName"] = "gateway"
     for made, field in (
         (taken, "spec.serviceAccountName"),
-        (deployment({"spec": taken["spec"]}), "spec.template.spec.serviceAccountName"),
+        (templated({"spec": taken["spec"]}), "spec.template.spec.serviceAccountName"),
     ):
         assert admitted(of("shop", made))
         with pytest.raises(Invalid, match="is the ServiceAccount of the node's gateway") as refused:
@@ -175,21 +167,21 @@ def test_a_pod_with_the_gateways_service_account_is_rejected():
 
 
 def test_injection_does_not_change_pod_templates():
-    obj = deployment({"metadata": {"labels": {"app": "web"}}, "spec": pod()["spec"]})
-    assert admitted(obj) == obj
+    workload = templated({"metadata": {"labels": {"app": "web"}}, "spec": app_pod()["spec"]})
+    assert admitted(workload) == workload
 
 
 def test_a_pod_of_headgate_run_always_has_a_sidecar():
     external = {PROCESS: "external", PROCESS_ID: IDENTITY}
-    assert said(admitted(pod(annotations={**external, INJECT: "false"}), mode="labelled")) == "explicit"
+    assert said(admitted(app_pod(annotations={**external, INJECT: "false"}), mode="labelled")) == "explicit"
     with pytest.raises(Invalid, match="this headgate runs with --sidecars none"):
-        admitted(pod(annotations=external), mode="none")
+        admitted(app_pod(annotations=external), mode="none")
     with pytest.raises(Invalid, match="must name a process"):
-        admitted(pod(annotations={PROCESS: "external", PROCESS_ID: "self"}))
+        admitted(app_pod(annotations={PROCESS: "external", PROCESS_ID: "self"}))
     with pytest.raises(Invalid, match="must be external, not 'foreign'"):
-        admitted(pod(annotations={PROCESS: "foreign", PROCESS_ID: IDENTITY}))
+        admitted(app_pod(annotations={PROCESS: "foreign", PROCESS_ID: IDENTITY}))
 
 
 def test_injection_leaves_other_kinds_unchanged():
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}}
-    assert admitted(config) is config
+    settings = config_map("a", namespace=SHOP)
+    assert admitted(settings) is settings

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from tests.admission.test_sidecar_containers import OPTIONS, pod
+from tests.admission.web_pod import OPTIONS, web_pod
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, with_transparent_sidecar
 from headgate.resources.checks.pods import pod_causes
@@ -15,7 +15,7 @@ DEFAULT = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "1
 def annotated(**values: str) -> Object:
     """Return a pod with annotations such as `cpu_limit="1"`, which is `headgate.dev/proxy-cpu-limit`."""
     written = {f"headgate.dev/proxy-{name.replace('_', '-')}": value for name, value in values.items()}
-    found = pod()
+    found = web_pod()
     return {**found, "metadata": {**found["metadata"], "annotations": written}}
 
 
@@ -81,7 +81,7 @@ def test_a_gateway_has_requests_and_no_limit() -> None:
 
 def test_the_pull_secrets_of_the_image_are_added_to_those_of_the_pod() -> None:
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", pull_secrets=("registry", "mirror"))
-    found = with_transparent_sidecar(pod(imagePullSecrets=[{"name": "own"}, {"name": "mirror"}]), options)
+    found = with_transparent_sidecar(web_pod(imagePullSecrets=[{"name": "own"}, {"name": "mirror"}]), options)
     assert found["spec"]["imagePullSecrets"] == [{"name": "own"}, {"name": "mirror"}, {"name": "registry"}]
     assert gateway_pod(options, {})["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror"}]
-    assert "imagePullSecrets" not in with_transparent_sidecar(pod(), OPTIONS)["spec"]
+    assert "imagePullSecrets" not in with_transparent_sidecar(web_pod(), OPTIONS)["spec"]

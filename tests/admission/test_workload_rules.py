@@ -1,18 +1,14 @@
 import pytest
-from tests.standalone.conftest import make_deployment
+from tests.make.objects import deployment, pod
 
 from headgate.admission.workloads import check_workload
 from headgate.errors import Invalid
 
 
-def pod(**spec):
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
-
-
 def test_valid_workloads_are_admitted_unchanged():
     for obj in (
-        make_deployment(),
-        pod(containers=[{"name": "a"}]),
+        deployment("web"),
+        pod("web"),
         {"apiVersion": "v1", "kind": "Secret", "metadata": {}},
     ):
         assert check_workload(obj, None) is obj
@@ -29,12 +25,12 @@ def test_valid_workloads_are_admitted_unchanged():
 )
 def test_an_invalid_deployment_is_rejected_with_its_field(spec, cause):
     with pytest.raises(Invalid) as caught:
-        check_workload(make_deployment(**spec), None)
+        check_workload(deployment("web", **spec), None)
     assert str(caught.value).startswith(cause)
 
 
 def test_a_mistake_in_a_pod_template_has_its_full_path():
-    wrong = make_deployment()
+    wrong = deployment("web")
     wrong["spec"]["template"]["spec"] = {"containers": [{"name": "a", "command": "python3 x.py"}]}
     with pytest.raises(Invalid, match=r"spec.template.spec.containers\[.*\].command: must be a list"):
         check_workload(wrong, None)
@@ -51,4 +47,4 @@ def test_a_mistake_in_a_pod_template_has_its_full_path():
 )
 def test_an_invalid_container_name_is_rejected(spec, field):
     with pytest.raises(Invalid, match=f"^{field}: "):
-        check_workload(pod(**spec), None)
+        check_workload({**pod("web"), "spec": spec}, None)

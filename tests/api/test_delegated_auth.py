@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
-from tests.embedded_api import Client
+from tests.embedded_api import AsgiClient
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.certificate import Certificate
@@ -58,7 +58,7 @@ class FakeReviewer:
         raise NotImplementedError
 
 
-class AggregationClient(Client):
+class AggregationClient(AsgiClient):
     """A client with a certificate for the common name `client_name`; None sends no certificate."""
 
     client_name: str | None = "config-proxy"

@@ -6,13 +6,14 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from tests.decoding import admit
 from tests.identity.fakes import FakeIssuer, Time
+from tests.processes import Ran
 from typer.testing import CliRunner
 
 from headgate.admission.injection import Decision, PodNamespace, decide
@@ -28,10 +29,11 @@ from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import PodCounts
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.versions import kind_written
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
+from headgate.standalone.pods.logs import LogOptions
 from headgate.standalone.runtime_directory import runtime_directory
 from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.store.memory import MemoryStore
@@ -40,46 +42,24 @@ from headgate.xds.fleet import Fleet
 TOKEN = "a-token-for-tests"
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ran]:
-    """Return a function that runs a command in an empty directory, the home directory, without KUBECONFIG."""
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run each test in an empty directory, the home directory, without KUBECONFIG."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
-    def command(*arguments: str) -> Ran:
-        result = CliRunner().invoke(app, list(arguments), prog_name="headgate")
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-        return Ran(result.exit_code, result.stdout, result.stderr)
 
-    return command
+@pytest.fixture
+def run() -> Callable[..., Ran]:
+    return invoke
 
 
-def service(name: str, *ports: int, namespace: str = "default", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"ports": [{"name": f"p{port}", "port": port} for port in ports], **spec},
-    }
-
-
-def make_split(weights: Mapping[str, int], name: str = "website", **more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": name, "namespace": "default", **more},
-        "spec": {
-            "service": "website",
-            "backends": [{"service": backend, "weight": weight} for backend, weight in weights.items()],
-        },
-    }
+def invoke(*arguments: str) -> Ran:
+    """Run a command in this process: starting a program takes a second of processor time."""
+    result = CliRunner().invoke(app, list(arguments), prog_name="headgate")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return Ran(result.exit_code, result.stdout, result.stderr)
 
 
 def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None, **conditions: str) -> dict[str, Any]:
@@ -100,7 +80,7 @@ def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None
     }
 
 
-class World:
+class ServedMesh:
     """A served API, its store, the host's findings, and the state directory in which commands find the API."""
 
     def __init__(self, store: MemoryStore, state: Path) -> None:
@@ -109,18 +89,14 @@ class World:
         self.state = state
         self.probe = runtime_directory(state, os.environ) / "probe.sock"
 
-    def start(self, *arguments: str) -> Any:
-        """Start a command; return the awaitable process."""
-        command = [sys.executable, "-m", "headgate", *arguments]
-        environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-        environment["HOME"] = str(self.state.parent)
-        return asyncio.create_subprocess_exec(
-            *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=self.state.parent
-        )
-
     async def run(self, *arguments: str) -> Ran:
-        """Run a command to its end, in the parent directory of `.headgate`."""
-        return await ended(await self.start(*arguments))
+        """Run a command to its end, in a thread of this process, which also serves the API."""
+        return await asyncio.to_thread(invoke, *arguments)
+
+    def start(self, *arguments: str) -> Any:
+        """Start a command as a program; return the awaitable process."""
+        command = [sys.executable, "-m", "headgate", *arguments]
+        return asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     async def status(self, obj: Any, status: Mapping[str, Any]) -> None:
         key = kind_written(obj).key("default", obj["metadata"]["name"])
@@ -165,24 +141,25 @@ def plane(store: MemoryStore, settings: Settings = Settings()) -> tuple[Feed, Lo
 
 @pytest.fixture
 def settings() -> Settings:
-    """Return the settings of the world's control plane; a test gives it other ones by parametrization."""
+    """Return the settings of the served control plane; a test gives it other ones by parametrization."""
     return Settings()
 
 
 @pytest.fixture
-async def world(tmp_path: Path, certificate: Certificate, settings: Settings) -> AsyncIterator[World]:
+async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -> AsyncIterator[ServedMesh]:
+    """Serve a mesh; commands run in the parent of its state directory."""
     store = MemoryStore(admit=admit)
     state = tmp_path / ".headgate"
     state.mkdir()
-    world = World(store, state)
+    served = ServedMesh(store, state)
 
-    async def logs(key: Any, options: Any) -> AsyncIterator[bytes]:
+    async def logs(key: Key, options: LogOptions) -> AsyncGenerator[bytes]:
         for line in range(3)[-(options.tail_lines or 3) :]:
             yield f"{key.name} line {line}\n".encode()
         if options.follow:
             await asyncio.Event().wait()
 
-    live_state = LiveState(store, *plane(store, settings), Recorded(findings=[world.of_host]))
+    live_state = LiveState(store, *plane(store, settings), Recorded(findings=[served.of_host]))
     working = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
@@ -200,13 +177,13 @@ async def world(tmp_path: Path, certificate: Certificate, settings: Settings) ->
             api=url,
             kubeconfig=str(state / "kubeconfig"),
             proxy="127.0.0.1:1",
-            probe=str(world.probe),
+            probe=str(served.probe),
             admin=str(state / "admin.sock"),
             pid=os.getpid(),
         )
         write_runtime_info(state, instance)
-        yield world
+        yield served
         for task in (serving, *working):
             task.cancel()
         await asyncio.gather(serving, *working, return_exceptions=True)
-        shutil.rmtree(world.probe.parent)
+        shutil.rmtree(served.probe.parent)

@@ -8,34 +8,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from tests.cli.conftest import World, make_split, service
+from tests.cli.conftest import ServedMesh
 from tests.differential.backends import Member, ask
+from tests.make.objects import Object, endpoint_slice, service, split
 from tests.ports import free_port
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: website\r\n\r\n"
 
 
-def slice_of(name: str, port: int, address: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["127.0.0.1"]}],
-        "ports": [{"name": f"p{port}", "port": address}],
-    }
-
-
-def canary(port: int = 8080, first: int = 1, second: int = 2) -> list[dict[str, Any]]:
+def split_website(port: int = 8080, first: int = 1, second: int = 2) -> list[Object]:
+    """Return a split on `port` of two Services, whose only endpoints are on the ports `first` and `second`."""
+    name = f"p{port}"
     return [
-        *(service(name, port) for name in ("website", "website-v1", "website-v2")),
-        slice_of("website-v1", port, first),
-        slice_of("website-v2", port, second),
-        make_split({"website-v1": 90, "website-v2": 10}),
+        *(service(root, port) for root in ("website", "website-v1", "website-v2")),
+        endpoint_slice("website-v1", ["127.0.0.1"], {name: first}),
+        endpoint_slice("website-v2", ["127.0.0.1"], {name: second}),
+        split("website", {"website-v1": 90, "website-v2": 10}),
     ]
 
 
-def written(directory: Path, *objects: dict[str, Any]) -> str:
+def written(directory: Path, *objects: Object) -> str:
     path = directory / "in.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     return str(path)
@@ -74,13 +66,13 @@ async def line_with(process: Any, text: str) -> str:
     return line
 
 
-async def assert_watch_loses_no_request(world: World, proxy: Watched, directory: Path) -> None:
+async def assert_watch_loses_no_request(served: ServedMesh, proxy: Watched, directory: Path) -> None:
     """Change weights 100 times, from the first backend to the second, while clients send requests to a running proxy."""
     members = [await Member(number).start() for number in (1, 2)]
     port = free_port()
-    for obj in canary(port, *(member.port for member in members)):
-        await world.store.create(obj)
-    watching = await world.start("render", proxy.name, "--service", "website", "-o", str(directory), "--watch")
+    for obj in split_website(port, *(member.port for member in members)):
+        await served.store.create(obj)
+    watching = await served.start("render", proxy.name, "--service", "website", "-o", str(directory), "--watch")
     try:
         assert f"start it with {proxy.command}" in await line_with(watching, "has the new configuration")
         async with proxy.running(directory), asyncio.TaskGroup() as tasks:
@@ -88,7 +80,7 @@ async def assert_watch_loses_no_request(world: World, proxy: Watched, directory:
             clients = Clients(port)
             sending = [tasks.create_task(clients.run()) for _ in range(4)]
             for weight in range(1, 101):
-                await world.store.update(make_split({"website-v1": 100 - weight, "website-v2": weight}))
+                await served.store.update(split("website", {"website-v1": 100 - weight, "website-v2": weight}))
                 if weight % 10 == 5:  # so that the proxy reloads during the changes, not only after them
                     await line_with(watching, "the proxy loads it")
             while f":{members[0].port} " in (directory / proxy.main).read_text():

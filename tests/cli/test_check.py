@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.conftest import World, make_split, service
+from tests.cli.conftest import ServedMesh
+from tests.make import objects
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.resources.registry import SERVICE
 
 Run = Callable[..., Any]
-VERSIONS = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
+VERSIONS = [objects.service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
 
 
 def write(path: Path, *objects: Any) -> str:
@@ -21,7 +22,9 @@ def write(path: Path, *objects: Any) -> str:
 
 
 def test_valid_manifests_have_no_findings_offline(run: Run, tmp_path: Path) -> None:
-    ended = run("check", write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 90, "website-v2": 10})))
+    ended = run(
+        "check", write(tmp_path / "a.yaml", *VERSIONS, objects.split("website", {"website-v1": 90, "website-v2": 10}))
+    )
     assert ended == (0, "", "no findings in 4 objects\n")
 
 
@@ -48,7 +51,7 @@ def test_each_error_is_printed_with_file_and_line_number(run: Run, tmp_path: Pat
 
 
 def test_findings_of_the_compiler_name_their_object(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website": 1}))
+    file = write(tmp_path / "a.yaml", *VERSIONS, objects.split("website", {"website-v1": 1, "website": 1}))
     ended = run("check", file)
     assert ended.code == 1
     assert "error SelfReference TrafficSplit default/website: spec.backends[1].service: website is both" in ended.out
@@ -71,7 +74,7 @@ def test_findings_on_the_split_of_a_canary_name_the_line_of_the_canary(run: Run,
 
 
 def test_warnings_cause_exit_code_1_only_with_strict(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website-v3": 1}))
+    file = write(tmp_path / "a.yaml", *VERSIONS, objects.split("website", {"website-v1": 1, "website-v3": 1}))
     loose, strict = run("check", file), run("check", file, "--strict")
     assert (loose.code, strict.code) == (0, 1)
     assert "warning BackendNotFound TrafficSplit default/website: spec.backends[1].service" in loose.out
@@ -80,13 +83,13 @@ def test_warnings_cause_exit_code_1_only_with_strict(run: Run, tmp_path: Path) -
 
 def test_check_finds_port_mismatches_offline(run: Run, tmp_path: Path) -> None:
     """R35, R39."""
-    blue = service("blue-birds", 1024, selector={"app": "blue"})
-    split = make_split({"blue-birds": 1, "website-v1": 1})
+    blue = objects.service("blue-birds", 1024, selector={"app": "blue"})
+    split = objects.split("website", {"blue-birds": 1, "website-v1": 1})
     assert "PortMismatch" in run("check", write(tmp_path / "a.yaml", *VERSIONS, blue, split)).out
 
 
 def test_json_output_has_all_findings(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path / "a.yaml", make_split({"website-v1": 1}))
+    file = write(tmp_path / "a.yaml", objects.split("website", {"website-v1": 1}))
     found = json.loads(run("check", file, "-o", "json").out)
     assert (found["objects"], found["errors"], found["warnings"]) == (1, 0, 1)
     assert found["findings"][0] | {"message": "", "column": 0} == {
@@ -110,7 +113,7 @@ def test_a_directory_without_manifests_is_an_error(run: Run, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("stage", ["mesh", "report", "xds"])
 def test_every_stage_of_compile_prints_deterministic_yaml(run: Run, tmp_path: Path, stage: str) -> None:
-    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 3, "website-v2": 1}))
+    file = write(tmp_path / "a.yaml", *VERSIONS, objects.split("website", {"website-v1": 3, "website-v2": 1}))
     ended = run("compile", file, "--stage", stage)
     assert ended.code == 0
     assert ended.out == run("compile", file, "--stage", stage).out
@@ -118,7 +121,7 @@ def test_every_stage_of_compile_prints_deterministic_yaml(run: Run, tmp_path: Pa
 
 
 def test_compile_shows_the_weights_of_a_split_without_running_pods(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 3, "website-v2": 1}))
+    file = write(tmp_path / "a.yaml", *VERSIONS, objects.split("website", {"website-v1": 3, "website-v2": 1}))
     resources = list(yaml.safe_load_all(run("compile", file, "--stage", "xds").out))
     endpoints = next(
         item["resource"]
@@ -137,7 +140,7 @@ def test_the_pods_of_the_files_resolve_named_target_ports(run: Run, tmp_path: Pa
         "metadata": {"name": "web", "labels": {"app": "website"}},
         "spec": {"containers": [{"name": "web", "ports": [{"name": "http", "containerPort": 9123}]}]},
     }
-    web = service("web", 80, selector={"app": "website"})
+    web = objects.service("web", 80, selector={"app": "website"})
     web["spec"]["ports"][0]["targetPort"] = "http"
     mesh = yaml.safe_load(run("compile", write(tmp_path / "a.yaml", web, pod)).out)
     assert mesh["endpoints"][0]["ready"][0]["port"] == 9123
@@ -215,25 +218,25 @@ def test_compile_prints_valid_objects_despite_errors(run: Run, tmp_path: Path) -
     assert "b.yaml:2: error" in ended.err
 
 
-async def test_check_without_files_checks_the_running_mesh(world: World) -> None:
-    for item in (*VERSIONS[:2], make_split({"website-v1": 90, "website-v2": 10})):
-        await world.store.create(item)
-    ended = await world.run("check")
+async def test_check_without_files_checks_the_running_mesh(served: ServedMesh) -> None:
+    for item in (*VERSIONS[:2], objects.split("website", {"website-v1": 90, "website-v2": 10})):
+        await served.store.create(item)
+    ended = await served.run("check")
     lines = ended.out.splitlines()
     missing = next(line for line in lines if "BackendNotFound" in line)
     assert missing.startswith("warning BackendNotFound TrafficSplit default/website: spec.backends[1].service: ")
     assert any("NoReadyEndpoints" in line for line in lines)  # reported only for the running mesh
     assert ended.code == 0
-    assert (await world.run("check", "--strict")).code == 1
-    found = json.loads((await world.run("check", "-o", "json")).out)
+    assert (await served.run("check", "--strict")).code == 1
+    found = json.loads((await served.run("check", "-o", "json")).out)
     assert (found["errors"], found["warnings"], len(found["findings"])) == (0, len(lines), len(lines))
 
 
-async def test_check_of_the_running_mesh_has_the_findings_of_the_host(world: World) -> None:
-    await world.store.create(service("website", 8080))
+async def test_check_of_the_running_mesh_has_the_findings_of_the_host(served: ServedMesh) -> None:
+    await served.store.create(objects.service("website", 8080))
     about = SERVICE.key("default", "website")
-    world.of_host.set((Finding(about, Reason.GATEWAY_NOT_READY, "", "nginx ended"),))
-    ended = await world.run("check")
+    served.of_host.set((Finding(about, Reason.GATEWAY_NOT_READY, "", "nginx ended"),))
+    ended = await served.run("check")
     assert ended.code == 1
     assert "error GatewayNotReady Service default/website: nginx ended" in ended.out.splitlines()
 
@@ -241,7 +244,7 @@ async def test_check_of_the_running_mesh_has_the_findings_of_the_host(world: Wor
 def test_findings_are_colored_only_on_a_terminal_and_never_with_no_color(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(tmp_path / "a.yaml", VERSIONS[0], make_split({"website-v9": 1}))
+    path = write(tmp_path / "a.yaml", VERSIONS[0], objects.split("website", {"website-v9": 1}))
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     assert "\x1b" not in run("check", path).out

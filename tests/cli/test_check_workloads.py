@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.conftest import service
+from tests.make import objects
+from tests.make.objects import Object, container
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
@@ -14,20 +15,10 @@ from headgate.cli.app import app
 Run = Callable[..., Any]
 
 
-def deployment(name: str, *, labels: dict[str, str] | None = None, **container: Any) -> dict[str, Any]:
-    labels = labels or {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "command": ["python3"], **container}]},
-            },
-        },
-    }
+def program_deployment(name: str, *, labels: dict[str, str] | None = None, **fields: Any) -> Object:
+    """Return a Deployment of a program, which is Python unless `fields` say so."""
+    main = container("main", **{"command": ["python3"], **fields})
+    return objects.deployment(name, main, labels=labels, namespace="")
 
 
 def write(path: Path, *objects: Any) -> None:
@@ -39,7 +30,7 @@ def findings(run: Run, *arguments: str) -> list[str]:
 
 
 def test_the_finding_for_a_selector_without_pods_lists_the_labels_of_existing_pods(run: Run, tmp_path: Path) -> None:
-    write(tmp_path / "a.yaml", service("web", 80, selector={"app": "wbe"}), deployment("web"))
+    write(tmp_path / "a.yaml", objects.service("web", 80, selector={"app": "wbe"}), program_deployment("web"))
     (found,) = findings(run, "a.yaml")
     assert found == (
         "warning SelectsNoPods Service default/web: spec.selector: no pod of these files in namespace default has the "
@@ -49,12 +40,16 @@ def test_the_finding_for_a_selector_without_pods_lists_the_labels_of_existing_po
 
 def test_a_selector_is_checked_only_when_its_namespace_has_pods(run: Run, tmp_path: Path) -> None:
     """R22. Services may be written and checked before their workloads."""
-    write(tmp_path / "a.yaml", service("web", 80, namespace="shop", selector={"app": "web"}), deployment("other"))
+    write(
+        tmp_path / "a.yaml",
+        objects.service("web", 80, namespace="shop", selector={"app": "web"}),
+        program_deployment("other"),
+    )
     assert findings(run, "a.yaml") == []
 
 
 def test_a_container_without_a_command_is_a_warning(run: Run, tmp_path: Path) -> None:
-    write(tmp_path / "a.yaml", deployment("web", command=[], image="nginx"))
+    write(tmp_path / "a.yaml", program_deployment("web", command=[], image="nginx"))
     (found,) = findings(run, "a.yaml")
     assert found.startswith(
         "warning NoCommand Deployment default/web: spec.template.spec.containers[0]: container main has no command"
@@ -63,7 +58,7 @@ def test_a_container_without_a_command_is_a_warning(run: Run, tmp_path: Path) ->
 
 @pytest.mark.parametrize("program", ["pyhton3", "/usr/bin/pyhton3", "./pyhton3"])
 def test_a_program_missing_on_this_machine_is_a_warning(run: Run, tmp_path: Path, program: str) -> None:
-    write(tmp_path / "a.yaml", deployment("web", command=[program]))
+    write(tmp_path / "a.yaml", program_deployment("web", command=[program]))
     (found,) = findings(run, "a.yaml")
     assert found.startswith("warning CommandNotFound Deployment default/web: spec.template.spec.containers[0].command:")
     assert f"program {program!r} not found on this machine" in found
@@ -71,7 +66,7 @@ def test_a_program_missing_on_this_machine_is_a_warning(run: Run, tmp_path: Path
 
 def test_a_program_that_is_not_executable_is_a_warning(run: Run, tmp_path: Path) -> None:
     (tmp_path / "serve").write_text("#!/bin/sh\n")
-    write(tmp_path / "a.yaml", deployment("web", command=["./serve"]))
+    write(tmp_path / "a.yaml", program_deployment("web", command=["./serve"]))
     (found,) = findings(run, "a.yaml")
     assert found.endswith("'./serve' is not executable; set its mode with chmod +x")
 
@@ -87,7 +82,7 @@ def test_a_program_that_is_not_executable_is_a_warning(run: Run, tmp_path: Path)
 def test_a_program_that_depends_on_the_running_pod_is_not_checked(
     run: Run, tmp_path: Path, container: dict[str, Any]
 ) -> None:
-    write(tmp_path / "a.yaml", deployment("web", **container))
+    write(tmp_path / "a.yaml", program_deployment("web", **container))
     assert findings(run, "a.yaml") == []
 
 

@@ -1,41 +1,44 @@
 """Shell completion: names of existing objects, and no output when the API does not respond."""
 
 import asyncio
-import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from tests.cli.conftest import World, make_split, service
+from tests.cli.conftest import ServedMesh, invoke
+from tests.make import objects
 from tests.rollout.canaries import canary
 
-PROGRAM = "from headgate.cli import completion, main; completion.TIMEOUT_S = 60; main()"
-"""A program that runs headgate with a longer timeout for completion, for busy machines."""
+from headgate.cli import completion
 
 
-def tab(state: Path, line: str) -> list[str]:
-    """Return the candidates of bash for a command line."""
-    environment = {name: text for name, text in os.environ.items() if name != "KUBECONFIG"}
-    words = line.split(" ")
-    environment |= {
-        "HOME": str(state.parent),
-        "_HEADGATE_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    program = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(program, env=environment, cwd=state.parent, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    return done.stdout.split()
+@pytest.fixture
+def tab(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Return a function that returns the candidates of bash for a command line, on a busy machine too."""
+    monkeypatch.setattr(completion, "TIMEOUT_S", 60)
+    monkeypatch.setenv("_HEADGATE_COMPLETE", "complete_bash")
+
+    def candidates(line: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        ran = invoke()
+        assert ran.err == ""
+        return ran.out.split()
+
+    return candidates
 
 
-async def put(world: World) -> None:
-    for item in (service("website", 8080), make_split({"website": 1}, "canary"), make_split({"website": 1}, "ab")):
-        await world.store.create(item)
-    await world.store.create(canary())
+async def put(served: ServedMesh) -> None:
+    for item in (
+        objects.service("website", 8080),
+        objects.split("website", {"website": 1}, name="canary"),
+        objects.split("website", {"website": 1}, name="ab"),
+    ):
+        await served.store.create(item)
+    await served.store.create(canary())
     for kind, name in (("Pod", "web-1"), ("ServiceAccount", "buyer")):
-        await world.store.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}})
+        await served.store.create(objects.obj(kind, name))
 
 
 @pytest.mark.parametrize(
@@ -58,13 +61,20 @@ async def put(world: World) -> None:
         ("headgate wait can", ["canary/"]),
     ],
 )
-async def test_the_shell_completes_names_of_objects(world: World, line: str, offered: list[str]) -> None:
-    await put(world)
+async def test_the_shell_completes_names_of_objects(
+    served: ServedMesh, tab: Callable[[str], list[str]], line: str, offered: list[str]
+) -> None:
+    await put(served)
+    assert sorted(await asyncio.to_thread(tab, line)) == offered
 
-    found = await asyncio.to_thread(tab, world.state, line)
-    assert sorted(found) == offered
+
+def test_completion_prints_nothing_while_no_headgate_runs(tab: Callable[[str], list[str]]) -> None:
+    assert tab("headgate wait trafficsplit/") == []
+    assert tab("headgate proxies ") == []
 
 
-def test_completion_prints_nothing_while_no_headgate_runs(tmp_path: Path) -> None:
-    assert tab(tmp_path / ".headgate", "headgate wait trafficsplit/") == []
-    assert tab(tmp_path / ".headgate", "headgate proxies ") == []
+def test_the_program_completes_like_the_function(tab: Callable[[str], list[str]]) -> None:
+    commands = tab("headgate ro")
+    assert commands
+    done = subprocess.run([sys.executable, "-m", "headgate"], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (commands, "")

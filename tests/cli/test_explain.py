@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.conftest import World, make_split, service
+from tests.cli.conftest import ServedMesh
+from tests.make import objects
 
 from headgate.objects.ports import Store
 from headgate.resources.decode import kind_written
@@ -21,23 +22,18 @@ TCP = str(ROOT / "tests" / "golden" / "sticky-tcp" / "in.yaml")
 FIREFOX = ("-H", "user-agent: Mozilla Firefox")
 
 
-def objects() -> list[dict[str, Any]]:
-    versions = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
-    group = {
-        "apiVersion": "specs.smi-spec.io/v1alpha4",
-        "kind": "HTTPRouteGroup",
-        "metadata": {"name": "g", "namespace": "default"},
-        "spec": {"matches": [{"name": "m", "pathRegex": "/x", "methods": ["POST"], "headers": {"a": "b"}}]},
-    }
-    split = make_split({"website-v1": 2, "website-v2": 1})
-    split["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": "g"}, {"kind": "HTTPRouteGroup", "name": "gone"}]
+def split_objects() -> list[dict[str, Any]]:
+    versions = [objects.service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
+    match = {"pathRegex": "/x", "methods": ["POST"], "headers": {"a": "b"}}
+    group = objects.http_route_group("g", {"m": match})
+    split = objects.split("website", {"website-v1": 2, "website-v2": 1}, matches=["g", "gone"])
     return [*versions, group, split]
 
 
 @pytest.fixture
 def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
     """Return a function that runs `headgate explain` on the objects of this file and returns its decoded JSON."""
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects()))
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(split_objects()))
     return lambda *arguments: json.loads(run("explain", *arguments, "-f", "all.yaml", "-o", "json").out)
 
 
@@ -152,7 +148,7 @@ def test_explain_resolves_every_name_of_a_service(explain: Callable[..., Any], h
 def test_a_short_host_name_is_a_service_in_the_namespace_of_n(
     explain: Callable[..., Any], tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
-    shop = [service("website", 8080, namespace="shop"), service("shop-only", 80, namespace="shop")]
+    shop = [objects.service("website", 8080, namespace="shop"), objects.service("shop-only", 80, namespace="shop")]
     (tmp_path / "shop.yaml").write_text(yaml.safe_dump_all(shop))
     assert explain(*arguments, "-f", "shop.yaml")["service"] == expected
 
@@ -258,9 +254,9 @@ async def put(store: Store, *found: Any) -> None:
         await store.create(obj)
 
 
-async def test_explain_without_files_uses_the_running_headgate(world: World) -> None:
-    await put(world.store, *objects())
-    ended = await world.run("explain", "POST", "http://website:8080/x", "-H", "a: b", "-o", "json")
+async def test_explain_without_files_uses_the_running_headgate(served: ServedMesh) -> None:
+    await put(served.store, *split_objects())
+    ended = await served.run("explain", "POST", "http://website:8080/x", "-H", "a: b", "-o", "json")
     found = json.loads(ended.out)
     assert ended.code == 1  # no endpoint is ready
     assert found["service"] == "default/website"
@@ -269,22 +265,22 @@ async def test_explain_without_files_uses_the_running_headgate(world: World) -> 
 
 
 async def test_the_running_headgate_resolves_a_short_host_name_in_the_namespace_of_n_or_of_the_context(
-    world: World,
+    served: ServedMesh,
 ) -> None:
-    await world.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    await served.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     for namespace in ("default", "shop"):
-        await world.store.create(service("website", 8080, namespace=namespace))
-    shown = await world.run("explain", "http://website:8080/", "-n", "shop")
+        await served.store.create(objects.service("website", 8080, namespace=namespace))
+    shown = await served.run("explain", "http://website:8080/", "-n", "shop")
     assert "Service    shop/website, port 8080\n" in shown.out
-    config = yaml.safe_load((world.state / "kubeconfig").read_text())
+    config = yaml.safe_load((served.state / "kubeconfig").read_text())
     config["contexts"][0]["context"]["namespace"] = "shop"
-    (own := world.state / "of-shop").write_text(yaml.safe_dump(config))
-    shown = await world.run("explain", "http://website:8080/", "--kubeconfig", str(own))
+    (own := served.state / "of-shop").write_text(yaml.safe_dump(config))
+    shown = await served.run("explain", "http://website:8080/", "--kubeconfig", str(own))
     assert "Service    shop/website, port 8080\n" in shown.out
 
 
-async def test_explain_reports_the_same_errors_for_the_running_headgate_as_for_files(world: World) -> None:
-    await put(world.store, *objects())
+async def test_explain_reports_the_same_errors_for_the_running_headgate_as_for_files(served: ServedMesh) -> None:
+    await put(served.store, *split_objects())
     for arguments, code, words in (
         (("http://website:8080/", "--from", "pod/missing"), 1, "Pod default/missing not found"),
         (("http://website:8080/", "--via", "gateway/none"), 1, "Gateway default/none is not found or serves no port"),
@@ -295,14 +291,14 @@ async def test_explain_reports_the_same_errors_for_the_running_headgate_as_for_f
         ),
         (("ftp://website/",), 2, "'ftp://website/' is not an HTTP URL"),
     ):
-        ended = await world.run("explain", *arguments)
+        ended = await served.run("explain", *arguments)
         assert (ended.code, words in " ".join(ended.err.split())) == (code, True), ended.err
 
 
-async def test_each_header_of_the_request_reaches_the_running_headgate(world: World) -> None:
-    await put(world.store, *objects())
+async def test_each_header_of_the_request_reaches_the_running_headgate(served: ServedMesh) -> None:
+    await put(served.store, *split_objects())
     sent = ("-H", "x-a: one & two", "-H", "x-a: three", "-H", "a: b")
-    ended = await world.run("explain", "POST", "http://website:8080/x?q=1&r=%20", *sent, "-o", "json")
+    ended = await served.run("explain", "POST", "http://website:8080/x?q=1&r=%20", *sent, "-o", "json")
     found = json.loads(ended.out)
     assert found["url"] == "http://website:8080/x?q=1&r=%20"
     assert found["candidates"][0]["result"] == "matched"

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.cli.conftest import Ran, World
+from tests.cli.conftest import ServedMesh
+from tests.processes import Ran
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
@@ -140,8 +141,8 @@ def test_recorded_calls_are_read_from_standard_input(recorded: str) -> None:
     assert sources(Ran(result.exit_code, result.stdout, result.stderr)).keys() == {"web-http-8080"}
 
 
-async def test_a_mesh_without_traffic_says_so(world: World) -> None:
-    ran = await world.run("generate", "traffictargets", "--from-traffic", "7d")
+async def test_a_mesh_without_traffic_says_so(served: ServedMesh) -> None:
+    ran = await served.run("generate", "traffictargets", "--from-traffic", "7d")
     assert ran.code == 1
     assert (
         "no call to a pod with a sidecar in namespace default is recorded, so there are no traffictargets to write; -A includes"

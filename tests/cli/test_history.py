@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Ran
+from tests.processes import Ran
 
 from headgate.cli.inspect_client import InspectClient
 from headgate.errors import NotFound

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.conftest import Ran
+from tests.processes import Ran
 
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
 from headgate.compiler.snapshot import Snapshot

@@ -1,7 +1,8 @@
 from typing import Any
 
 from msgspec import structs
-from tests.cli.conftest import make_split, make_status
+from tests.cli.conftest import make_status
+from tests.make import objects
 
 from headgate.cli.live import History, other_findings, sections
 from headgate.cli.screen import Screen, compose
@@ -25,7 +26,7 @@ def decided(**conditions: str) -> dict[str, Any]:
         "proxies": {"programmed": 1, "total": 1},
         "ports": [{"port": 8080, "backends": backends}],
     }
-    return {**make_split({"v1": 3, "v2": 1}), "status": status}
+    return {**objects.split("website", {"v1": 3, "v2": 1}), "status": status}
 
 
 def rendered(history: History, *splits: Any, trouble: str = "") -> str:

@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.conftest import Ran
+from tests.processes import Ran
 
 from headgate.cli.mesh_options import parse_metrics_source, series_by
 
 
-def deployment(text: str) -> Any:
-    return next(item for item in yaml.safe_load_all(text) if item["kind"] == "Deployment")["spec"]["template"]["spec"]
+def pod_spec_in(text: str) -> Any:
+    return next(item for item in yaml.load_all(text, yaml.CSafeLoader) if item["kind"] == "Deployment")["spec"]["template"]["spec"]
 
 
 def test_install_sets_the_image_pull_secrets_and_the_option_of_the_control_plane(run: Callable[..., Ran]) -> None:
     ran = run("install", "--dry-run", "--pull-secrets", "registry,mirror.example")
-    pod = deployment(ran.out)
+    pod = pod_spec_in(ran.out)
     assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror.example"}]
     assert "--pull-secrets=registry,mirror.example" in pod["containers"][0]["args"]
-    assert "imagePullSecrets" not in deployment(run("install", "--dry-run").out)
+    assert "imagePullSecrets" not in pod_spec_in(run("install", "--dry-run").out)
 
 
 @pytest.mark.parametrize("value", ["Registry", "a, b", "a,,b", ","])
@@ -31,7 +31,7 @@ def test_invalid_names_of_pull_secrets_are_rejected(run: Callable[..., Ran], val
 
 def test_install_passes_the_issuer_and_allows_certificate_requests(run: Callable[..., Ran]) -> None:
     ran = run("install", "--dry-run", "--cert-manager-issuer", "ClusterIssuer/mesh")
-    assert "--cert-manager-issuer=ClusterIssuer/mesh" in deployment(ran.out)["containers"][0]["args"]
+    assert "--cert-manager-issuer=ClusterIssuer/mesh" in pod_spec_in(ran.out)["containers"][0]["args"]
     assert "certificaterequests" in ran.out
     assert "certificaterequests" not in run("install", "--dry-run").out
 
@@ -52,7 +52,7 @@ def test_an_invalid_issuer_is_rejected(run: Callable[..., Ran], value: str, mess
 
 def test_install_gives_the_namespaces_to_the_control_plane_and_roles_only_there(run: Callable[..., Ran]) -> None:
     ran = run("install", "--dry-run", "--namespaces", "shop,pay,shop")
-    assert "--namespaces=shop,pay" in deployment(ran.out)["containers"][0]["args"]
+    assert "--namespaces=shop,pay" in pod_spec_in(ran.out)["containers"][0]["args"]
     found = [item for item in yaml.safe_load_all(ran.out) if item["kind"] in {"Role", "ClusterRole"}]
     with_secrets = [item["metadata"] for item in found if "secrets" in str(item["rules"])]
     assert {item.get("namespace") for item in with_secrets} == {"shop", "pay", "headgate-system"}
@@ -94,7 +94,7 @@ def test_install_passes_the_options_of_telemetry(run: Callable[..., Ran]) -> Non
         "--metrics-source=prometheus=https://prometheus.monitoring:9090/base",
         "--otlp-collector=collector.monitoring:4317",
     ]
-    assert set(telemetry) <= {*deployment(run("install", "--dry-run", *telemetry).out)["containers"][0]["args"]}
+    assert set(telemetry) <= {*pod_spec_in(run("install", "--dry-run", *telemetry).out)["containers"][0]["args"]}
 
 
 @pytest.mark.parametrize(

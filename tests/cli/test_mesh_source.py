@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from aiohttp import web
-from tests.cli.conftest import TOKEN, service
+from tests.cli.conftest import TOKEN
 from tests.cli.printed import Printed
 from tests.decoding import admit
 from tests.kubernetes.http_server import serving
+from tests.make import objects
 from tests.ports import free_port
 
 from headgate.api.certificate import Certificate
@@ -53,7 +54,7 @@ async def test_the_command_prints_one_message_when_the_api_is_away_and_one_when_
         )
         await stack.enter_async_context(served(store, certificate, port))
         assert await printed.messages.get() == "all objects can be read again, and the files follow them\n"
-        await store.create(service("website", 80))
+        await store.create(objects.service("website", 80))
         await until(lambda: bool((snapshots.get() or Snapshot()).services), snapshots)
         assert printed.messages.empty()
     assert len({record.getMessage() for record in caplog.records}) > 1, "the API was away for one kind only"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.conftest import World, make_split, service
+from tests.cli.conftest import ServedMesh
+from tests.make import objects
 from tests.plan.manifests import deployment, group, target
 
 from headgate.cli.plan_rates import SERVICES
@@ -15,7 +16,7 @@ from headgate.errors import Denied
 from headgate.resources.meta import Key, Object
 
 Run = Callable[..., Any]
-VERSIONS = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
+VERSIONS = [objects.service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
 
 
 def write(path: Path, *objects: Any) -> str:
@@ -25,8 +26,8 @@ def write(path: Path, *objects: Any) -> str:
 
 
 def base_and_change(tmp_path: Path) -> tuple[str, str]:
-    base = write(tmp_path / "base/a.yaml", *VERSIONS, make_split({"website-v1": 90, "website-v2": 10}))
-    return base, write(tmp_path / "new/b.yaml", make_split({"website-v1": 70, "website-v2": 30}))
+    base = write(tmp_path / "base/a.yaml", *VERSIONS, objects.split("website", {"website-v1": 90, "website-v2": 10}))
+    return base, write(tmp_path / "new/b.yaml", objects.split("website", {"website-v1": 70, "website-v2": 30}))
 
 
 def test_a_change_exits_with_1_and_shows_shares_cause_and_example(run: Run, tmp_path: Path) -> None:
@@ -54,13 +55,13 @@ def test_objects_without_a_namespace_are_in_that_of_the_option(run: Run, tmp_pat
     """Else a check could prove something about the wrong namespace."""
     base, change = base_and_change(tmp_path)
     for path in (base, change):
-        objects = list(yaml.safe_load_all(Path(path).read_text()))
-        for obj in objects:
+        present = list(yaml.safe_load_all(Path(path).read_text()))
+        for obj in present:
             obj["metadata"].pop("namespace", None)
-        write(Path(path), *objects)
+        write(Path(path), *present)
     ended = run("plan", "--base", base, "-f", change, "-n", "shop")
     assert (ended.code, "Service shop/website:8080: all requests" in ended.out) == (1, True)
-    first, second = service("web", 80), service("web", 80)
+    first, second = objects.service("web", 80), objects.service("web", 80)
     del first["metadata"]["namespace"]
     both = write(tmp_path / "both.yaml", first, second)
     assert run("plan", "--base", both, "-f", both, "-n", "shop").code == 0  # shop/web and default/web
@@ -127,7 +128,7 @@ def test_wrong_usage_and_mistakes_have_their_own_errors(run: Run, tmp_path: Path
     assert run("plan", "--base", base, "-f", base, "GET", "/").code == 2
     assert run("plan", "--base", base, "-f", str(tmp_path / "gone")).code == 2
     assert run("plan", "--base", base, "--never", "x", "sa/y").code == 2
-    broken = write(tmp_path / "broken.yaml", make_split({"website-v1": -1}))
+    broken = write(tmp_path / "broken.yaml", objects.split("website", {"website-v1": -1}))
     ended = run("plan", "--base", base, "-f", broken)
     assert (ended.code, f"{broken}:" in ended.err, "so there is no plan" in ended.err) == (1, True, True)
 
@@ -144,56 +145,56 @@ def ready(name: str) -> dict[str, Any]:
     }
 
 
-async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(world: World, tmp_path: Path) -> None:
+async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(served: ServedMesh, tmp_path: Path) -> None:
     slices = [ready(name) for name in ("website-v1", "website-v2")]
-    for obj in (*VERSIONS, *slices, make_split({"website-v1": 90, "website-v2": 10})):
-        await world.store.create(obj)
-    change = write(tmp_path / "new/b.yaml", make_split({"website-v1": 70, "website-v2": 40}), *VERSIONS)
-    ended = await world.run("plan", "-f", change, "-o", "json")
+    for obj in (*VERSIONS, *slices, objects.split("website", {"website-v1": 90, "website-v2": 10})):
+        await served.store.create(obj)
+    change = write(tmp_path / "new/b.yaml", objects.split("website", {"website-v1": 70, "website-v2": 40}), *VERSIONS)
+    ended = await served.run("plan", "-f", change, "-o", "json")
     assert ended.code == 1, ended
     (item,) = json.loads(ended.out)["plan"]["requests"]
     assert item["entry"] == "Service default/website:8080"
     assert item["causes"][0]["line"] == 8
-    ended = await world.run("plan", "-f", write(tmp_path / "same.yaml", *VERSIONS))
+    ended = await served.run("plan", "-f", write(tmp_path / "same.yaml", *VERSIONS))
     assert (ended.code, ended.out) == (0, "")
-    unknown = await world.run("plan", "--never", "sa/a", "sa/gone")
+    unknown = await served.run("plan", "--never", "sa/a", "sa/gone")
     assert (unknown.code, "no pod of serviceaccount default/gone exists" in unknown.err) == (1, True)
-    deleted = await world.run("plan", "--delete", "ts/website", "-o", "json")
+    deleted = await served.run("plan", "--delete", "ts/website", "-o", "json")
     (item,) = json.loads(deleted.out)["plan"]["requests"]
     assert item["causes"] == [{"object": "TrafficSplit default/website", "deleted": True}]
-    gone = await world.run("plan", "--delete", "ts/gone")
+    gone = await served.run("plan", "--delete", "ts/gone")
     assert (gone.code, "TrafficSplit default/gone does not exist" in gone.err) == (1, True), gone
     other = write(tmp_path / "other.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
-    assert (await world.run("plan", "-f", other)).code == 0
+    assert (await served.run("plan", "-f", other)).code == 0
 
 
 async def test_a_plan_of_config_maps_needs_no_permission_to_get_them(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ServedMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster, the control plane may only list and watch ConfigMaps and Secrets."""
-    get = world.store.get
+    get = served.store.get
 
     async def denied(key: Key) -> Object:
         if key.kind == "ConfigMap":
             raise Denied(f"{key} is forbidden")
         return await get(key)
 
-    monkeypatch.setattr(world.store, "get", denied)
+    monkeypatch.setattr(served.store, "get", denied)
     program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {}}
-    ended = await world.run("plan", "-f", write(tmp_path / "program.yaml", program))
+    ended = await served.run("plan", "-f", write(tmp_path / "program.yaml", program))
     assert (ended.code, ended.err) == (0, "nothing changes\n")
 
 
-async def test_a_running_headgate_predicts_the_endpoints_of_a_new_service(world: World, tmp_path: Path) -> None:
+async def test_a_running_headgate_predicts_the_endpoints_of_a_new_service(served: ServedMesh, tmp_path: Path) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p", "namespace": "default", "labels": {"app": "website"}},
         "spec": {"containers": [{"name": "app", "image": "app"}]},
     }
-    created = await world.store.create(pod)
+    created = await served.store.create(pod)
     status = {"phase": "Running", "podIP": "127.9.9.9"}
-    await world.store.update({**created, "status": status}, subresource="status")
-    ended = await world.run("plan", "-f", write(tmp_path / "new.yaml", VERSIONS[0]), "-o", "json")
+    await served.store.update({**created, "status": status}, subresource="status")
+    ended = await served.run("plan", "-f", write(tmp_path / "new.yaml", VERSIONS[0]), "-o", "json")
     (item,) = json.loads(ended.out)["plan"]["requests"]
     assert item["changes"] == ["all of them from 404 (NoSuchPort) to default/website:8080"]

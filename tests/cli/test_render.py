@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from tests.authority import Authority
-from tests.cli.conftest import World, make_split, service
-from tests.cli.rendered_proxies import Watched, assert_watch_loses_no_request, canary, written
+from tests.cli.conftest import ServedMesh
+from tests.cli.rendered_proxies import Watched, assert_watch_loses_no_request, split_website, written
+from tests.make import objects
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, running
 
@@ -20,19 +21,21 @@ from headgate.standalone.apiserver.app import write_kubeconfig
 def test_render_prints_exact_weights_reduced_by_their_greatest_common_divisor(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    shown = run("render", "nginx", "-f", written(tmp_path, *canary()), "--service", "website")
+    shown = run("render", "nginx", "-f", written(tmp_path, *split_website()), "--service", "website")
     assert shown.code == 0
     assert "server 127.0.0.1:1 weight=9 max_fails=0;" in shown.out
     assert "server 127.0.0.1:2 weight=1 max_fails=0;" in shown.out
 
 
 def test_render_names_backends_by_dns(run: Callable[..., Any], tmp_path: Path) -> None:
-    shown = run("render", "nginx", "-f", written(tmp_path, *canary()), "--service", "website", "--endpoints", "dns")
+    shown = run(
+        "render", "nginx", "-f", written(tmp_path, *split_website()), "--service", "website", "--endpoints", "dns"
+    )
     assert "server website-v1.default.svc.cluster.local:8080 weight=9 max_fails=0;" in shown.out
 
 
 def test_render_reports_each_omission_and_fails_with_strict(run: Callable[..., Any], tmp_path: Path) -> None:
-    *rest, split = canary()
+    *rest, split = split_website()
     split["metadata"]["annotations"] = {"headgate.dev/sticky": "cookie:user"}
     file = written(tmp_path, *rest, split)
     shown = run("render", "nginx", "-f", file)
@@ -46,15 +49,15 @@ def test_render_reports_each_omission_and_fails_with_strict(run: Callable[..., A
 
 
 def test_render_rejects_unknown_names(run: Callable[..., Any], tmp_path: Path) -> None:
-    shown = run("render", "nginx", "-f", written(tmp_path, *canary()), "--service", "websiet")
+    shown = run("render", "nginx", "-f", written(tmp_path, *split_website()), "--service", "websiet")
     assert shown.code == 2
     assert "default/websiet has no routes; write one of: default/website, default/website-v1" in shown.err
 
 
 def test_render_rejects_manifests_with_mistakes(run: Callable[..., Any], tmp_path: Path) -> None:
     """Else the configuration would silently lack a split."""
-    *rest, _ = canary()
-    shown = run("render", "nginx", "-f", written(tmp_path, *rest, make_split({"website-v1": -5})))
+    *rest, _ = split_website()
+    shown = run("render", "nginx", "-f", written(tmp_path, *rest, objects.split("website", {"website-v1": -5})))
     assert (shown.code, shown.out) == (1, "")
     assert "spec.backends[0].weight" in shown.err
     assert "so there is no configuration" in shown.err
@@ -89,7 +92,7 @@ def test_render_compiles_manifests_with_the_given_settings(run: Callable[..., An
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}},
         },
     }
-    file = written(tmp_path, service("website", 80, selector={"app": "web"}), deployment)
+    file = written(tmp_path, objects.service("website", 80, selector={"app": "web"}), deployment)
     shown = run(
         *("render", "nginx", "-f", file, "--domain", "corp.example", "--mtls", "strict", "--access", "deny"),
     )
@@ -99,10 +102,10 @@ def test_render_compiles_manifests_with_the_given_settings(run: Callable[..., An
 
 
 @pytest.mark.parametrize("settings", [Settings(domain="corp.example")])
-async def test_render_reads_the_running_mesh_and_its_settings(world: World, settings: Settings) -> None:
-    for obj in canary():
-        await world.store.create(obj)
-    shown = await world.run("render", "nginx", "--service", "website")
+async def test_render_reads_the_running_mesh_and_its_settings(served: ServedMesh, settings: Settings) -> None:
+    for obj in split_website():
+        await served.store.create(obj)
+    shown = await served.run("render", "nginx", "--service", "website")
     assert "server 127.0.0.1:1 weight=9 max_fails=0;" in shown.out, shown.err
     assert f" website.default.svc.{settings.domain}" in shown.out
 
@@ -116,8 +119,10 @@ def test_render_ends_with_an_error_if_the_api_cannot_be_reached(run: Callable[..
 
 
 @needs_nginx
-async def test_watch_loses_no_request_while_weights_change(world: World, tmp_path: Path) -> None:
-    await assert_watch_loses_no_request(world, Watched("nginx", "`nginx -p", "nginx.conf", running), tmp_path / "nginx")
+async def test_watch_loses_no_request_while_weights_change(served: ServedMesh, tmp_path: Path) -> None:
+    await assert_watch_loses_no_request(
+        served, Watched("nginx", "`nginx -p", "nginx.conf", running), tmp_path / "nginx"
+    )
 
 
 def test_private_keys_are_written_to_private_files_and_never_printed(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import pytest
 import yaml
-from tests.cli.conftest import Ran
 from tests.history.objects import contents, owned, service, split
+from tests.processes import Ran
 
 from headgate.cli import rollback
 from headgate.cli.inspect_client import InspectClient

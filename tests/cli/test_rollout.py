@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.cli.conftest import World, ended
+from tests.cli.conftest import ServedMesh, ended
 from tests.rollout.canaries import ANALYSIS, canary
 
 from headgate.cli.rollout_status import RolloutStatus, rollout_status, summary
@@ -48,29 +48,29 @@ def with_status(obj: Object, **status: Any) -> Object:
 
 
 @pytest.fixture
-async def controlled(world: World) -> AsyncIterator[World]:
-    """A world in which a rollout controller runs, without proxies and requests."""
-    ports = Ports(world.store, EventRecorder(world.store, "headgate"), Latest(value=True))
+async def controlled(served: ServedMesh) -> AsyncIterator[ServedMesh]:
+    """A served in which a rollout controller runs, without proxies and requests."""
+    ports = Ports(served.store, EventRecorder(served.store, "headgate"), Latest(value=True))
     snapshot: Latest[Snapshot | None] = Latest(None)
     task = asyncio.create_task(RolloutController(ports, Increments(), snapshot, "cluster.local").run())
-    yield world
+    yield served
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def stored(world: World, key: Key = WEBSITE, **status: str) -> Object:
+async def stored(served: ServedMesh, key: Key = WEBSITE, **status: str) -> Object:
     """Return an object once its status has some values."""
-    async for change in world.store.watch(key.group, key.kind, since="0"):
+    async for change in served.store.watch(key.group, key.kind, since="0"):
         found = change.object.get("status") or {}
         if change.key == key and status.items() <= found.items():
-            return await world.store.get(key)
+            return await served.store.get(key)
     raise AssertionError("a watch never ends")
 
 
-async def test_status_shows_requests_with_intervals_and_evidence_as_bars(world: World) -> None:
-    await world.store.create(canary())
-    await world.status(canary(), COUNTED)
-    ran = await world.run("rollout", "status", "website")
+async def test_status_shows_requests_with_intervals_and_evidence_as_bars(served: ServedMesh) -> None:
+    await served.store.create(canary())
+    await served.status(canary(), COUNTED)
+    ran = await served.run("rollout", "status", "website")
     assert ran.code == 0, ran.err
     lines = [line.rstrip() for line in ran.out.splitlines()]
     assert lines[0] == "Canary default/website  Progressing  step 1 of 3, 10%"
@@ -79,23 +79,25 @@ async def test_status_shows_requests_with_intervals_and_evidence_as_bars(world: 
     assert lines[5].split()[:6] == ["v2", "canary", "10%", "100", "3", "3%"]
     assert "success      ███████████▋········  58%  ██▍·················  12%" in lines
     assert lines[-1] == "success.min  ····················   0%  none is needed"
-    document = json.loads((await world.run("rollout", "status", "website", "-o", "json")).out)
+    document = json.loads((await served.run("rollout", "status", "website", "-o", "json")).out)
     assert document["backends"][1]["failures"] == 3
     assert 0 < document["backends"][1]["lowest"] < 0.03 < document["backends"][1]["highest"] < 0.2
     assert document["criteria"][0] == {"name": "success", "rollBack": "58%", "promote": "12%"}
 
 
-async def test_a_canary_without_analysis_or_without_a_control_plane_has_a_status_too(world: World) -> None:
-    await world.store.create(canary(analysis=None))
-    ran = await world.run("rollout", "status", "website")
+async def test_a_canary_without_analysis_or_without_a_control_plane_has_a_status_too(served: ServedMesh) -> None:
+    await served.store.create(canary(analysis=None))
+    ran = await served.run("rollout", "status", "website")
     assert (ran.code, ran.out) == (0, "Canary default/website  Pending\nno control plane has processed it yet\n")
     backends = [{"service": "v1", "weight": 9}, {"service": "v2", "weight": 1}]
-    await world.status(canary(), {"observedGeneration": 1, "phase": "Split", "message": "fixed", "backends": backends})
-    ran = await world.run("rollout", "status", "website")
+    await served.status(canary(), {"observedGeneration": 1, "phase": "Split", "message": "fixed", "backends": backends})
+    ran = await served.run("rollout", "status", "website")
     assert [line.split() for line in ran.out.splitlines()[3:]] == [["BACKEND", "SHARE"], ["v1", "90%"], ["v2", "10%"]]
 
 
-async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_has_obeyed(controlled: World) -> None:
+async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_has_obeyed(
+    controlled: ServedMesh,
+) -> None:
     await controlled.store.create(canary())
     await stored(controlled, phase="Progressing")
     ran = await controlled.run("rollout", "pause", "website")
@@ -108,7 +110,7 @@ async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_h
     assert "annotations" not in obj["metadata"]
 
 
-async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(controlled: World) -> None:
+async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(controlled: ServedMesh) -> None:
     await controlled.store.create(canary())
     await stored(controlled, phase="Progressing")
     ran = await controlled.run("rollout", "promote", "website")
@@ -125,7 +127,7 @@ async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(cont
     assert ran.out == "canary/website: rolled back at step 1 of 3, 10%: aborted by a user\n"
 
 
-async def test_resume_sets_the_weights_again_after_an_edit_of_the_split(controlled: World) -> None:
+async def test_resume_sets_the_weights_again_after_an_edit_of_the_split(controlled: ServedMesh) -> None:
     await controlled.store.create(canary())
     await stored(controlled, phase="Progressing")
     split_key = TRAFFIC_SPLIT.key("default", "website")
@@ -155,63 +157,63 @@ async def test_resume_sets_the_weights_again_after_an_edit_of_the_split(controll
     ],
 )
 async def test_a_change_without_an_effect_is_an_error_and_writes_nothing(
-    world: World, change: str, status: Any, expected: str
+    served: ServedMesh, change: str, status: Any, expected: str
 ) -> None:
-    await world.store.create(canary())
-    await world.status(canary(), {**COUNTED, **status})
-    before = await world.store.get(WEBSITE)
-    ran = await world.run("rollout", change, "website")
+    await served.store.create(canary())
+    await served.status(canary(), {**COUNTED, **status})
+    before = await served.store.get(WEBSITE)
+    ran = await served.run("rollout", change, "website")
     assert (ran.code, expected in ran.err) == (1, True), ran.err
-    assert await world.store.get(WEBSITE) == before
+    assert await served.store.get(WEBSITE) == before
 
 
-async def test_a_canary_without_analysis_can_not_be_promoted(world: World) -> None:
-    await world.store.create(canary(analysis=None))
+async def test_a_canary_without_analysis_can_not_be_promoted(served: ServedMesh) -> None:
+    await served.store.create(canary(analysis=None))
     for action in ("promote", "watch"):
-        ran = await world.run("rollout", action, "website")
+        ran = await served.run("rollout", action, "website")
         assert (ran.code, "has no rollout, because it has no spec.analysis" in ran.err) == (1, True)
 
 
-async def test_a_command_that_no_control_plane_obeys_times_out_and_says_so(world: World) -> None:
-    await world.store.create(canary())
-    await world.status(canary(), COUNTED)
-    ran = await world.run("rollout", "promote", "website", "--timeout", "500ms")
+async def test_a_command_that_no_control_plane_obeys_times_out_and_says_so(served: ServedMesh) -> None:
+    await served.store.create(canary())
+    await served.status(canary(), COUNTED)
+    ran = await served.run("rollout", "promote", "website", "--timeout", "500ms")
     assert (ran.code, "no control plane has obeyed it after 0.5 s; `headgate status` shows" in ran.err) == (124, True)
     for action in ("pause", "watch"):
-        ran = await world.run("rollout", action, "other")
+        ran = await served.run("rollout", action, "other")
         assert (ran.code, "Canary default/other not found" in ran.err, "are: website" in ran.err) == (1, True, True)
 
 
-async def test_watch_prints_a_line_for_each_change_and_exits_with_1_after_a_rollback(world: World) -> None:
-    await world.store.create(canary())
-    await world.status(canary(), COUNTED)
-    process = await world.start("rollout", "watch", "website")
+async def test_watch_prints_a_line_for_each_change_and_exits_with_1_after_a_rollback(served: ServedMesh) -> None:
+    await served.store.create(canary())
+    await served.status(canary(), COUNTED)
+    process = await served.start("rollout", "watch", "website")
     assert (await process.stdout.readline()).decode()[9:] == f"Progressing: {COUNTED['message']}\n"
-    await world.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    await served.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
     ran = await ended(process)
     assert (ran.code, ran.out[9:]) == (1, "RolledBack: rolled back\n")
-    await world.status(canary(), {**COUNTED, "phase": "Promoted", "message": "promoted"})
-    assert (await world.run("rollout", "watch", "website")).code == 0
-    assert (await world.run("rollout", "watch", "website", "-o", "json")).code == 2
+    await served.status(canary(), {**COUNTED, "phase": "Promoted", "message": "promoted"})
+    assert (await served.run("rollout", "watch", "website")).code == 0
+    assert (await served.run("rollout", "watch", "website", "-o", "json")).code == 2
 
 
-async def test_watch_goes_on_until_a_pending_restart_is_obeyed(world: World) -> None:
+async def test_watch_goes_on_until_a_pending_restart_is_obeyed(served: ServedMesh) -> None:
     restarted = canary()
     restarted["metadata"]["annotations"] = {"headgate.dev/rollout-command": "restart/1"}
-    await world.store.create(restarted)
-    await world.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
-    process = await world.start("rollout", "watch", "website")
+    await served.store.create(restarted)
+    await served.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    process = await served.start("rollout", "watch", "website")
     assert b"RolledBack" in await process.stdout.readline()
     over = {"phase": "Promoted", "message": "promoted", "rollout": json.dumps({"command": "restart/1"})}
-    await world.status(canary(), {**COUNTED, **over})
+    await served.status(canary(), {**COUNTED, **over})
     assert (await ended(process)).code == 0
 
 
-async def test_watch_ends_when_the_canary_is_deleted(world: World) -> None:
-    await world.store.create(canary())
-    process = await world.start("rollout", "watch", "website")
+async def test_watch_ends_when_the_canary_is_deleted(served: ServedMesh) -> None:
+    await served.store.create(canary())
+    process = await served.start("rollout", "watch", "website")
     await process.stdout.readline()
-    await world.store.delete(WEBSITE)
+    await served.store.delete(WEBSITE)
     ran = await ended(process)
     assert (ran.code, "Canary default/website was deleted" in ran.err) == (1, True)
 
@@ -255,10 +257,10 @@ def test_the_summary_names_the_least_evidence_to_promote_and_the_most_to_roll_ba
     assert summary(with_status(canary(), phase="RolledBack", message=message)) == message.partition(";")[0]
 
 
-async def test_wait_waits_until_every_proxy_has_the_weights_of_a_canary(world: World) -> None:
-    await world.store.create(canary(analysis={**ANALYSIS, "dryRun": True}))
+async def test_wait_waits_until_every_proxy_has_the_weights_of_a_canary(served: ServedMesh) -> None:
+    await served.store.create(canary(analysis={**ANALYSIS, "dryRun": True}))
     message = "every proxy has the weights of the TrafficSplit"
     condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": message}
     conditions = [{**condition, "observedGeneration": 1}]
-    await world.status(canary(), {**COUNTED, "conditions": conditions})
-    assert (await world.run("wait", "canary/website")).out == f"canary/website: {message}\n"
+    await served.status(canary(), {**COUNTED, "conditions": conditions})
+    assert (await served.run("wait", "canary/website")).out == f"canary/website: {message}\n"

@@ -3,16 +3,17 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from tests.cli.conftest import make_split, make_status
+from tests.cli.conftest import make_status
+from tests.make import objects
 
 from headgate.cli.shares import ExpectedShares, expected_shares, fits
 
 ROOT = "default/website"
 
 
-def decided(weights: Mapping[str, int], reasons: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
+def decided(weights: Mapping[str, int], reasons: Mapping[str, str] | None = None, **metadata: Any) -> dict[str, Any]:
     """Return a split with the status that headgate writes for port 8080; backends with a reason get no traffic."""
-    split = make_split(weights, **more)
+    split = objects.split("website", weights, metadata=metadata)
     backends = [{"service": name.split(".")[0], "weight": weight} for name, weight in weights.items()]
     for backend in backends:
         if reason := (reasons or {}).get(str(backend["service"])):

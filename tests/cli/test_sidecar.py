@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.e2e.collector import collector
 from tests.inotify_limit import limited
+from tests.make.objects import container, namespace, pod
 from tests.ports import free_port
 from tests.telemetry.proxies import ABSENCES
 from tests.waiting import until as poll
@@ -50,7 +51,7 @@ sidecar.sidecar("drain")
 """Runs `headgate sidecar drain` in a pod whose application has ended."""
 
 
-class World:
+class SidecarRig:
     """A control plane for the sidecar of one pod.
 
     `asked` counts how often the sidecar asked whether the application has ended. `reported` is the time when the
@@ -72,12 +73,9 @@ class World:
         """Write the files that the kubelet mounts, and create the pod."""
         (self._directory / "roots.pem").write_text(self._authority.roots)
         self._tokens.write(NODE, self._directory / "token")
-        await self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-        names = ("headgate-sidecar", "app")
-        spec = {"restartPolicy": "Never", "containers": [{"name": name, "image": "x"} for name in names]}
-        await self.store.create(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job-1", "namespace": "shop"}, "spec": spec}
-        )
+        await self.store.create(namespace("shop"))
+        containers = [container(name, image="x") for name in ("headgate-sidecar", "app")]
+        await self.store.create(pod("job-1", containers=containers, namespace="shop", restartPolicy="Never"))
 
     async def serve(self, port: int = 0) -> None:
         """Serve on a port, or on that of Envoy's bootstrap."""
@@ -134,38 +132,38 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    found = World(tmp_path)
+async def rig(tmp_path: Path) -> AsyncIterator[SidecarRig]:
+    found = SidecarRig(tmp_path)
     await found.prepare()
     await found.serve()
     yield found
     await found.stop()
 
 
-async def test_envoy_ends_successfully_after_the_application_and_its_last_report(world: World) -> None:
+async def test_envoy_ends_successfully_after_the_application_and_its_last_report(rig: SidecarRig) -> None:
     """R85: all requests are counted."""
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start()
-        await world.more_requests(3)
+        sidecar = await rig.start()
+        await rig.more_requests(3)
         assert sidecar.returncode is None
         ended = time.time()
-        await world.end_application()
+        await rig.end_application()
         assert await sidecar.wait() == 0
-        assert world.reported > ended
+        assert rig.reported > ended
 
 
-async def test_the_sidecar_continues_while_the_control_plane_is_unavailable(world: World) -> None:
+async def test_the_sidecar_continues_while_the_control_plane_is_unavailable(rig: SidecarRig) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start()
-        await world.more_requests(2)
-        await world.stop()
-        await world.end_application()
-        await world.serve()
+        sidecar = await rig.start()
+        await rig.more_requests(2)
+        await rig.stop()
+        await rig.end_application()
+        await rig.serve()
         assert await sidecar.wait() == 0
 
 
 async def test_a_sidecar_that_is_asked_to_end_waits_for_the_next_control_plane_and_its_last_report(
-    world: World,
+    rig: SidecarRig,
 ) -> None:
     """The first control plane accepts no call and ends."""
     called = asyncio.Event()
@@ -176,49 +174,51 @@ async def test_a_sidecar_that_is_asked_to_end_waits_for_the_next_control_plane_a
 
     port = free_port()
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start()
-        await world.first_report()
+        sidecar = await rig.start()
+        await rig.first_report()
         ends = await asyncio.start_server(end, "localhost", port)
         asked = time.time()
-        drain = await world.start(DRAIN, HEADGATE_XDS=f"localhost:{port}")
+        drain = await rig.start(DRAIN, HEADGATE_XDS=f"localhost:{port}")
         await called.wait()
         ends.close()
         await ends.wait_closed()
-        await world.serve(port)
+        await rig.serve(port)
         assert (await drain.communicate(), drain.returncode) == ((None, b""), 0)
-        assert world.reported > asked
+        assert rig.reported > asked
         sidecar.send_signal(signal.SIGTERM)
         await sidecar.wait()
 
 
-async def test_a_sidecar_that_is_asked_to_end_does_not_wait_for_a_control_plane_that_rejects_it(world: World) -> None:
+async def test_a_sidecar_that_is_asked_to_end_does_not_wait_for_a_control_plane_that_rejects_it(
+    rig: SidecarRig,
+) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        drain = await world.start(DRAIN, POD_NAME="job-2")
+        drain = await rig.start(DRAIN, POD_NAME="job-2")
         _, log = await drain.communicate()
     assert drain.returncode == 0
     assert "the last requests of the proxy may not be counted: UNAUTHENTICATED" in log.decode()
 
 
-async def test_sigterm_ends_envoy_while_the_application_runs(world: World) -> None:
+async def test_sigterm_ends_envoy_while_the_application_runs(rig: SidecarRig) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start()
-        await world.first_report()
+        sidecar = await rig.start()
+        await rig.first_report()
         sidecar.send_signal(signal.SIGTERM)
         assert await sidecar.wait() == 0
 
 
-async def test_the_container_exits_with_the_code_of_a_crashed_envoy(world: World, tmp_path: Path) -> None:
+async def test_the_container_exits_with_the_code_of_a_crashed_envoy(rig: SidecarRig, tmp_path: Path) -> None:
     crashing = tmp_path / "envoy"
     crashing.write_text("#!/bin/sh\nexit 7\n")
     crashing.chmod(0o755)
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start(HEADGATE_ENVOY=str(crashing))
+        sidecar = await rig.start(HEADGATE_ENVOY=str(crashing))
         assert await sidecar.wait() == 7
 
 
-async def test_the_sidecars_log_names_the_limit_of_inotify_instances_of_the_node(world: World) -> None:
+async def test_the_sidecars_log_names_the_limit_of_inotify_instances_of_the_node(rig: SidecarRig) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start(inotify_limit=3)
+        sidecar = await rig.start(inotify_limit=3)
         _, log = await sidecar.communicate()
     assert sidecar.returncode == 1
     message = log.decode().splitlines()[-1]
@@ -226,22 +226,22 @@ async def test_the_sidecars_log_names_the_limit_of_inotify_instances_of_the_node
     assert "raise it as root on the node: sysctl -w" in message
 
 
-async def test_a_sidecar_serves_with_four_inotify_instances(world: World) -> None:
+async def test_a_sidecar_serves_with_four_inotify_instances(rig: SidecarRig) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start(inotify_limit=4)
-        await world.first_report()
-        await world.end_application()
+        sidecar = await rig.start(inotify_limit=4)
+        await rig.first_report()
+        await rig.end_application()
         assert await sidecar.wait() == 0
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-async def test_the_proxy_also_reports_to_the_collector_of_the_installation(world: World, host: str) -> None:
+async def test_the_proxy_also_reports_to_the_collector_of_the_installation(rig: SidecarRig, host: str) -> None:
     with collector() as (address, found):
         async with asyncio.timeout(DEADLINE_S):
             variable = f"{host}:{address.rpartition(':')[2]}"
-            sidecar = await world.start(HEADGATE_OTLP_COLLECTOR=variable)
-            await world.first_report()
+            sidecar = await rig.start(HEADGATE_OTLP_COLLECTOR=variable)
+            await rig.first_report()
             await asyncio.to_thread(poll, lambda: NODE in found.values, "a report to the collector")
-            await world.end_application()
+            await rig.end_application()
             assert await sidecar.wait() == 0
     assert found.services == {"headgate-proxy"}

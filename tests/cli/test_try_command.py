@@ -7,13 +7,14 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 import pytest
-from tests.cli.conftest import World, make_split, make_status, service
+from tests.cli.conftest import ServedMesh, make_status
+from tests.make import objects
 
 Serve = Callable[[Iterable[str]], contextlib.AbstractAsyncContextManager[list[str]]]
 
 
 @pytest.fixture
-def proxy(world: World) -> Serve:
+def proxy(served: ServedMesh) -> Serve:
     """Return a function that serves a cycle of responses on the probe socket and yields the list of received requests."""
 
     @contextlib.asynccontextmanager
@@ -32,7 +33,7 @@ def proxy(world: World) -> Serve:
                     writer.write(next(cycle).encode())
             writer.close()
 
-        server = await asyncio.start_unix_server(respond, world.probe)
+        server = await asyncio.start_unix_server(respond, served.probe)
         try:
             yield requests
         finally:
@@ -49,19 +50,19 @@ def response(backend: str = "", status: int = 200, body: str = "ok") -> str:
     return f"HTTP/1.1 {status} Any\r\ncontent-length: {len(body)}\r\n{upstream}\r\n{body}"
 
 
-async def split_of(world: World, weights: Mapping[str, int]) -> None:
-    await world.store.create(service("website", 8080, 9090))
-    split = make_split(weights)
-    await world.store.create(split)
+async def split_of(served: ServedMesh, weights: Mapping[str, int]) -> None:
+    await served.store.create(objects.service("website", 8080, 9090))
+    split = objects.split("website", weights)
+    await served.store.create(split)
     backends = [{"service": name, "weight": weight} for name, weight in weights.items()]
-    await world.status(split, make_status() | {"ports": [{"port": 8080, "backends": backends}]})
+    await served.status(split, make_status() | {"ports": [{"port": 8080, "backends": backends}]})
 
 
-async def test_try_succeeds_when_the_distribution_fits(world: World, proxy: Serve) -> None:
+async def test_try_succeeds_when_the_distribution_fits(served: ServedMesh, proxy: Serve) -> None:
     """R1, R7."""
-    await split_of(world, {"v1": 3, "v2": 1, "v3": 0})
+    await split_of(served, {"v1": 3, "v2": 1, "v3": 0})
     async with proxy([*[response("v1")] * 3, response("v2")]) as requests:
-        ran = await world.run("try", "http://website:8080/a?b=c", "-n", "40", "-o", "json")
+        ran = await served.run("try", "http://website:8080/a?b=c", "-n", "40", "-o", "json")
     found = json.loads(ran.out)
     assert (ran.code, found["fits"], found["split"], found["port"]) == (0, True, "default/website", 8080)
     assert {row["backend"]: row["requests"] for row in found["backends"]} == {
@@ -74,72 +75,72 @@ async def test_try_succeeds_when_the_distribution_fits(world: World, proxy: Serv
     assert all(head.startswith("GET http://website:8080/a?b=c HTTP/1.1\r\nhost: website:8080\r\n") for head in requests)
 
 
-async def test_try_exits_with_1_when_the_distribution_does_not_fit(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 3, "v2": 1})
+async def test_try_exits_with_1_when_the_distribution_does_not_fit(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 3, "v2": 1})
     async with proxy([response("v1"), response("v2")]):
-        ran = await world.run("try", "website.default.svc.cluster.local", "-n", "100", "-c", "5")
+        ran = await served.run("try", "website.default.svc.cluster.local", "-n", "100", "-c", "5")
     assert ran.code == 1
     rows = [line.split() for line in ran.out.splitlines()]
     assert ["default/v1", "75.00%", "50.00%", "50", "62.01%", "..", "87.99%", "NO"] in rows
     assert "does not fit" in ran.out
 
 
-async def test_try_fails_if_a_backend_with_weight_0_gets_a_single_request(world: World, proxy: Serve) -> None:
+async def test_try_fails_if_a_backend_with_weight_0_gets_a_single_request(served: ServedMesh, proxy: Serve) -> None:
     """R8."""
-    await split_of(world, {"v1": 1, "v2": 0})
+    await split_of(served, {"v1": 1, "v2": 0})
     async with proxy([*[response("v1")] * 999, response("v2")]):
-        assert (await world.run("try", "website", "-n", "1000")).code == 1
+        assert (await served.run("try", "website", "-n", "1000")).code == 1
 
 
-async def test_failures_are_shown_with_the_first_line_of_the_body(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 1})
+async def test_failures_are_shown_with_the_first_line_of_the_body(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
     async with proxy(
         [response("v1"), response("v1", 500, "it broke\nbadly"), response("", 503, "no healthy upstream")]
     ):
-        ran = await world.run("try", "website", "-n", "30")
+        ran = await served.run("try", "website", "-n", "30")
     assert ran.code == 1
     assert "10 x 500 from default/v1: it broke\n" in ran.out
     assert "10 x 503 from the proxy: no healthy upstream" in ran.out
     assert "20 failed" in ran.out
 
 
-async def test_a_404_of_the_application_is_not_a_failure(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 1})
+async def test_a_404_of_the_application_is_not_a_failure(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
     async with proxy([response("v1", 404)]):
-        assert (await world.run("try", "website", "-n", "5")).code == 0
+        assert (await served.run("try", "website", "-n", "5")).code == 0
 
 
-async def test_a_denial_by_a_sidecar_is_a_failure(world: World, proxy: Serve) -> None:
+async def test_a_denial_by_a_sidecar_is_a_failure(served: ServedMesh, proxy: Serve) -> None:
     """The sidecar marks its 403 with a header, to distinguish this 403 from one of the application."""
-    await split_of(world, {"v1": 1})
+    await split_of(served, {"v1": 1})
     refusal = response("v1", 403, "headgate: access denied").replace("\r\n\r\n", "\r\nx-headgate-denied: true\r\n\r\n")
     async with proxy([refusal, response("v1", 403, "not yours")]):
-        ran = await world.run("try", "website", "-n", "10")
+        ran = await served.run("try", "website", "-n", "10")
     assert ran.code == 1
     assert "5 x 403 from the sidecar of default/v1: headgate: access denied\n" in ran.out
     assert "5 failed" in ran.out
 
 
-async def test_method_headers_and_body_are_sent(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 1})
+async def test_method_headers_and_body_are_sent(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
     async with proxy([response("v1")]) as requests:
-        assert (await world.run("try", "website", "-n", "1", "-d", "häh", "-H", "X-User: a b")).code == 0
+        assert (await served.run("try", "website", "-n", "1", "-d", "häh", "-H", "X-User: a b")).code == 0
     assert requests[0].startswith("POST http://website/ HTTP/1.1\r\n")
     assert "\r\nX-User: a b\r\n" in requests[0]
     assert requests[0].endswith("\r\n\r\nhäh")
 
 
-async def test_closed_connections_are_replaced(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 1})
+async def test_closed_connections_are_replaced(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
     closing = response("v1").replace("\r\n", "\r\nconnection: close\r\n", 1)
     async with proxy([closing]):
-        assert (await world.run("try", "website", "-n", "20", "-c", "3")).code == 0
+        assert (await served.run("try", "website", "-n", "20", "-c", "3")).code == 0
 
 
-async def test_try_expects_all_requests_at_a_service_without_a_split(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 1})
+async def test_try_expects_all_requests_at_a_service_without_a_split(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
     async with proxy([response("website")]):
-        ran = await world.run("try", "http://website:9090", "-n", "5")
+        ran = await served.run("try", "http://website:9090", "-n", "5")
     assert ran.code == 0
     assert "Service default/website (no split), port 9090: fits" in ran.out
 
@@ -163,16 +164,16 @@ def http_route(path: str, weights: Mapping[str, int], **filters: object) -> dict
     return {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
 
 
-async def test_try_compares_with_the_weights_of_the_matching_route(world: World, proxy: Serve) -> None:
+async def test_try_compares_with_the_weights_of_the_matching_route(served: ServedMesh, proxy: Serve) -> None:
     """The route takes precedence over a split of the same Service."""
-    await split_of(world, {"v1": 1})
+    await split_of(served, {"v1": 1})
     for name in ("v1", "v2"):
-        await world.store.create(service(name, 8080))
-        await world.store.create(ready(name))
-    await world.store.create(http_route("/shop", {"v1": 3, "v2": 1}))
+        await served.store.create(objects.service(name, 8080))
+        await served.store.create(ready(name))
+    await served.store.create(http_route("/shop", {"v1": 3, "v2": 1}))
     async with proxy([*[response("v1")] * 3, response("v2")]):
-        shop = await world.run("try", "http://website:8080/shop", "-n", "40")
-        scripted = json.loads((await world.run("try", "http://website:8080/shop", "-n", "40", "-o", "json")).out)
+        shop = await served.run("try", "http://website:8080/shop", "-n", "40")
+        scripted = json.loads((await served.run("try", "http://website:8080/shop", "-n", "40", "-o", "json")).out)
     assert shop.code == 0
     assert "HTTPRoute default/web, rule 0, port 8080: fits; 40 x 200" in shop.out
     assert [line.split()[:4] for line in shop.out.splitlines()[1:3]] == [
@@ -181,44 +182,46 @@ async def test_try_compares_with_the_weights_of_the_matching_route(world: World,
     ]
     assert (scripted["route"], scripted["split"]) == ("HTTPRoute default/web, rule 0", None)
     async with proxy([response("", 404, "no such route")]):
-        other = await world.run("try", "http://website:8080/other", "-n", "5")
+        other = await served.run("try", "http://website:8080/other", "-n", "5")
     assert other.code == 1
     assert "no route matches, port 8080: 5 failed; 5 x 404" in other.out
     assert "BACKEND" not in other.out
 
 
-async def test_a_timeout_of_a_request_is_a_failure(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 1})
+async def test_a_timeout_of_a_request_is_a_failure(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
     async with proxy([""]):
-        ran = await world.run("try", "website", "-n", "2", "--timeout", "0.2")
+        ran = await served.run("try", "website", "-n", "2", "--timeout", "0.2")
     assert ran.code == 1
     assert "2 x no response: no response within 0.2 s; raise --timeout" in ran.out
 
 
-async def test_observed_shares_are_dashes_if_no_backend_responds(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 3, "v2": 1})
+async def test_observed_shares_are_dashes_if_no_backend_responds(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 3, "v2": 1})
     async with proxy([response(status=503)]):
-        ran = await world.run("try", "website", "-n", "2")
+        ran = await served.run("try", "website", "-n", "2")
     assert ran.code == 1
     rows = [line.split() for line in ran.out.splitlines()[1:3]]
     assert rows == [["default/v1", "75.00%", "-", "0", "-", "-"], ["default/v2", "25.00%", "-", "0", "-", "-"]]
 
 
-async def test_an_unknown_service_or_port_is_an_error_before_any_request(world: World, proxy: Serve) -> None:
-    await split_of(world, {"v1": 1})
+async def test_an_unknown_service_or_port_is_an_error_before_any_request(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
     async with proxy([response("v1")]) as requests:
-        unknown, closed = await world.run("try", "missing"), await world.run("try", "http://website:81")
+        unknown, closed = await served.run("try", "missing"), await served.run("try", "http://website:81")
     assert (unknown.code, closed.code, requests) == (1, 1, [])
     assert "no Service has the host missing" in unknown.err
     assert "Service default/website has no TCP port 81; it has 8080, 9090" in closed.err
 
 
-async def test_a_tcp_port_is_an_error_with_the_address_to_connect_to(world: World, proxy: Serve) -> None:
+async def test_a_tcp_port_is_an_error_with_the_address_to_connect_to(served: ServedMesh, proxy: Serve) -> None:
     """R61. `try` sends only HTTP requests."""
-    await world.store.create(service("db", clusterIP="127.77.0.9", ports=[{"port": 3306, "appProtocol": "mysql"}]))
-    await world.store.create(service("cache", clusterIP="None", ports=[{"port": 6379, "name": "redis"}]))
+    await served.store.create(
+        objects.service("db", clusterIP="127.77.0.9", ports=[{"port": 3306, "appProtocol": "mysql"}])
+    )
+    await served.store.create(objects.service("cache", clusterIP="None", ports=[{"port": 6379, "name": "redis"}]))
     async with proxy([response("v1")]) as requests:
-        addressed, headless = await world.run("try", "db"), await world.run("try", "cache")
+        addressed, headless = await served.run("try", "db"), await served.run("try", "cache")
     assert (addressed.code, headless.code, requests) == (1, 1, [])
     assert "port 3306 of Service default/db is tcp-server-first" in addressed.err
     assert "the port's appProtocol is mysql" in addressed.err
@@ -226,27 +229,29 @@ async def test_a_tcp_port_is_an_error_with_the_address_to_connect_to(world: Worl
     assert "cache.default:6379 by CONNECT through the HTTP proxy" in headless.err
 
 
-async def test_an_unreachable_proxy_exits_with_3(world: World) -> None:
-    await split_of(world, {"v1": 1})
-    ran = await world.run("try", "website")
+async def test_an_unreachable_proxy_exits_with_3(served: ServedMesh) -> None:
+    await split_of(served, {"v1": 1})
+    ran = await served.run("try", "website")
     assert ran.code == 3
     assert "can't be reached" in ran.err
 
 
-async def test_try_uses_a_split_with_matches_only_for_matching_requests(world: World, proxy: Serve) -> None:
+async def test_try_uses_a_split_with_matches_only_for_matching_requests(served: ServedMesh, proxy: Serve) -> None:
     """R11, R12, D8."""
-    await split_of(world, {"v1": 1})
+    await split_of(served, {"v1": 1})
     spec = {"matches": [{"name": "m", "headers": {"user-agent": ".*Firefox.*"}}]}
     metadata = {"name": "firefox", "namespace": "default"}
     group = {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "HTTPRouteGroup", "metadata": metadata, "spec": spec}
-    await world.store.create(group)
-    split = make_split({"v2": 1}, name="z")
+    await served.store.create(group)
+    split = objects.split("website", {"v2": 1}, name="z")
     split["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": "firefox"}]
-    await world.store.create(split)
-    await world.status(split, make_status() | {"ports": [{"port": 8080, "backends": [{"service": "v2", "weight": 1}]}]})
+    await served.store.create(split)
+    await served.status(
+        split, make_status() | {"ports": [{"port": 8080, "backends": [{"service": "v2", "weight": 1}]}]}
+    )
     async with proxy([response("v2")]):
-        fits = await world.run("try", "website", "-n", "5", "-H", "user-agent: Firefox")
-        unmatched = await world.run("try", "website", "-n", "5")
+        fits = await served.run("try", "website", "-n", "5", "-H", "user-agent: Firefox")
+        unmatched = await served.run("try", "website", "-n", "5")
     assert (fits.code, unmatched.code) == (0, 1)
     assert "TrafficSplit default/z" in fits.out
     assert "TrafficSplit default/website" in unmatched.out

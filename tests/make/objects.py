@@ -49,6 +49,13 @@ def with_spec(kind: str, name: str, spec: Mapping[str, Any], more: Mapping[str, 
     return obj(kind, name, spec={**spec, **{key: value for key, value in more.items() if key not in META}}, **meta)
 
 
+def owner_reference(owner: Mapping[str, Any], **fields: Any) -> Object:
+    """Return a reference to a stored object, for `metadata.ownerReferences`."""
+    metadata = owner["metadata"]
+    named = {"name": metadata["name"], "uid": metadata["uid"]}
+    return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], **named, **fields}
+
+
 def manifest(*objects: Mapping[str, Any]) -> str:
     """Return objects as YAML documents, each of them one line of JSON."""
     return "\n---\n".join(json.dumps(item) for item in objects)

@@ -22,7 +22,7 @@ spec:
 """
 
 
-def split(name="birds", weight=1):
+def split_text(name="birds", weight=1):
     return SPLIT.format(name=name, weight=weight)
 
 
@@ -49,8 +49,8 @@ def problems_in(manifests, directory):
 def test_all_manifests_below_a_directory_are_read_in_order(tmp_path):
     write(
         tmp_path,
-        b_yaml=split("b"),
-        a__z_yml=split("z"),
+        b_yaml=split_text("b"),
+        a__z_yml=split_text("z"),
         a__c_json='{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}',
         notes_txt="not: [",
     )
@@ -64,7 +64,7 @@ def test_all_manifests_below_a_directory_are_read_in_order(tmp_path):
 
 
 def test_a_manifest_has_the_object_in_hub_version_and_as_written(tmp_path):
-    write(tmp_path, a_yaml="# first\n" + split(weight="500m").replace("v1alpha4", "v1alpha1"))
+    write(tmp_path, a_yaml="# first\n" + split_text(weight="500m").replace("v1alpha4", "v1alpha1"))
     (manifest,) = read([tmp_path / "a.yaml"]).objects
     assert manifest.object["apiVersion"] == "split.smi-spec.io/v1alpha4"
     assert manifest.object["spec"]["backends"][0]["weight"] == 1
@@ -75,7 +75,7 @@ def test_a_manifest_has_the_object_in_hub_version_and_as_written(tmp_path):
 
 
 def test_a_mistake_is_reported_at_its_line_and_other_files_are_read(tmp_path):
-    write(tmp_path, a_yaml=split("good") + "---\n" + split("bad", -1), b_yaml=split("other"))
+    write(tmp_path, a_yaml=split_text("good") + "---\n" + split_text("bad", -1), b_yaml=split_text("other"))
     manifests = read([tmp_path])
     assert problems_in(manifests, tmp_path) == ["a.yaml:19 spec.backends[0].weight: must be 0 or more, not -1"]
     assert names(manifests) == ["good", "other"]
@@ -83,7 +83,7 @@ def test_a_mistake_is_reported_at_its_line_and_other_files_are_read(tmp_path):
 
 
 def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
-    write(tmp_path, a_yaml="a: [", c_yaml="kind: Toaster\napiVersion: v1\n", d_yaml=split("d") + "  color: red\n")
+    write(tmp_path, a_yaml="a: [", c_yaml="kind: Toaster\napiVersion: v1\n", d_yaml=split_text("d") + "  color: red\n")
     (tmp_path / "b.yaml").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
     (tmp_path / "e.yaml").write_bytes(b"a: 1\0")
     with (tmp_path / "f.yaml").open("wb") as file:
@@ -117,7 +117,7 @@ def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
 
 
 def test_an_object_written_twice_is_reported_at_both_positions(tmp_path):
-    write(tmp_path, a_yaml=split("x"), b_yaml=split("ok") + "---\n" + split("x", 2))
+    write(tmp_path, a_yaml=split_text("x"), b_yaml=split_text("ok") + "---\n" + split_text("x", 2))
     manifests = read([tmp_path])
     assert manifests.broken == {str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")}
     assert [(Path(problem.file).name, problem.line) for problem in manifests.problems] == [
@@ -130,7 +130,7 @@ def test_an_object_written_twice_is_reported_at_both_positions(tmp_path):
 
 def test_a_symlink_inside_the_directory_is_read_once(tmp_path):
     (tmp_path / "..data").mkdir()
-    (tmp_path / "..data" / "a.yaml").write_text(split())
+    (tmp_path / "..data" / "a.yaml").write_text(split_text())
     (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
     (tmp_path / "b.yaml").symlink_to("a.yaml")
     manifests = read([tmp_path])
@@ -150,14 +150,14 @@ def test_a_missing_path_is_a_problem(tmp_path):
 
 
 async def test_watching_yields_edits_and_skips_writes_without_a_change(tmp_path):
-    write(tmp_path, a_yaml=split(weight=1))
+    write(tmp_path, a_yaml=split_text(weight=1))
     readings = watch(tmp_path)
     first = await anext(readings)
     assert names(first) == ["birds"]
     (tmp_path / ".headgate").mkdir()
     (tmp_path / ".headgate" / "store.db").write_text("x")
     os.utime(tmp_path / "a.yaml")
-    write(tmp_path, sub__b_yaml=split("b"))
+    write(tmp_path, sub__b_yaml=split_text("b"))
     assert names(await anext(readings)) == ["birds", "b"]
     (tmp_path / "sub" / "b.yaml").unlink()
     assert await anext(readings) == first
@@ -167,10 +167,10 @@ async def test_watching_yields_edits_and_skips_writes_without_a_change(tmp_path)
 
 
 async def test_an_edit_right_after_the_first_read_is_not_missed(tmp_path):
-    write(tmp_path, a_yaml=split(weight=1))
+    write(tmp_path, a_yaml=split_text(weight=1))
     readings = watch(tmp_path)
     await anext(readings)
-    write(tmp_path, a_yaml=split(weight=2))
+    write(tmp_path, a_yaml=split_text(weight=2))
     (manifest,) = (await anext(readings)).objects
     assert manifest.object["spec"]["backends"][0]["weight"] == 2
     await readings.aclose()
@@ -183,7 +183,7 @@ async def test_watching_a_missing_directory_raises_an_error(tmp_path):
 
 
 def test_a_file_name_that_is_not_utf8_is_reported_as_printable_text(tmp_path):
-    (tmp_path / os.fsdecode(b"na\xffme.yaml")).write_text(split())
+    (tmp_path / os.fsdecode(b"na\xffme.yaml")).write_text(split_text())
     found = read([tmp_path])
     assert found.objects == ()
     assert [problem.message for problem in found.problems] == ["has a name that is not UTF-8: rename it"]
@@ -192,7 +192,7 @@ def test_a_file_name_that_is_not_utf8_is_reported_as_printable_text(tmp_path):
 
 def test_an_object_without_apiversion_gets_the_newest_version_that_accepts_it(tmp_path):
     """D27. Only for kinds that the specifications show without an apiVersion."""
-    bare = split().replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
+    bare = split_text().replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
     config = "kind: TLSConfig\nname: old\nspec: {selector: {matchLabels: {app: web}}}\n"
     flat = "kind: TrafficTarget\nmetadata: {name: flat}\ndestination: {kind: ServiceAccount, name: a, port: 80}\n"
     write(
@@ -223,7 +223,7 @@ def test_an_object_without_apiversion_gets_the_newest_version_that_accepts_it(tm
 
 
 def test_a_mistake_in_an_object_without_apiversion_names_the_assumed_version(tmp_path):
-    bare = split(weight=-1).replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
+    bare = split_text(weight=-1).replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
     write(tmp_path, a_yaml=bare)
     manifests = read([tmp_path])
     assert manifests.objects == manifests.warnings == ()

@@ -1,4 +1,5 @@
 import pytest
+from tests.make.objects import service
 
 from headgate.objects.events import TTL_SECONDS, EventRecorder, EventsV1
 from headgate.resources.meta import Key, Object
@@ -28,8 +29,8 @@ def recorder(store: MemoryStore, clock: Clock) -> EventRecorder:
     return EventRecorder(store, "headgate-test", clock=clock)
 
 
-async def service(store: MemoryStore, name: str = "birds") -> Object:
-    return await store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {}})
+async def created(store: MemoryStore, name: str = "birds") -> Object:
+    return await store.create(service(name))
 
 
 async def events(store: MemoryStore) -> list[Object]:
@@ -37,7 +38,7 @@ async def events(store: MemoryStore) -> list[Object]:
 
 
 async def test_an_event_names_its_object_so_that_kubectl_describe_finds_it(store, recorder):
-    birds = await service(store)
+    birds = await created(store)
     await recorder.record(birds, type="Warning", reason="PortMismatch", message="traffic will not be split")
     (event,) = await events(store)
     assert event["involvedObject"]["uid"] == birds["metadata"]["uid"]
@@ -51,7 +52,7 @@ async def test_an_event_names_its_object_so_that_kubectl_describe_finds_it(store
 async def test_a_repetition_increases_the_count_of_an_event_and_another_message_makes_a_new_event(
     store, recorder, clock
 ):
-    birds = await service(store)
+    birds = await created(store)
     await recorder.record(birds, type="Warning", reason="A", message="one")
     clock.now += 5
     await recorder.record(birds, type="Warning", reason="A", message="one")
@@ -66,23 +67,23 @@ async def test_a_new_event_is_written_without_a_read_before(
     store: MemoryStore, recorder: EventRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most Events are new. On a cluster, the read would be a request to the API server."""
-    birds = await service(store)
+    birds = await created(store)
     monkeypatch.delattr(MemoryStore, "get")
     await recorder.record(birds, type="Warning", reason="A", message="one")
     assert len(await events(store)) == 1
 
 
 async def test_an_event_can_be_recorded_about_the_key_of_an_object(store, recorder):
-    birds = await service(store)
+    birds = await created(store)
     await recorder.record(Key("", "Service", "default", "birds"), type="Normal", reason="A", message="one")
     (event,) = await events(store)
     assert event["involvedObject"]["uid"] == birds["metadata"]["uid"]
 
 
 async def test_a_recreated_object_has_its_own_events(store, recorder):
-    await recorder.record(await service(store), type="Normal", reason="A", message="one")
+    await recorder.record(await created(store), type="Normal", reason="A", message="one")
     await store.delete(Key("", "Service", "default", "birds"))
-    await recorder.record(await service(store), type="Normal", reason="A", message="one")
+    await recorder.record(await created(store), type="Normal", reason="A", message="one")
     assert [event["count"] for event in await events(store)] == [1, 1]
 
 
@@ -92,7 +93,7 @@ async def test_no_event_is_written_to_a_deleted_namespace(store, recorder):
 
 
 async def test_expired_events_are_deleted(store, recorder, clock):
-    birds = await service(store)
+    birds = await created(store)
     await recorder.record(birds, type="Normal", reason="A", message="old")
     clock.now += TTL_SECONDS + 1
     await recorder.record(birds, type="Normal", reason="A", message="new")
@@ -101,7 +102,7 @@ async def test_expired_events_are_deleted(store, recorder, clock):
 
 async def test_a_clusters_api_server_deletes_expired_events_itself(store, clock):
     recorder = EventRecorder(store, "headgate-test", deletes_expired=False, clock=clock)
-    birds = await service(store)
+    birds = await created(store)
     await recorder.record(birds, type="Normal", reason="A", message="old")
     clock.now += TTL_SECONDS + 1
     await recorder.record(birds, type="Normal", reason="A", message="new")
@@ -109,7 +110,7 @@ async def test_a_clusters_api_server_deletes_expired_events_itself(store, clock)
 
 
 async def test_a_message_has_at_most_1024_bytes_and_no_broken_character(store, recorder):
-    await recorder.record(await service(store), type="Normal", reason="A", message="a" + "ü" * 1024)
+    await recorder.record(await created(store), type="Normal", reason="A", message="a" + "ü" * 1024)
     (event,) = await events(store)
     assert event["message"] == "a" + "ü" * 511
 
@@ -124,7 +125,7 @@ async def test_a_long_name_of_an_object_does_not_make_the_name_of_the_event_inva
 
 async def test_events_k8s_io_has_a_series_for_repetitions(store, clock):
     recorder = EventRecorder(store, "headgate-test", version=EventsV1("pod-1"), clock=clock)
-    birds = await service(store)
+    birds = await created(store)
     await recorder.record(birds, type="Warning", reason="A", message="one")
     (first,) = (await store.list("events.k8s.io", "Event")).items
     assert "series" not in first

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.processes import Ran
 from typer.testing import CliRunner
 
 from headgate.api.certificate import Certificate, certificate_in
@@ -23,12 +24,6 @@ from headgate.plugin.app import NAME, app
 from headgate.plugin.kubectl_proxy import Response
 
 BIN = Path(sys.executable).parent
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 def answer(responses: Mapping[str, Any], target: str) -> tuple[int, bytes]:

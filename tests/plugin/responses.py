@@ -67,7 +67,7 @@ def deployments(
 
     def about(name: str, direction: str, ends: tuple[str, str]) -> Object:
         peer = ends[direction == "to"]
-        given = {"direction": direction, "peer": ("Deployment", "default", peer), "kind": "Deployment"}
+        given: dict[str, Any] = {"direction": direction, "peer": ("Deployment", "default", peer), "kind": "Deployment"}
         return traffic_metrics(name, calls[ends], failed.get(ends, 0), **given)
 
     found = {

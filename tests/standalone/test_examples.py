@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.standalone.pods.test_runtime import alone
+from tests.standalone.pods.machine import without_proxies
 from tests.watching import until
 
 from headgate.resources.meta import Object
@@ -39,7 +39,7 @@ async def ready(tmp_path: Path):
     store = MemoryStore(admit=service_admission(addresses), kept=track_cluster_ips(addresses))
     for obj in objects():
         await store.create(obj)
-    runtime = LocalRuntime(store, tmp_path, addresses, alone())
+    runtime = LocalRuntime(store, tmp_path, addresses, without_proxies())
     task = asyncio.create_task(runtime.run())
 
     async def all_ready() -> list[Object]:

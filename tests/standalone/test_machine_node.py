@@ -5,31 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.standalone.pods.test_runtime import Machine, pod, python
+from tests.standalone.pods.machine import ProcessMachine, process_pod, python, running
 
 from headgate.errors import Invalid
 from headgate.resources.meta import Key, Object
-from headgate.standalone.address_pool import claim_range
 from headgate.standalone.machine_node import NODE_KEY, admit_nodes
 
 SLEEPS = python("import time; time.sleep(1000)")
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    a, guard = claim_range()
-    built = Machine(tmp_path / "state", a)
+async def machine(tmp_path: Path) -> AsyncIterator[ProcessMachine]:
     (tmp_path / "state").mkdir()
-    built.start()
-    try:
-        yield built
-    finally:
-        assert await built.runtime.stop() == []
-        await built.abandon()
-        guard.close()
+    async with running(tmp_path / "state") as started:
+        yield started
 
 
-async def node(machine: Machine) -> Object:
+async def node(machine: ProcessMachine) -> Object:
     async def holds() -> Object | None:
         found = (await machine.store.list("", "Node")).items
         return found[0] if found and "status" in found[0] else None
@@ -37,12 +29,12 @@ async def node(machine: Machine) -> Object:
     return await machine.until(holds)
 
 
-async def cordon(machine: Machine, *, unschedulable: bool) -> None:
+async def cordon(machine: ProcessMachine, *, unschedulable: bool) -> None:
     found = await node(machine)
     await machine.store.update({**found, "spec": {"unschedulable": unschedulable}})
 
 
-async def waiting(machine: Machine, name: str = "web") -> Any:
+async def waiting(machine: ProcessMachine, name: str = "web") -> Any:
     async def holds() -> Any:
         conditions = ((await machine.get(name)).get("status") or {}).get("conditions", ())
         return next((one for one in conditions if one["status"] == "False" and one["type"] == "PodScheduled"), None)
@@ -50,7 +42,7 @@ async def waiting(machine: Machine, name: str = "web") -> Any:
     return await machine.until(holds)
 
 
-async def test_the_node_is_ready_and_shows_the_resources_of_the_machine(machine: Machine) -> None:
+async def test_the_node_is_ready_and_shows_the_resources_of_the_machine(machine: ProcessMachine) -> None:
     found = await node(machine)
     assert found["metadata"]["name"] == "local"
     status = found["status"]
@@ -62,11 +54,11 @@ async def test_the_node_is_ready_and_shows_the_resources_of_the_machine(machine:
     assert [(one["type"], one["status"]) for one in status["conditions"]] == [("Ready", "True")]
 
 
-async def test_a_new_pod_is_unschedulable_while_the_node_is_cordoned(machine: Machine) -> None:
-    await machine.store.create(pod("before", command=SLEEPS))
+async def test_a_new_pod_is_unschedulable_while_the_node_is_cordoned(machine: ProcessMachine) -> None:
+    await machine.store.create(process_pod("before", command=SLEEPS))
     await machine.ready("before")
     await cordon(machine, unschedulable=True)
-    await machine.store.create(pod(command=SLEEPS))
+    await machine.store.create(process_pod(command=SLEEPS))
     assert "kubectl uncordon local" in (await waiting(machine))["message"]
     assert "nodeName" not in (await machine.get())["spec"]
     assert "unschedulable" in (await machine.event("FailedScheduling"))["message"]
@@ -75,10 +67,10 @@ async def test_a_new_pod_is_unschedulable_while_the_node_is_cordoned(machine: Ma
     assert (await machine.ready())["spec"]["nodeName"] == "local"
 
 
-async def test_an_unschedulable_pod_waits_after_a_restart_and_can_be_deleted(machine: Machine) -> None:
+async def test_an_unschedulable_pod_waits_after_a_restart_and_can_be_deleted(machine: ProcessMachine) -> None:
     await cordon(machine, unschedulable=True)
-    await machine.store.create(pod("deleted", command=SLEEPS))
-    await machine.store.create(pod(command=SLEEPS))
+    await machine.store.create(process_pod("deleted", command=SLEEPS))
+    await machine.store.create(process_pod(command=SLEEPS))
     await waiting(machine, "deleted")
     await waiting(machine)
     gone = await machine.get("deleted")
@@ -91,7 +83,7 @@ async def test_an_unschedulable_pod_waits_after_a_restart_and_can_be_deleted(mac
     await machine.ready()
 
 
-async def test_a_deleted_node_is_created_again(machine: Machine) -> None:
+async def test_a_deleted_node_is_created_again(machine: ProcessMachine) -> None:
     first = await node(machine)
     await machine.store.delete(NODE_KEY)
 

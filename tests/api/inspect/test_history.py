@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.api.inspect.inspect_fakes import FakeMesh
-from tests.embedded_api import TOKEN, Client
+from tests.embedded_api import TOKEN, AsgiClient
 from tests.history.objects import TIME, contents, records, split
 
 from headgate.history.revisions import Change, Log, Revision
@@ -32,17 +32,17 @@ class Mesh(FakeMesh):
 
 
 @pytest.fixture
-def client() -> Client:
+def client() -> AsgiClient:
     store = MemoryStore()
-    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(inspector=Mesh())), store)
+    return AsgiClient(create_app(store, token=TOKEN, computed=ComputedGroups(inspector=Mesh())), store)
 
 
-async def get(client: Client, path: str) -> Any:
+async def get(client: AsgiClient, path: str) -> Any:
     found = await client.call("GET", f"{GROUP}/{path}")
     return found.body if found.code == 200 else (found.code, found.body["message"])
 
 
-async def test_revisions_are_read_in_one_or_in_all_namespaces(client: Client) -> None:
+async def test_revisions_are_read_in_one_or_in_all_namespaces(client: AsgiClient) -> None:
     for prefix in ("", "namespaces/default/"):
         listed = await get(client, f"{prefix}revisions?newest=1")
         assert (listed["kind"], listed["older"], [item["revision"] for item in listed["items"]]) == (
@@ -58,14 +58,14 @@ async def test_revisions_are_read_in_one_or_in_all_namespaces(client: Client) ->
     assert (code, "-A shows all namespaces" in message) == (404, True)
 
 
-async def test_the_restoration_has_the_object_now_and_then(client: Client) -> None:
+async def test_the_restoration_has_the_object_now_and_then(client: AsgiClient) -> None:
     found = await get(client, "namespaces/default/revisions/1/restoration")
     (step,) = found["steps"]
     weights = [step[name]["spec"]["backends"][0]["weight"] for name in ("present", "wanted")]
     assert (found["kind"], step["verb"], weights) == ("RevisionRestoration", "update", [50, 90])
 
 
-async def test_unknown_revisions_and_wrong_numbers_are_errors(client: Client) -> None:
+async def test_unknown_revisions_and_wrong_numbers_are_errors(client: AsgiClient) -> None:
     expected = (404, "revision 7 not found; the history has revisions 1 to 2")
     assert await get(client, "revisions/7") == expected
     assert await get(client, "revisions/7/restoration") == expected
@@ -75,7 +75,7 @@ async def test_unknown_revisions_and_wrong_numbers_are_errors(client: Client) ->
         assert (code, "must be a whole number" in message) == (400, True)
 
 
-async def test_kubectl_prints_the_writers_and_the_effect(client: Client) -> None:
+async def test_kubectl_prints_the_writers_and_the_effect(client: AsgiClient) -> None:
     found = await client.call("GET", f"{GROUP}/revisions", accept=TABLE)
     cells = [row["cells"] for row in found.body["rows"]]
     assert [cells[0][index] for index in (0, 3, 4)] == ["1", "RecordingStarted", "-"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.api.inspect.inspect_fakes import FakeMesh
-from tests.embedded_api import TOKEN, Client
+from tests.embedded_api import TOKEN, AsgiClient
 
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
@@ -15,18 +15,18 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 
 
 @pytest.fixture
-def inspect_client() -> Client:
+def inspect_client() -> AsgiClient:
     store = MemoryStore()
-    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(inspector=FakeMesh())), store)
+    return AsgiClient(create_app(store, token=TOKEN, computed=ComputedGroups(inspector=FakeMesh())), store)
 
 
-async def names(client: Client, path: str) -> list[str]:
+async def names(client: AsgiClient, path: str) -> list[str]:
     answer = await client.call("GET", f"{GROUP}/{path}")
     assert (answer.code, answer.body["kind"]) == (200, "ProxyList")
     return [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in answer.body["items"]]
 
 
-async def test_proxies_are_listed_by_namespace_and_read_by_name(inspect_client: Client) -> None:
+async def test_proxies_are_listed_by_namespace_and_read_by_name(inspect_client: AsgiClient) -> None:
     assert await names(inspect_client, "proxies") == ["a/one", "b/one", "b/two"]
     assert await names(inspect_client, "namespaces/b/proxies") == ["b/one", "b/two"]
     one = await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies/two")
@@ -41,7 +41,7 @@ async def test_proxies_are_listed_by_namespace_and_read_by_name(inspect_client: 
     }
 
 
-async def test_the_sidecar_of_a_pod_is_a_subresource_with_the_verb_get(inspect_client: Client) -> None:
+async def test_the_sidecar_of_a_pod_is_a_subresource_with_the_verb_get(inspect_client: AsgiClient) -> None:
     found = await inspect_client.call("GET", f"{GROUP}/namespaces/b/pods/one/sidecar")
     assert (found.code, found.body["kind"], found.body["sidecar"]) == (200, "PodSidecar", "explicit")
     missing = await inspect_client.call("GET", f"{GROUP}/namespaces/b/pods/two/sidecar")
@@ -51,7 +51,7 @@ async def test_the_sidecar_of_a_pod_is_a_subresource_with_the_verb_get(inspect_c
     assert (rows["pods/sidecar"]["kind"], rows["pods/sidecar"]["verbs"]) == ("PodSidecar", ["get"])
 
 
-async def test_the_embedded_api_names_the_option_that_serves_the_metrics(inspect_client: Client) -> None:
+async def test_the_embedded_api_names_the_option_that_serves_the_metrics(inspect_client: AsgiClient) -> None:
     found = await inspect_client.call("GET", f"{GROUP}/meshstatuses/mesh/metrics")
     assert (found.code, "--metrics-address" in found.body["message"]) == (501, True)
     assert (await inspect_client.call("GET", f"{GROUP}/meshstatuses/other/metrics")).code == 404
@@ -59,7 +59,7 @@ async def test_the_embedded_api_names_the_option_that_serves_the_metrics(inspect
     assert (rows["meshstatuses/metrics"]["kind"], rows["meshstatuses/metrics"]["verbs"]) == ("MeshMetrics", ["get"])
 
 
-async def test_proxies_are_served_as_a_table_for_kubectl(inspect_client: Client) -> None:
+async def test_proxies_are_served_as_a_table_for_kubectl(inspect_client: AsgiClient) -> None:
     found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
     assert found["kind"] == "Table"
     titles = [column["name"] for column in found["columnDefinitions"]]
@@ -71,13 +71,13 @@ async def test_proxies_are_served_as_a_table_for_kubectl(inspect_client: Client)
     assert found["rows"][0]["object"]["metadata"] == {"name": "one", "namespace": "b"}
 
 
-async def cells(client: Client, path: str) -> dict[str, str]:
+async def cells(client: AsgiClient, path: str) -> dict[str, str]:
     """Return the first row of a table as a mapping from column to cell."""
     found = (await client.call("GET", f"{GROUP}/{path}", accept=TABLE)).body
     return dict(zip((column["name"] for column in found["columnDefinitions"]), found["rows"][0]["cells"], strict=True))
 
 
-async def test_findings_and_the_mesh_status_are_served_as_tables_and_objects(inspect_client: Client) -> None:
+async def test_findings_and_the_mesh_status_are_served_as_tables_and_objects(inspect_client: AsgiClient) -> None:
     row = await cells(inspect_client, "findings")
     assert (row["Severity"], row["Object"], row["Message"]) == ("error", "Service/web", "spec: is wrong")
     found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/findings")).body
@@ -89,7 +89,7 @@ async def test_findings_and_the_mesh_status_are_served_as_tables_and_objects(ins
     assert mesh["status"]["revisions"] == {"stored": 3, "compiled": 2, "current": True, "failures": 0}
 
 
-async def test_recorded_calls_are_served_by_the_namespace_of_the_called_account(inspect_client: Client) -> None:
+async def test_recorded_calls_are_served_by_the_namespace_of_the_called_account(inspect_client: AsgiClient) -> None:
     row = await cells(inspect_client, "callrecords")
     assert [row[title] for title in ("Name", "Port", "Caller", "Calls", "Would_Refuse")] == [
         *("web", "80", "b/client", "5", "2"),
@@ -99,7 +99,7 @@ async def test_recorded_calls_are_served_by_the_namespace_of_the_called_account(
     assert (await inspect_client.call("GET", f"{GROUP}/namespaces/a/callrecords")).body["items"] == []
 
 
-async def test_an_explanation_reads_the_request_from_query_parameters(inspect_client: Client) -> None:
+async def test_an_explanation_reads_the_request_from_query_parameters(inspect_client: AsgiClient) -> None:
     query = "url=http%3A%2F%2Fweb%2F&method=POST&header=a%3A%20b&header=c%3Ad&from=pod%2Fx&via=gateway%2Fg"
     answer = await inspect_client.call("GET", f"{GROUP}/namespaces/b/explanations?{query}")
     assert answer.code == 404
@@ -131,13 +131,13 @@ async def test_an_explanation_reads_the_request_from_query_parameters(inspect_cl
     ],
 )
 async def test_an_invalid_request_gets_a_status_with_its_code(
-    inspect_client: Client, method: str, path: str, code: int
+    inspect_client: AsgiClient, method: str, path: str, code: int
 ) -> None:
     answer = await inspect_client.call(method, f"{GROUP}/{path}")
     assert (answer.code, answer.body["kind"]) == (code, "Status")
 
 
-async def test_plans_are_answers_to_posts_and_are_not_stored(inspect_client: Client) -> None:
+async def test_plans_are_answers_to_posts_and_are_not_stored(inspect_client: AsgiClient) -> None:
     wrong = await inspect_client.call("POST", f"{GROUP}/plans", {"objects": 1})
     assert (wrong.code, wrong.body["message"].startswith("the body is no query for a plan")) == (400, True)
     assert (await inspect_client.call("GET", f"{GROUP}/plans")).code == 405
@@ -147,7 +147,7 @@ async def test_plans_are_answers_to_posts_and_are_not_stored(inspect_client: Cli
 
 
 async def test_plain_and_aggregated_discovery_list_the_group_with_read_verbs_except_for_plans(
-    inspect_client: Client,
+    inspect_client: AsgiClient,
 ) -> None:
     groups = (await inspect_client.call("GET", "/apis")).body["groups"]
     assert "inspect.headgate.dev" in {group["name"] for group in groups}
@@ -159,7 +159,7 @@ async def test_plain_and_aggregated_discovery_list_the_group_with_read_verbs_exc
     assert {row["resource"] for row in found["versions"][0]["resources"]} >= {"proxies"}
 
 
-async def test_without_a_running_mesh_the_api_answers_501(client: Client) -> None:
+async def test_without_a_running_mesh_the_api_answers_501(client: AsgiClient) -> None:
     answer = await client.call("GET", f"{GROUP}/proxies")
     assert (answer.code, answer.body["reason"]) == (501, "NotImplemented")
     assert "headgate up" in json.dumps(answer.body)

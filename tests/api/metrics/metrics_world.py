@@ -4,6 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.decoding import admit
+from tests.make.objects import (
+    Object,
+    container,
+    deployment,
+    headgate_keys,
+    obj,
+    owner_reference,
+    pod,
+    pod_template,
+    service,
+    split,
+)
 
 from headgate.errors import TelemetryError
 from headgate.standalone.store.memory import MemoryStore
@@ -54,44 +66,27 @@ FLOWS = {
 async def stored(store: MemoryStore | None = None) -> MemoryStore:
     """Return a store with two Deployments and their pods, three Services and a split."""
     store = store or MemoryStore(admit=admit)
+    main = container("main", image="main")
     for name in ("shop", "web"):
-        deployment = await store.create(_object("apps/v1", "Deployment", name, {}, spec=_template(name)))
-        owner = _owner(deployment)
-        made = _object("apps/v1", "ReplicaSet", f"{name}-5d", {}, owner, spec=_template(name))
-        replicas = await store.create(made)
+        labels = {"app": name}
+        owner = _controlled_by(await store.create(deployment(name, main)))
+        content = {"selector": {"matchLabels": labels}, "template": pod_template(main, labels=labels)}
+        replicas = await store.create(obj("ReplicaSet", f"{name}-5d", metadata=owner, spec=content))
         for peer in (SHOP, WEB1, WEB2):
             if peer.pod.startswith(f"default/{name}-"):
-                spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "main"}]}
-                pod = peer.pod.removeprefix("default/")
-                await store.create(_object("v1", "Pod", pod, {"app": name}, _owner(replicas), spec=spec))
+                metadata = {"labels": labels, **_controlled_by(replicas)}
+                pod_name = peer.pod.removeprefix("default/")
+                await store.create(pod(pod_name, containers=[main], nodeName="node-1", metadata=metadata))
     for name in ("web", "web-v1", "web-v2"):
-        await store.create(
-            _object("v1", "Service", name, {}, spec={"selector": {"app": "web"}, "ports": [{"port": 80}]})
-        )
-    backends = [{"service": "web-v1", "weight": 90}, {"service": "web-v2", "weight": 10}]
-    split = {"service": "web", "backends": backends}
-    await store.create(_object("split.smi-spec.io/v1alpha4", "TrafficSplit", "canary", {}, spec=split))
+        await store.create(service(name, {"port": 80}, selector={"app": "web"}))
+    await store.create(split("web", {"web-v1": 90, "web-v2": 10}, name="canary"))
     return store
 
 
 async def add_idle_pod(store: MemoryStore, name: str) -> None:
     """Create a pod with the label `app: idle`, a sidecar and no requests."""
-    pod = _object("v1", "Pod", name, {"app": "idle"}, spec={"containers": [{"name": "main", "image": "main"}]})
-    pod["metadata"]["annotations"] = {"headgate.dev/sidecar": "transparent"}
-    await store.create(pod)
+    await store.create(pod(name, labels={"app": "idle"}, annotations=headgate_keys(sidecar="transparent")))
 
 
-def _object(api: str, kind: str, name: str, labels: Mapping[str, str], *owners: Any, spec: Any) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "default", "labels": dict(labels), "ownerReferences": list(owners)}
-    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def _owner(obj: Any) -> dict[str, Any]:
-    metadata = obj["metadata"]
-    fields = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": metadata["name"], "uid": metadata["uid"]}
-    return {**fields, "controller": True}
-
-
-def _template(name: str) -> dict[str, Any]:
-    pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "main"}]}}
-    return {"selector": {"matchLabels": {"app": name}}, "template": pod}
+def _controlled_by(owner: Any) -> Object:
+    return {"ownerReferences": [owner_reference(owner, controller=True)]}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.api.metrics.metrics_world import FLOWS, WEB1, FakeSource, add_idle_pod, flow, requests, stored
-from tests.embedded_api import TOKEN, Client
+from tests.embedded_api import TOKEN, AsgiClient
 
 from headgate.api.metrics.custom import parse_path, quantity
 from headgate.quantity import parse_quantity
@@ -35,28 +35,28 @@ def source() -> FakeSource:
 
 
 @pytest.fixture
-async def client(source: FakeSource) -> Client:
+async def client(source: FakeSource) -> AsgiClient:
     store = await stored()
-    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(traffic=source)), store)
+    return AsgiClient(create_app(store, token=TOKEN, computed=ComputedGroups(traffic=source)), store)
 
 
-async def get(client: Client, url: str, **headers: str) -> Any:
+async def get(client: AsgiClient, url: str, **headers: str) -> Any:
     answer = await client.call("GET", url, **AUTOSCALER | headers)
     assert answer.code == 200, answer.body
     return answer.body
 
 
-async def values(client: Client, path: str) -> dict[str, str]:
+async def values(client: AsgiClient, path: str) -> dict[str, str]:
     """Return the value of each object in a response."""
     return {item["describedObject"]["name"]: item["value"] for item in (await get(client, path))["items"]}
 
 
-async def error(client: Client, path: str, method: str = "GET") -> tuple[int, str]:
+async def error(client: AsgiClient, path: str, method: str = "GET") -> tuple[int, str]:
     answer = await client.call(method, path)
     return answer.code, answer.body["message"]
 
 
-async def test_discovery_lists_each_metric_as_a_subresource(client: Client) -> None:
+async def test_discovery_lists_each_metric_as_a_subresource(client: AsgiClient) -> None:
     groups = {one["name"]: one for one in (await get(client, "/apis"))["groups"]}
     assert groups["custom.metrics.k8s.io"]["preferredVersion"]["version"] == "v1beta2"
     listed = await get(client, API)
@@ -68,7 +68,7 @@ async def test_discovery_lists_each_metric_as_a_subresource(client: Client) -> N
     }
 
 
-async def test_aggregated_discovery_lists_each_metric_as_a_subresource(client: Client) -> None:
+async def test_aggregated_discovery_lists_each_metric_as_a_subresource(client: AsgiClient) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     groups = {one["metadata"]["name"]: one for one in (await get(client, "/apis", accept=accept))["items"]}
     resources = groups["custom.metrics.k8s.io"]["versions"][0]["resources"]
@@ -77,7 +77,7 @@ async def test_aggregated_discovery_lists_each_metric_as_a_subresource(client: C
     assert {part["subresource"] for one in resources for part in one["subresources"]} == METRICS
 
 
-async def test_the_metric_of_selected_pods_has_exactly_the_fields_of_the_specification(client: Client) -> None:
+async def test_the_metric_of_selected_pods_has_exactly_the_fields_of_the_specification(client: AsgiClient) -> None:
     """An autoscaler sends this request for a metric of type Pods."""
 
     def item(name: str, value: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ async def test_the_metric_of_selected_pods_has_exactly_the_fields_of_the_specifi
     ],
 )
 async def test_the_metric_of_a_deployment_is_computed_from_all_requests_to_its_pods(
-    client: Client, metric: str, value: str
+    client: AsgiClient, metric: str, value: str
 ) -> None:
     """An autoscaler sends this request for a metric of type Object. Of 114 requests, 10 failed and 9 took 250 ms."""
     found = await get(client, f"{DEFAULT}/deployments.apps/web/{metric}")
@@ -116,11 +116,11 @@ async def test_the_metric_of_a_deployment_is_computed_from_all_requests_to_its_p
     assert found["items"][0]["describedObject"]["apiVersion"] == "apps/v1"
 
 
-async def test_the_metric_of_a_service_counts_the_requests_to_its_pods(client: Client) -> None:
+async def test_the_metric_of_a_service_counts_the_requests_to_its_pods(client: AsgiClient) -> None:
     assert await values(client, f"{DEFAULT}/services/web/requests_per_second") == {"web": "3800m"}
 
 
-async def test_the_metric_of_a_split_counts_the_backends_that_the_metric_selector_selects(client: Client) -> None:
+async def test_the_metric_of_a_split_counts_the_backends_that_the_metric_selector_selects(client: AsgiClient) -> None:
     path = f"{DEFAULT}/trafficsplits.split.smi-spec.io/canary/requests_per_second"
     assert await values(client, path) == {"canary": "3633m"}
     assert await values(client, f"{path}?metricLabelSelector=backend%3Dweb-v2") == {"canary": "300m"}
@@ -134,7 +134,7 @@ async def test_the_metric_of_a_split_counts_the_backends_that_the_metric_selecto
     assert item["describedObject"]["apiVersion"] == "split.smi-spec.io/v1alpha4"
 
 
-async def test_an_idle_pod_with_a_sidecar_has_no_requests_and_no_latency(client: Client) -> None:
+async def test_an_idle_pod_with_a_sidecar_has_no_requests_and_no_latency(client: AsgiClient) -> None:
     """With a missing metric, an autoscaler would not scale an idle workload down."""
     await add_idle_pod(client.store, "idle")
     for metric in METRICS - {"success_rate"}:
@@ -142,7 +142,7 @@ async def test_an_idle_pod_with_a_sidecar_has_no_requests_and_no_latency(client:
     assert await values(client, f"{DEFAULT}/pods/*/success_rate?labelSelector=app%3Didle") == {}
 
 
-async def test_a_pod_without_a_sidecar_and_without_requests_has_no_metric(client: Client) -> None:
+async def test_a_pod_without_a_sidecar_and_without_requests_has_no_metric(client: AsgiClient) -> None:
     """Its requests may be unknown; an autoscaler must not take it for an idle pod."""
     found = await values(client, f"{DEFAULT}/pods/*/requests_per_second")
     assert set(found) == {"web-5d-c4c4c", "web-5d-d5d5d"}
@@ -152,7 +152,7 @@ async def test_a_pod_without_a_sidecar_and_without_requests_has_no_metric(client
     assert "its pods have no sidecar" in message
 
 
-async def test_the_success_rate_is_1_only_without_a_failure(client: Client, source: FakeSource) -> None:
+async def test_the_success_rate_is_1_only_without_a_failure(client: AsgiClient, source: FakeSource) -> None:
     source.flows = {flow(GATEWAY, WEB1): requests(99_999, 1)}
     path = f"{DEFAULT}/pods/web-5d-c4c4c/success_rate"
     assert await values(client, path) == {"web-5d-c4c4c": "999m"}
@@ -160,7 +160,9 @@ async def test_the_success_rate_is_1_only_without_a_failure(client: Client, sour
     assert await values(client, path) == {"web-5d-c4c4c": "1"}
 
 
-async def test_custom_metrics_have_the_default_window_of_the_metrics_api(client: Client, source: FakeSource) -> None:
+async def test_custom_metrics_have_the_default_window_of_the_metrics_api(
+    client: AsgiClient, source: FakeSource
+) -> None:
     await get(client, f"{DEFAULT}/pods/*/requests_per_second")
     assert source.windows == [30.0]
 
@@ -180,19 +182,19 @@ async def test_custom_metrics_have_the_default_window_of_the_metrics_api(client:
     ],
 )  # fmt: skip
 async def test_an_error_says_what_is_wrong_with_the_request(
-    client: Client, path: str, expected: int, message: str
+    client: AsgiClient, path: str, expected: int, message: str
 ) -> None:
     code, said = await error(client, f"{API}/{path}")
     assert code == expected
     assert message in said
 
 
-async def test_custom_metrics_are_read_only(client: Client) -> None:
+async def test_custom_metrics_are_read_only(client: AsgiClient) -> None:
     code, _ = await error(client, f"{DEFAULT}/pods/*/success_rate", "POST")
     assert code == 405
 
 
-async def test_an_unavailable_source_causes_an_error_instead_of_zero(client: Client, source: FakeSource) -> None:
+async def test_an_unavailable_source_causes_an_error_instead_of_zero(client: AsgiClient, source: FakeSource) -> None:
     """An autoscaler keeps the number of replicas after an error."""
     source.fails = "no source"
     assert (await error(client, f"{DEFAULT}/pods/*/requests_per_second"))[0] == 503

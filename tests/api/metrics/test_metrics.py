@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.api.metrics.metrics_world import FLOWS, SHOP, WEB1, WEB2, FakeSource, flow, requests, stored
 from tests.decoding import admit
-from tests.embedded_api import TOKEN, Client
+from tests.embedded_api import TOKEN, AsgiClient
 
 from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.groups import quantity
@@ -35,12 +35,12 @@ def source() -> FakeSource:
 
 
 @pytest.fixture
-async def client(source: FakeSource) -> Client:
+async def client(source: FakeSource) -> AsgiClient:
     store = await stored()
-    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(traffic=source)), store)
+    return AsgiClient(create_app(store, token=TOKEN, computed=ComputedGroups(traffic=source)), store)
 
 
-async def get(client: Client, url: str, **headers: str) -> Any:
+async def get(client: AsgiClient, url: str, **headers: str) -> Any:
     answer = await client.call("GET", url, **headers)
     assert answer.code == 200, answer.body
     return answer.body
@@ -61,7 +61,7 @@ def ends(listed: Any) -> dict[str, dict[str, str]]:
     }
 
 
-async def test_the_metrics_of_a_pod_have_exactly_the_specified_fields(client: Client) -> None:
+async def test_the_metrics_of_a_pod_have_exactly_the_specified_fields(client: AsgiClient) -> None:
     """R83 to R85, R87."""
     assert await get(client, f"{PODS}/web-5d-c4c4c") == {
         "kind": "TrafficMetrics",
@@ -88,7 +88,7 @@ async def test_the_metrics_of_a_pod_have_exactly_the_specified_fields(client: Cl
     }
 
 
-async def test_a_query_with_uncertainty_adds_the_standard_deviation_and_intervals(client: Client) -> None:
+async def test_a_query_with_uncertainty_adds_the_standard_deviation_and_intervals(client: AsgiClient) -> None:
     """Each request took 10 to 11 ms; 95 of 105 succeeded. All other metrics stay the same."""
     latency = {"interval": {"low": "10m", "high": "11m"}}
     plain = (await get(client, f"{PODS}/web-5d-c4c4c"))["metrics"]
@@ -103,7 +103,7 @@ async def test_a_query_with_uncertainty_adds_the_standard_deviation_and_interval
     assert 0.75 < low < 0.904761 < high < 0.98
 
 
-async def test_uncertainty_is_in_the_units_of_the_group_and_absent_without_requests(client: Client) -> None:
+async def test_uncertainty_is_in_the_units_of_the_group_and_absent_without_requests(client: AsgiClient) -> None:
     released = (await get(client, f"{RELEASED}/namespaces/default/pods?uncertainty=1"))["items"]
     latencies = {item["metadata"]["name"]: item["metrics"][2] for item in released}
     assert latencies["web-5d-c4c4c"]["interval"] == {"low": "10", "high": "11"}
@@ -114,14 +114,14 @@ async def test_uncertainty_is_in_the_units_of_the_group_and_absent_without_reque
     assert {"success_rate" in values(item) for item in edges if item["edge"].get("copy")} == {False}
 
 
-async def test_a_success_rate_is_1_only_without_a_failure(client: Client, source: FakeSource) -> None:
+async def test_a_success_rate_is_1_only_without_a_failure(client: AsgiClient, source: FakeSource) -> None:
     source.flows = {flow(SHOP, WEB1): requests(9_999_999, 1), flow(SHOP, WEB2): requests(10_000_000)}
     items = (await get(client, f"{PODS}?uncertainty=true&labelSelector=app%3Dweb"))["items"]
     rates = [next(one for one in item["metrics"] if one["name"] == "success_rate") for item in items]
     assert [(rate["value"], rate["interval"]["high"]) for rate in rates] == [("999999u", "1"), ("1", "1")]
 
 
-async def test_each_group_follows_the_format_of_its_specification(client: Client) -> None:
+async def test_each_group_follows_the_format_of_its_specification(client: AsgiClient) -> None:
     """D20. The three groups have different formats and equal counts."""
     path = "namespaces/default/pods/web-5d-c4c4c"
     seed, mesh, released = [await get(client, f"{group}/{path}") for group in (SEED, MESH, RELEASED)]
@@ -139,7 +139,7 @@ async def test_each_group_follows_the_format_of_its_specification(client: Client
 
 @pytest.mark.parametrize(("api", "more"), [(SEED, set()), (MESH, set()), (RELEASED, {"trafficsplits"})])
 async def test_each_group_has_exactly_the_resources_of_its_specification(
-    client: Client, api: str, more: set[str]
+    client: AsgiClient, api: str, more: set[str]
 ) -> None:
     """R80 to R82."""
     listed = await get(client, api)
@@ -152,7 +152,7 @@ async def test_each_group_has_exactly_the_resources_of_its_specification(
     assert group in {one["name"] for one in (await get(client, "/apis"))["groups"]}
 
 
-async def test_aggregated_discovery_lists_the_edges(client: Client) -> None:
+async def test_aggregated_discovery_lists_the_edges(client: AsgiClient) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     groups = {one["metadata"]["name"]: one for one in (await get(client, "/apis", accept=accept))["items"]}
     resources = groups["traffic.metrics.k8s.io"]["versions"][0]["resources"]
@@ -165,7 +165,7 @@ async def test_aggregated_discovery_lists_the_edges(client: Client) -> None:
     assert order.index("apps") < order.index("traffic.metrics.k8s.io")  # `kubectl get deployments` reads the group apps
 
 
-async def test_both_ends_of_an_edge_have_the_same_counts(client: Client) -> None:
+async def test_both_ends_of_an_edge_have_the_same_counts(client: AsgiClient) -> None:
     """R86, R92, R95."""
     to = await get(client, f"{PODS}/shop-5d-b2b2b/edges")
     assert to["kind"] == "TrafficMetricsList"
@@ -176,14 +176,14 @@ async def test_both_ends_of_an_edge_have_the_same_counts(client: Client) -> None
     assert ends(taken)["from Pod shop-5d-b2b2b"]["success_count"] == "90"
 
 
-async def test_clients_outside_the_mesh_appear_among_the_edges(client: Client) -> None:
+async def test_clients_outside_the_mesh_appear_among_the_edges(client: AsgiClient) -> None:
     """R96."""
     edges = await get(client, f"{SEED}/namespaces/default/deployments/web/edges")
     assert ends(edges)["from Outside gateway"]["success_count"] == "5"
     assert set(ends(edges)) == {"from Outside gateway", "from Deployment shop"}
 
 
-async def test_a_resource_without_traffic_has_no_edges(client: Client, source: FakeSource) -> None:
+async def test_a_resource_without_traffic_has_no_edges(client: AsgiClient, source: FakeSource) -> None:
     """R91."""
     source.flows = {}
     assert (await get(client, f"{PODS}/shop-5d-b2b2b/edges"))["items"] == []
@@ -191,7 +191,7 @@ async def test_a_resource_without_traffic_has_no_edges(client: Client, source: F
     assert set(values(quiet).values()) == {"0"}
 
 
-async def test_a_request_returns_the_newest_counts(client: Client, source: FakeSource) -> None:
+async def test_a_request_returns_the_newest_counts(client: AsgiClient, source: FakeSource) -> None:
     """R97. Cached results are used only while the counts are the same."""
     assert values(await get(client, f"{PODS}/web-5d-c4c4c"))["success_count"] == "95"
     source.flows = {flow(SHOP, WEB1): requests(1)}
@@ -199,7 +199,7 @@ async def test_a_request_returns_the_newest_counts(client: Client, source: FakeS
     assert values(await get(client, f"{SEED}/namespaces/default/deployments/web"))["success_count"] == "1"
 
 
-async def test_a_response_includes_objects_created_after_the_previous_response(client: Client) -> None:
+async def test_a_response_includes_objects_created_after_the_previous_response(client: AsgiClient) -> None:
     url = f"{SEED}/namespaces/default/services"
     before = await get(client, url)
     await client.store.create(
@@ -209,7 +209,7 @@ async def test_a_response_includes_objects_created_after_the_previous_response(c
     assert len(after["items"]) == len(before["items"]) + 1
 
 
-async def test_tcp_connections_are_counted_separately_from_requests(client: Client, source: FakeSource) -> None:
+async def test_tcp_connections_are_counted_separately_from_requests(client: AsgiClient, source: FakeSource) -> None:
     """R98. A failed connection is not one of the failed requests."""
     tcp = flow(SHOP, WEB1, "default/web-v1")
     source.flows = {flow(SHOP, WEB1): requests(20), tcp: Counts.of({CONNECTIONS: 7, UNREACHED: 2, SENT: 5})}
@@ -223,7 +223,7 @@ async def test_tcp_connections_are_counted_separately_from_requests(client: Clie
     assert set(ends(await get(client, f"{PODS}/shop-5d-b2b2b/edges"))) == {"to Service web-v1"}
 
 
-async def test_mirrored_copies_are_marked_and_counted_separately(client: Client) -> None:
+async def test_mirrored_copies_are_marked_and_counted_separately(client: AsgiClient) -> None:
     """D22."""
     edges = (await get(client, f"{PODS}/web-5d-d5d5d/edges"))["items"]
     (copies,) = [one for one in edges if one["edge"].get("copy")]
@@ -247,7 +247,7 @@ async def test_mirrored_copies_are_marked_and_counted_separately(client: Client)
     ],
 )
 async def test_a_list_names_its_resource_and_contains_its_items(
-    client: Client, path: str, resource: dict[str, str], names: list[str]
+    client: AsgiClient, path: str, resource: dict[str, str], names: list[str]
 ) -> None:
     """R82, R93. The field `resource` of a list has an empty name."""
     listed = await get(client, f"{SEED}/{path}")
@@ -257,7 +257,7 @@ async def test_a_list_names_its_resource_and_contains_its_items(
 
 
 @pytest.mark.parametrize("path", ["namespaces/default", "nodes/node-1"])
-async def test_metrics_of_namespaces_and_nodes_sum_their_pods(client: Client, path: str) -> None:
+async def test_metrics_of_namespaces_and_nodes_sum_their_pods(client: AsgiClient, path: str) -> None:
     item = await get(client, f"{SEED}/{path}")
     assert (values(item)["success_count"], values(item)["failure_count"]) == ("104", "10")
     assert item["metadata"]["selfLink"] == f"{SEED}/{path}"
@@ -266,7 +266,7 @@ async def test_metrics_of_namespaces_and_nodes_sum_their_pods(client: Client, pa
     assert ends(edges)["from Outside gateway"]["success_count"] == "5"
 
 
-async def test_a_selector_selects_items_and_changes_no_count(client: Client) -> None:
+async def test_a_selector_selects_items_and_changes_no_count(client: AsgiClient) -> None:
     """R94."""
     everything = {one["metadata"]["name"]: one for one in (await get(client, PODS))["items"]}
     listed = await get(client, f"{PODS}?labelSelector=app%3Dweb")
@@ -289,7 +289,7 @@ async def test_a_selector_selects_items_and_changes_no_count(client: Client) -> 
     assert edges["selector"] == {"matchLabels": {"app": "shop"}}
 
 
-async def test_edges_can_be_grouped_by_namespace_or_kind(client: Client) -> None:
+async def test_edges_can_be_grouped_by_namespace_or_kind(client: AsgiClient) -> None:
     """R88."""
     url = f"{PODS}/web-5d-c4c4c/edges"
     by = [(await get(client, f"{url}?by={word}"))["items"] for word in ("namespace", "kind")]
@@ -298,7 +298,7 @@ async def test_edges_can_be_grouped_by_namespace_or_kind(client: Client) -> None
     assert (await client.call("GET", f"{url}?by=color")).code == 400
 
 
-async def test_a_split_has_metrics_of_each_backend(client: Client) -> None:
+async def test_a_split_has_metrics_of_each_backend(client: AsgiClient) -> None:
     """Requirement 2.6."""
     url = f"{RELEASED}/namespaces/default/trafficsplits"
     listed = await get(client, f"{url}/canary")
@@ -328,7 +328,7 @@ def test_the_parameter_t_sets_the_window_and_its_default_is_30_seconds(written: 
     assert window({}) == 30
 
 
-async def test_the_response_contains_the_window(client: Client, source: FakeSource) -> None:
+async def test_the_response_contains_the_window(client: AsgiClient, source: FakeSource) -> None:
     assert (await get(client, f"{PODS}/web-5d-c4c4c?t=1m30s"))["window"] == "1m30s"
     assert (await get(client, f"{PODS}/web-5d-c4c4c?t=nonsense"))["window"] == "30s"
     assert source.windows == [90, 30]
@@ -373,34 +373,36 @@ def test_values_are_formatted_as_quantities(value: float, written: str) -> None:
     ],
 )
 async def test_an_invalid_request_gets_a_status_with_its_code(
-    client: Client, method: str, url: str, code: int, reason: str
+    client: AsgiClient, method: str, url: str, code: int, reason: str
 ) -> None:
     """R90, R92."""
     answer = await client.call(method, url, {} if method == "POST" else None)
     assert (answer.code, answer.body["kind"], answer.body["reason"]) == (code, "Status", reason)
 
 
-async def test_an_unavailable_source_causes_an_error_instead_of_zero_counts(client: Client, source: FakeSource) -> None:
+async def test_an_unavailable_source_causes_an_error_instead_of_zero_counts(
+    client: AsgiClient, source: FakeSource
+) -> None:
     source.fails = "Prometheus does not answer"
     answer = await client.call("GET", PODS)
     assert (answer.code, answer.body["reason"]) == (503, "ServiceUnavailable")
     assert "Prometheus does not answer" in answer.body["message"]
     store = MemoryStore(admit=admit)
-    silent = Client(create_app(store, token=TOKEN), store)
+    silent = AsgiClient(create_app(store, token=TOKEN), store)
     assert (await silent.call("GET", PODS)).code == 501
 
 
-async def test_omitted_edges_are_reported_as_a_warning(client: Client, source: FakeSource) -> None:
+async def test_omitted_edges_are_reported_as_a_warning(client: AsgiClient, source: FakeSource) -> None:
     source.cut = ("12 of 5012 edges are not counted",)
     answer = await client.call("GET", PODS)
     assert answer.header("warning") == ['299 - "12 of 5012 edges are not counted"']
 
 
-async def test_a_request_without_the_token_is_unauthorized(client: Client) -> None:
+async def test_a_request_without_the_token_is_unauthorized(client: AsgiClient) -> None:
     assert (await client.call("GET", PODS, authorization="")).code == 401
 
 
-async def test_kubectl_tables_have_a_row_for_each_item(client: Client) -> None:
+async def test_kubectl_tables_have_a_row_for_each_item(client: AsgiClient) -> None:
     table = await get(client, PODS, accept=TABLE)
     names = [column["name"] for column in table["columnDefinitions"]]
     assert names == [
@@ -437,7 +439,7 @@ async def test_kubectl_tables_have_a_row_for_each_item(client: Client) -> None:
     assert (alone["kind"], alone["metadata"]["name"]) == ("PartialObjectMetadata", "web-5d-c4c4c")
 
 
-async def test_rounding_in_tables_hides_no_failure_and_no_request(client: Client, source: FakeSource) -> None:
+async def test_rounding_in_tables_hides_no_failure_and_no_request(client: AsgiClient, source: FakeSource) -> None:
     """As in `kubectl traffic`, one failure prevents 100 %, one request is not 0.0rps, and 1.05 s are not 1e+03ms."""
     slow = requests(99_999, 1, ms=1050)
     source.flows = {
@@ -450,7 +452,7 @@ async def test_rounding_in_tables_hides_no_failure_and_no_request(client: Client
     assert web2[-3:] == [6, 3, "0/1"]
 
 
-async def test_denied_requests_are_counted_separately(client: Client, source: FakeSource) -> None:
+async def test_denied_requests_are_counted_separately(client: AsgiClient, source: FakeSource) -> None:
     """R68, R83. A denied request is neither a success nor a failure. Without denied requests, their metrics are omitted."""
     refused = Counts.of({DENIED_REQUESTS: 6, CONNECTIONS: 4, DENIED_CONNECTIONS: 3})
     source.flows = {flow(SHOP, WEB1): requests(1).plus(refused)}
@@ -461,7 +463,7 @@ async def test_denied_requests_are_counted_separately(client: Client, source: Fa
     assert "denied_count" not in values(await get(client, f"{PODS}/web-5d-d5d5d"))
 
 
-async def test_resources_show_meshed_pods_and_edges_show_spiffe_ids(client: Client, source: FakeSource) -> None:
+async def test_resources_show_meshed_pods_and_edges_show_spiffe_ids(client: AsgiClient, source: FakeSource) -> None:
     """R74, R76, R83."""
     sidecar = {"headgate.dev/sidecar": "transparent"}
     meshed = {"kind": "Pod", "metadata": {"name": "db-0", "namespace": "default", "annotations": sidecar}}

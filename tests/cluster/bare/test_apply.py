@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.api_server import KubeApiServer
 from tests.cluster.isolation import Leftovers, emptied
 from tests.decoding import admit
-from tests.embedded_api import TOKEN, Client
+from tests.embedded_api import TOKEN, AsgiClient
 
 from headgate.resources.definitions.catalog import schemas
 from headgate.standalone.apiserver.app import create_app
@@ -213,7 +213,7 @@ class Sides:
 
     def __init__(self, reference: KubeApiServer, collection: str, name: str) -> None:
         store = MemoryStore(admit=admit)
-        self._client = Client(create_app(store, token=TOKEN), store)
+        self._client = AsgiClient(create_app(store, token=TOKEN), store)
         self._reference = reference
         self._collection = collection
         self._name = name

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.embedded_api import Client, EmbeddedApi
+from tests.embedded_api import AsgiClient, EmbeddedApi
 from tests.resources.seeds import SEED_004
 
 from headgate.manifests.documents import parse
@@ -145,14 +145,14 @@ async def test_the_early_form_of_tls_config_is_accepted(api: EmbeddedApi) -> Non
     assert await api.ok("get", "tlsconfigs", "other", "-o", "jsonpath={.spec.subjectNames}") == '["foo","baz"]'
 
 
-async def test_an_object_with_two_different_names_is_rejected(client: Client) -> None:
+async def test_an_object_with_two_different_names_is_rejected(client: AsgiClient) -> None:
     obj: dict[str, Any] = {**parse(SEED_004)[0][0].object, "name": "other"}
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", obj)
     assert answer.code == 422
     assert "write the name in metadata.name only" in answer.body["message"]
 
 
-async def test_the_api_stores_the_same_spec_as_a_manifest_file_in_the_early_form(client: Client) -> None:
+async def test_the_api_stores_the_same_spec_as_a_manifest_file_in_the_early_form(client: AsgiClient) -> None:
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _early_form(SEED_004))
     assert answer.code == 201
     stored = await client.call("GET", "/apis/headgate.dev/v1beta1/namespaces/default/tlsconfigs/my-tls-config")

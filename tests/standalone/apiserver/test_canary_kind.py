@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.embedded_api import Client, EmbeddedApi
+from tests.embedded_api import AsgiClient, EmbeddedApi
 from tests.resources.canary import canary
 from tests.resources.seeds import CANARY_004
 
@@ -77,7 +77,7 @@ async def test_a_mistake_is_rejected_with_its_field_and_the_fix(api: EmbeddedApi
     assert "must be above 60, the share of the step before" in answer.err
 
 
-async def test_a_canary_that_is_its_own_backend_is_rejected(client: Client) -> None:
+async def test_a_canary_that_is_its_own_backend_is_rejected(client: AsgiClient) -> None:
     """R18."""
     own: Any = canary(backends=[{"service": "website", "weight": 9}, {"service": "website-v2", "weight": 1}])
     own["metadata"] = {"name": "website"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.embedded_api import TOKEN, Client
+from tests.embedded_api import TOKEN, AsgiClient
 
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
@@ -30,10 +30,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def on_small_disk(small_disk: Path) -> Iterator[Client]:
+def on_small_disk(small_disk: Path) -> Iterator[AsgiClient]:
     journal = SqliteJournal.open(small_disk / "objects.sqlite")
     store = MemoryStore(journal=journal)
-    yield Client(create_app(store, token=TOKEN), store)
+    yield AsgiClient(create_app(store, token=TOKEN), store)
     journal.close()
 
 
@@ -44,7 +44,7 @@ def fill(disk: Path) -> None:
         os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
 
 
-async def test_readyz_fails_while_the_disk_is_full_and_recovers(on_small_disk: Client, small_disk: Path) -> None:
+async def test_readyz_fails_while_the_disk_is_full_and_recovers(on_small_disk: AsgiClient, small_disk: Path) -> None:
     assert (await on_small_disk.call("GET", "/readyz")).code == 200
     fill(small_disk)
     answer = await on_small_disk.call("GET", "/readyz", authorization="")
@@ -60,7 +60,7 @@ async def test_readyz_fails_while_the_disk_is_full_and_recovers(on_small_disk: C
     assert stored.code == 201
 
 
-async def test_a_health_check_changes_no_object(on_small_disk: Client) -> None:
+async def test_a_health_check_changes_no_object(on_small_disk: AsgiClient) -> None:
     before = on_small_disk.store.revision
     await on_small_disk.call("GET", "/readyz")
     assert on_small_disk.store.revision == before
@@ -69,7 +69,7 @@ async def test_a_health_check_changes_no_object(on_small_disk: Client) -> None:
 async def test_readyz_fails_with_a_read_only_journal(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path / "objects.sqlite")
     store = MemoryStore(journal=journal)
-    client = Client(create_app(store, token=TOKEN), store)
+    client = AsgiClient(create_app(store, token=TOKEN), store)
     journal._connection.execute("PRAGMA query_only = ON")
     answer = await client.call("GET", "/readyz")
     assert (answer.code, b"attempt to write a readonly database" in answer.body) == (500, True)
@@ -89,7 +89,7 @@ async def test_readyz_fails_with_a_read_only_journal(tmp_path: Path) -> None:
     ],
 )
 async def test_health_endpoints_list_and_exclude_single_checks(
-    client: Client, url: str, code: int, body: bytes
+    client: AsgiClient, url: str, code: int, body: bytes
 ) -> None:
     answer = await client.call("GET", url)
     assert (answer.code, answer.body) == (code, body)

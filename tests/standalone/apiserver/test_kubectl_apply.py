@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.embedded_api import EmbeddedApi, Ran
+from tests.embedded_api import EmbeddedApi
+from tests.processes import Ran
 
 from headgate.manifests.apply import apply
 from headgate.manifests.files import read
+from headgate.resources.registry import TRAFFIC_SPLIT
 
 SPLIT = """
 apiVersion: split.smi-spec.io/v1alpha4
@@ -35,23 +37,21 @@ async def applied(api: EmbeddedApi, manifest: str, *options: str) -> Ran:
 
 
 async def managers(api: EmbeddedApi) -> dict[str, Any]:
-    """Return the fields of each manager, read with `--raw`: otherwise kubectl 1.21 and later hides them."""
-    shown = json.loads(await api.ok("get", "--raw", f"{PATH}/website"))
-    return {entry["manager"]: entry["fieldsV1"] for entry in shown["metadata"]["managedFields"]}
+    """Return the fields of each manager."""
+    managed = (await stored_split(api))["metadata"]["managedFields"]
+    return {entry["manager"]: entry["fieldsV1"] for entry in managed}
 
 
-PATH = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
-
-
-async def split(api: EmbeddedApi) -> Any:
-    return json.loads(await api.ok("get", "ts", "website", "-o", "json"))
+async def stored_split(api: EmbeddedApi) -> Any:
+    """Return the stored split. This costs less than a call of kubectl."""
+    return await api.store.get(TRAFFIC_SPLIT.key("default", "website"))
 
 
 async def test_an_apply_removes_a_field_that_the_manifest_no_longer_has(api: EmbeddedApi) -> None:
     assert (await applied(api, LABELLED)).code == 0
-    assert (await split(api))["metadata"]["labels"] == {"team": "web"}
+    assert (await stored_split(api))["metadata"]["labels"] == {"team": "web"}
     assert (await applied(api, SPLIT)).code == 0
-    found = await split(api)
+    found = await stored_split(api)
     assert "labels" not in found["metadata"]
     assert [backend["weight"] for backend in found["spec"]["backends"]] == [90, 10]
 
@@ -63,7 +63,7 @@ async def test_a_conflict_names_the_manager_and_the_field_and_can_be_forced(api:
     field = '.spec.backends[service="website-v2"].weight'
     assert f'Apply failed with 1 conflict: conflict with "kubectl": {field}' in refused.err
     assert (await applied(api, ONE_BACKEND, "--field-manager=canary", "--force-conflicts")).code == 0
-    assert [backend["weight"] for backend in (await split(api))["spec"]["backends"]] == [90, 50]
+    assert [backend["weight"] for backend in (await stored_split(api))["spec"]["backends"]] == [90, 50]
     owned = await managers(api)
     assert list(owned["canary"]["f:spec"]["f:backends"]) == ['k:{"service":"website-v2"}']
     again = await applied(api, SPLIT)
@@ -83,12 +83,12 @@ async def test_a_user_can_switch_from_client_side_to_server_side_apply_and_back(
     await api.ok("apply", "-f", "-", stdin=LABELLED)
     moved = await applied(api, SPLIT.replace("weight: 90", "weight: 80"))
     assert moved.code == 0, moved.err
-    found = await split(api)
+    found = await stored_split(api)
     assert [backend["weight"] for backend in found["spec"]["backends"]] == [80, 10]
     last = json.loads(found["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"])
     assert last["spec"]["backends"][0]["weight"] == 80
     await api.ok("apply", "-f", "-", stdin=SPLIT)  # back to client-side apply
-    assert [backend["weight"] for backend in (await split(api))["spec"]["backends"]] == [90, 10]
+    assert [backend["weight"] for backend in (await stored_split(api))["spec"]["backends"]] == [90, 10]
 
 
 async def test_show_managed_fields_prints_the_managed_fields(api: EmbeddedApi) -> None:
@@ -109,7 +109,7 @@ async def test_kubectl_diff_shows_a_difference_and_writes_nothing(api: EmbeddedA
     assert "+    weight: 80" in shown.out
     assert "-    team: web" in shown.out
     assert "serverside-applied (server dry run)" in (await applied(api, SPLIT, "--dry-run=server")).out
-    assert (await split(api))["metadata"]["labels"] == {"team": "web"}
+    assert (await stored_split(api))["metadata"]["labels"] == {"team": "web"}
 
 
 async def test_a_server_side_apply_keeps_the_fields_that_the_manifest_directory_owns(
@@ -123,7 +123,7 @@ async def test_a_server_side_apply_keeps_the_fields_that_the_manifest_directory_
     forced = await applied(api, ONE_BACKEND, "--field-manager=canary", "--force-conflicts")
     assert forced.code == 0
     assert "migration" not in forced.err
-    found = await split(api)
+    found = await stored_split(api)
     assert found["metadata"]["labels"] == {"team": "web"}
     assert [backend["weight"] for backend in found["spec"]["backends"]] == [90, 50]
     assert set(await managers(api)) == {"headgate-files", "canary"}

@@ -1,10 +1,10 @@
 """Tests of a machine's GatewayClass, and of the addresses that Gateways get."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from tests.decoding import decode
+from tests.make.objects import gateway
 
 from headgate.objects.gateways import ensure_class
 from headgate.resources.gateway import Gateway
@@ -26,16 +26,6 @@ async def store() -> MemoryStore:
     store = MemoryStore()
     await ensure_class(store, CLASS_DESCRIPTION)
     return store
-
-
-def gateway(name: str = "edge", class_name: str = "headgate", **spec: Any) -> dict[str, Any]:
-    listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Gateway",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"gatewayClassName": class_name, "listeners": listeners, **spec},
-    }
 
 
 async def address_of(store: MemoryStore, name: str = "edge") -> str:
@@ -66,7 +56,7 @@ async def test_each_gateway_gets_an_address_that_survives_a_restart(store, addre
 
 
 async def test_a_gateway_with_an_address_outside_the_range_gets_a_new_address(store, addresses):
-    await store.create(gateway())
+    await store.create(gateway("edge"))
     await GatewayAddresses(store, AddressPool(80)).reconcile()
     await GatewayAddresses(store, addresses).reconcile()
     assert addresses.covers(await address_of(store), "services")
@@ -82,7 +72,7 @@ async def test_a_requested_address_is_assigned_if_it_is_free(store, addresses):
 
 async def test_a_gateway_keeps_its_address_when_the_class_is_deleted(store, addresses):
     gateways = GatewayAddresses(store, addresses)
-    await store.create(gateway())
+    await store.create(gateway("edge"))
     await gateways.reconcile()
     given = await address_of(store)
     await store.delete(Key(GROUP, "GatewayClass", "", "headgate"))
@@ -91,14 +81,14 @@ async def test_a_gateway_keeps_its_address_when_the_class_is_deleted(store, addr
 
 
 async def test_a_gateway_of_another_controller_gets_no_address(store, addresses):
-    await store.create(gateway(class_name="other"))
+    await store.create(gateway("edge", class_name="other"))
     await GatewayAddresses(store, addresses).reconcile()
     assert "status" not in await store.get(Key(GROUP, "Gateway", "default", "edge"))
 
 
 async def test_the_address_of_a_deleted_gateway_is_released(store, addresses):
     gateways = GatewayAddresses(store, addresses)
-    await store.create(gateway())
+    await store.create(gateway("edge"))
     await gateways.reconcile()
     given = await address_of(store)
     await store.delete(Key(GROUP, "Gateway", "default", "edge"))
@@ -108,7 +98,7 @@ async def test_the_address_of_a_deleted_gateway_is_released(store, addresses):
 
 async def test_a_new_gateway_gets_its_address_at_once(store, addresses):
     work = asyncio.create_task(GatewayAddresses(store, addresses).run())
-    await store.create(gateway())
+    await store.create(gateway("edge"))
     async with asyncio.timeout(60):
         async for change in store.watch(GROUP, "Gateway", since=str(store.revision - 1)):
             if (change.object.get("status") or {}).get("addresses"):

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.make.objects import obj
 
 from headgate.errors import Invalid
 from headgate.resources.decode import check
@@ -26,12 +27,13 @@ def store(addresses: AddressPool) -> MemoryStore:
     return MemoryStore(check=check, admit=service_admission(addresses), kept=track_cluster_ips(addresses))
 
 
-def service(name: str = "web", **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+def web_service(name: str = "web", **spec: Any) -> dict[str, Any]:
+    """Return a Service with only the given fields, for the defaults that admission adds."""
+    return obj("Service", name, spec=spec)
 
 
 async def test_a_service_gets_the_defaults_of_kubernetes(store, addresses):
-    stored = await store.create(service(ports=[{"port": 8080}], selector={"app": "web"}))
+    stored = await store.create(web_service(ports=[{"port": 8080}], selector={"app": "web"}))
     spec = stored["spec"]
     assert addresses.covers(spec["clusterIP"], "services")
     assert spec["clusterIPs"] == [spec["clusterIP"]]
@@ -40,53 +42,53 @@ async def test_a_service_gets_the_defaults_of_kubernetes(store, addresses):
 
 
 async def test_an_update_keeps_the_cluster_ip_and_the_defaults(store):
-    first = await store.create(service(ports=[{"port": 8080}]))
-    again = await store.update(service(ports=[{"port": 8080}]))
+    first = await store.create(web_service(ports=[{"port": 8080}]))
+    again = await store.update(web_service(ports=[{"port": 8080}]))
     assert again["spec"] == first["spec"]
     assert again["metadata"]["generation"] == 1
     with pytest.raises(Invalid, match=r"spec.clusterIP: can't change from .*; delete the Service and create it again"):
-        await store.update(service(clusterIP="127.77.0.9"))
+        await store.update(web_service(clusterIP="127.77.0.9"))
 
 
 @pytest.mark.parametrize("written", [{"clusterIP": "None"}, {"clusterIPs": ["None"]}])
 async def test_a_headless_service_stays_headless(store, written):
-    stored = await store.create(service(**written))
+    stored = await store.create(web_service(**written))
     assert stored["spec"]["clusterIP"] == "None"
-    assert (await store.update(service(ports=[{"port": 1}])))["spec"]["clusterIP"] == "None"
+    assert (await store.update(web_service(ports=[{"port": 1}])))["spec"]["clusterIP"] == "None"
 
 
 async def test_an_external_name_service_has_no_cluster_ip(store):
-    stored = await store.create(service(type="ExternalName", externalName="example.com"))
+    stored = await store.create(web_service(type="ExternalName", externalName="example.com"))
     assert "clusterIP" not in stored["spec"]
 
 
 async def test_a_requested_cluster_ip_must_be_free_and_in_the_range(store):
-    await store.create(service("a", clusterIP="127.77.0.9"))
+    await store.create(web_service("a", clusterIP="127.77.0.9"))
     with pytest.raises(Invalid, match="used by Service default/a; omit the field"):
-        await store.create(service("b", clusterIP="127.77.0.9"))
+        await store.create(web_service("b", clusterIP="127.77.0.9"))
     with pytest.raises(Invalid, match=r"10.0.0.1 is not in 127.77.0.1 to 127.77.127.254; omit the field"):
-        await store.create(service("b", clusterIP="10.0.0.1"))
+        await store.create(web_service("b", clusterIP="10.0.0.1"))
 
 
 async def test_an_address_is_reserved_only_for_a_stored_service(store, addresses):
-    tried = await store.create(service("a", clusterIP="127.77.0.9"), dry_run=True)
-    picked = await store.create(service("b"), dry_run=True)
+    tried = await store.create(web_service("a", clusterIP="127.77.0.9"), dry_run=True)
+    picked = await store.create(web_service("b"), dry_run=True)
     assert tried["spec"]["clusterIP"] == "127.77.0.9"
     assert not addresses.owner("127.77.0.9")
     assert not addresses.owner(picked["spec"]["clusterIP"])
-    await store.create(service("c", clusterIP="127.77.0.9"))
+    await store.create(web_service("c", clusterIP="127.77.0.9"))
     await store.delete(Key("", "Service", "default", "c"))
-    assert (await store.create(service("d", clusterIP="127.77.0.9")))["spec"]["clusterIP"] == "127.77.0.9"
+    assert (await store.create(web_service("d", clusterIP="127.77.0.9")))["spec"]["clusterIP"] == "127.77.0.9"
 
 
 @pytest.mark.parametrize("spec", [{"type": "Foo"}, {"ports": {"port": 1}}, {"ports": ["http"]}, {"clusterIP": 5}])
 async def test_an_invalid_field_is_rejected_with_its_path(store, spec):
     with pytest.raises(Invalid, match=r"spec\.(type|ports|ports\[0\]|clusterIP):"):
-        await store.create(service(**spec))
+        await store.create(web_service(**spec))
 
 
 async def test_a_restart_reserves_the_addresses_of_stored_services(store):
-    await store.create(service("a", clusterIP="127.77.0.9"))
+    await store.create(web_service("a", clusterIP="127.77.0.9"))
     services = (await store.list("", "Service")).items
     assert stored_range(services) == 77
     after = AddressPool(77)
@@ -95,7 +97,7 @@ async def test_a_restart_reserves_the_addresses_of_stored_services(store):
 
 
 async def test_services_get_new_addresses_if_another_headgate_owns_their_range(store):
-    old = await store.create(service("a"))
+    old = await store.create(web_service("a"))
     addresses = AddressPool(78)
     # headgate was restarted with another address range
     store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.processes import runs
-from tests.standalone.pods.test_runtime import Machine, alone
+from tests.standalone.pods.machine import ProcessMachine, without_proxies
 
 from headgate.admission.chain import chain
 from headgate.admission.injection import inject_sidecars
@@ -36,8 +36,8 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 
-class MeshedMachine(Machine):
-    """A `Machine` whose pods have sidecars. One control plane serves all of its consecutive runtimes."""
+class MeshedMachine(ProcessMachine):
+    """A `ProcessMachine` whose pods have sidecars. One control plane serves all of its consecutive runtimes."""
 
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
@@ -73,7 +73,7 @@ class MeshedMachine(Machine):
         self._task = asyncio.create_task(self.runtime.run())
 
     def proxy_services(self) -> ProxyServices:
-        return alone(
+        return without_proxies(
             variables={"EXTRA": "given"},
             wait_unrouted=self.unrouted,
             mesh=MeshEnvoySettings(find_envoy(os.environ), self._sockets / "xds.sock", self.tokens),
@@ -148,16 +148,6 @@ def workload(pod: Pod) -> Workload:
         tls_mode=TlsMode.PLAIN,
         target_tls_mode=TlsMode.PLAIN,
     )
-
-
-async def ask(found: Object, port: int = 18080) -> str:
-    """Send a request to a pod; return the body of the response."""
-    reader, writer = await asyncio.open_connection(found["status"]["podIP"], port)
-    writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
-    return text.rpartition("\r\n")[2]
 
 
 def fact(found: Object, type: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.make.objects import container, pod
 from tests.ports import free_port
 
 from headgate.errors import DecodeError
@@ -28,13 +29,13 @@ from headgate.standalone.pods.application_ports import (
 )
 
 
-def pod(*ports: dict[str, Any], annotations: Any = None, **container: Any) -> Pod:
-    app = {"name": "app", "ports": list(ports), **container}
-    return decode.read({"metadata": {"annotations": annotations or {}}, "spec": {"containers": [app]}}, Pod)
+def app_pod(*ports: dict[str, Any], annotations: Any = None, **fields: Any) -> Pod:
+    app = container(ports=list(ports), **fields)
+    return decode.read(pod("web", containers=[app], annotations=annotations), Pod)
 
 
-def app(*ports: dict[str, Any], **container: Any) -> Container:
-    return pod(*ports, **container).spec.containers[0]
+def app(*ports: dict[str, Any], **fields: Any) -> Container:
+    return app_pod(*ports, **fields).spec.containers[0]
 
 
 HTTP, ADMIN = {"containerPort": 8080, "name": "http"}, {"containerPort": 9090}
@@ -78,18 +79,18 @@ def test_a_port_with_a_listener_is_not_free():
 
 def test_the_sidecar_listens_on_declared_tcp_ports_that_are_not_excluded():
     dns = {"containerPort": 53, "protocol": "UDP"}
-    assert sidecar_ports(pod(HTTP, ADMIN, dns)) == [8080, 9090]
-    assert sidecar_ports(pod(HTTP, ADMIN, annotations={EXCLUDED_PORTS: "9090, 9102"})) == [8080]
+    assert sidecar_ports(app_pod(HTTP, ADMIN, dns)) == [8080, 9090]
+    assert sidecar_ports(app_pod(HTTP, ADMIN, annotations={EXCLUDED_PORTS: "9090, 9102"})) == [8080]
     with pytest.raises(DecodeError, match="must be port numbers"):
-        sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
+        sidecar_ports(app_pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
 
 
 def test_the_port_map_is_encoded_in_and_decoded_from_an_annotation():
     assert to_annotation({9090: 20418, 8080: 20417}) == "8080=20417,9090=20418"
-    assert from_annotation(pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
-    assert from_annotation(pod().metadata) == {}
+    assert from_annotation(app_pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
+    assert from_annotation(app_pod().metadata) == {}
     with pytest.raises(DecodeError, match="must be pairs of ports, for example 8080=20417"):
-        from_annotation(pod(annotations={APPLICATION_PORTS: "8080:20417"}).metadata)
+        from_annotation(app_pod(annotations={APPLICATION_PORTS: "8080:20417"}).metadata)
 
 
 def test_probes_use_the_process_port():
@@ -127,15 +128,15 @@ def test_a_probe_of_another_host_or_an_excluded_port_is_unchanged():
 
 def test_the_advice_names_the_port_variable_and_the_annotation_that_disables_injection():
     advice = listen_advice(
-        pod(HTTP, ADMIN), with_process_ports(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS
+        app_pod(HTTP, ADMIN), with_process_ports(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS
     )
     assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), because its sidecar listens on 8080" in advice
     assert "$PORT_WEB_UI (20418), because its sidecar listens on 9090" in advice
     assert 'headgate.dev/inject: "false"' in advice
     assert "$PORT_9090 (20418)" in listen_advice(
-        pod(HTTP, ADMIN), with_process_ports(app(HTTP, ADMIN), NUMBERS), NUMBERS
+        app_pod(HTTP, ADMIN), with_process_ports(app(HTTP, ADMIN), NUMBERS), NUMBERS
     )
-    assert listen_advice(pod(HTTP), app(HTTP), {}) == ""
+    assert listen_advice(app_pod(HTTP), app(HTTP), {}) == ""
 
 
 def services(*specs: dict[str, Any]) -> list[Service]:
@@ -161,7 +162,7 @@ def test_a_target_port_of_a_service_counts_as_a_declared_port_of_its_pods():
     assert service_ports(silent, found) == [83, 3001, 8080]
     assert service_ports(silent, found, lowest=1024) == [3001, 8080]
     assert sidecar_ports(silent, [3001, 8080]) == [3001, 8080]
-    assert sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
+    assert sidecar_ports(app_pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
 
 
 def test_the_port_variable_of_the_only_container_without_ports_is_the_first_undeclared_port():

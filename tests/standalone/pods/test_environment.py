@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.make.objects import container, pod
 
 from headgate.resources.decode import read
 from headgate.resources.workloads import Pod
@@ -16,16 +17,14 @@ from headgate.standalone.pods.environment import (
 )
 
 
-def pod(**container: Any) -> Pod:
-    obj = {
-        "metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web"}, "annotations": {"a/b": "c"}},
-        "spec": {"serviceAccountName": "web", "containers": [{"name": "app", **container}]},
-    }
-    return read(obj, Pod)
+def web_pod(**fields: Any) -> Pod:
+    """Return a pod with everything that its variables can refer to."""
+    metadata: dict[str, Any] = {"namespace": "shop", "labels": {"app": "web"}, "annotations": {"a/b": "c"}}
+    return read(pod("web-1", account="web", containers=[container(**fields)], **metadata), Pod)
 
 
 def env(variables: list[dict[str, Any]], sources: Any = None, **container: Any) -> dict[str, str]:
-    made = pod(env=variables, **container)
+    made = web_pod(env=variables, **container)
     known = {"PORT": "8080"}
     return resolve_env(made, made.spec.containers[0], address="127.77.128.1", sources=sources or {}, known=known)
 
@@ -87,7 +86,7 @@ def test_an_optional_object_or_key_may_be_missing():
 
 
 def test_variables_contain_each_named_port_and_the_first_port():
-    made = pod(ports=[{"name": "web-ui", "containerPort": 8080}, {"name": "admin", "containerPort": 9090}])
+    made = web_pod(ports=[{"name": "web-ui", "containerPort": 8080}, {"name": "admin", "containerPort": 9090}])
     variables = runtime_variables(made, made.spec.containers[0], "127.77.128.1")
     assert {name: variables[name] for name in ("PORT", "PORT_WEB_UI", "PORT_ADMIN")} == {
         "PORT": "8080",
@@ -122,7 +121,7 @@ def test_secrets_are_decoded_and_config_maps_are_plain_text():
 
 
 def test_all_config_maps_and_secrets_that_a_pod_uses_are_found():
-    made = pod(
+    made = web_pod(
         env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}],
         envFrom=[{"configMapRef": {"name": "m1"}}, {"secretRef": {"name": "s2"}}],
     )

@@ -1,165 +1,39 @@
 """Tests of the local runtime with real processes."""
 
 import asyncio
-import contextlib
 import os
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.make.objects import config_map, container, deployment, port, service
 from tests.processes import runs
-from tests.watching import until
+from tests.standalone.pods.machine import (
+    PORTS,
+    SERVER,
+    ProcessMachine,
+    ask,
+    key,
+    pid_of,
+    process_pod,
+    python,
+    running,
+)
 
-from headgate.resources.meta import Key, Object
-from headgate.standalone.address_pool import AddressPool, claim_range
-from headgate.standalone.controllers.services import service_admission, track_cluster_ips
+from headgate.resources.meta import Key
 from headgate.standalone.pods.logs import LogOptions
-from headgate.standalone.pods.runtime import LocalRuntime
-from headgate.standalone.pods.sidecars import ProxyServices
-from headgate.standalone.store.memory import MemoryStore
-
-SERVER = """
-import os, socket, sys
-listener = socket.create_server((os.environ["HOST"], int(os.environ["PORT"])))
-print("listening", flush=True)
-while True:
-    connection, _ = listener.accept()
-    try:
-        connection.recv(65536)
-        body = os.environ["POD_NAME"].encode()
-        connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\nConnection: close\\r\\n\\r\\n%s" % (len(body), body))
-    finally:
-        connection.close()
-"""
-PORTS = [{"name": "http", "containerPort": 18080}]
-
-
-def python(source: str) -> list[str]:
-    return [sys.executable, "-S", "-E", "-c", source]
-
-
-def pod(name: str = "web", *, command: list[str] | None = None, spec: Any = None, **container: Any) -> dict[str, Any]:
-    app = {"name": "app", "command": command or python(SERVER), **container}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
-        "spec": {"containers": [app], "terminationGracePeriodSeconds": 3, **(spec or {})},
-    }
-
-
-def key(name: str = "web") -> Key:
-    return Key("", "Pod", "default", name)
-
-
-async def at_once(*_: object) -> None:
-    """Do nothing: takes the place of the functions `wait_...` of `ProxyServices`."""
-
-
-def alone(**more: Any) -> ProxyServices:
-    """Return proxy services for a machine without proxies."""
-    given = {"variables": {}, "lowest_port": 0, "wait_unrouted": at_once, "wait_for_report": at_once}
-    return ProxyServices(**dict.fromkeys(ProxyServices._fields) | given | more)
-
-
-class Machine:
-    """A store and its runtimes. Each start creates a new runtime, as a restart of headgate does."""
-
-    def __init__(self, state: Path, a: int) -> None:
-        self.state = state
-        self.addresses = AddressPool(a)
-        self.store = MemoryStore(admit=service_admission(self.addresses), kept=track_cluster_ips(self.addresses))
-        self.unrouted: Callable[[str], Any] = at_once
-        self.runtime: LocalRuntime
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        proxying = alone(variables={"EXTRA": "given"}, wait_unrouted=self.unrouted)
-        self.runtime = LocalRuntime(self.store, self.state, self.addresses, proxying)
-        self._task = asyncio.create_task(self.runtime.run())
-
-    async def abandon(self) -> None:
-        """End the runtime and leave the processes running, as if headgate were killed."""
-        assert self._task
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-
-    async def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> Any:
-        return await until(self.store, holds, seconds)
-
-    async def get(self, name: str = "web") -> Object:
-        return await self.store.get(key(name))
-
-    async def ready(self, name: str = "web") -> Object:
-        async def holds() -> Object | None:
-            found = await self.get(name)
-            facts = (found.get("status") or {}).get("conditions", ())
-            return found if any(fact["type"] == "Ready" and fact["status"] == "True" for fact in facts) else None
-
-        return await self.until(holds)
-
-    async def gone(self, name: str = "web") -> None:
-        async def holds() -> bool:
-            return all(found["metadata"]["name"] != name for found in (await self.store.list("", "Pod")).items)
-
-        await self.until(holds)
-
-    async def state_of(self, reason: str, name: str = "web") -> Object:
-        """Wait until the pod's container is waiting or terminated with this reason; return the pod."""
-
-        async def holds() -> Object | None:
-            for status in ((await self.get(name)).get("status") or {}).get("containerStatuses", ()):
-                if any(said.get("reason") == reason for said in status["state"].values()):
-                    return status
-            return None
-
-        return await self.until(holds)
-
-    async def event(self, reason: str) -> Object:
-        async def holds() -> Object | None:
-            found = [event for event in (await self.store.list("", "Event")).items if event["reason"] == reason]
-            return found[0] if found else None
-
-        return await self.until(holds)
-
-    async def output(self, name: str = "web", container: str = "app", **options: Any) -> str:
-        pieces = [piece async for piece in self.runtime.logs.read(key(name), LogOptions(container, **options))]
-        return b"".join(pieces).decode()
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    a, guard = claim_range()
-    built = Machine(tmp_path / "state", a)
-    built.start()
-    try:
-        yield built
-    finally:
-        assert await built.runtime.stop() == []
-        await built.abandon()
-        guard.close()
-
-
-def pid_of(found: Object) -> int:
-    return int(found["status"]["containerStatuses"][0]["containerID"].removeprefix("process://"))
-
-
-async def answer(found: Object) -> str:
-    reader, writer = await asyncio.open_connection(found["status"]["podIP"], 18080)
-    writer.write(b"GET / HTTP/1.1\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
-    return text.rpartition("\r\n")[2]
+async def machine(tmp_path: Path) -> AsyncIterator[ProcessMachine]:
+    async with running(tmp_path / "state") as started:
+        yield started
 
 
 async def test_a_pod_is_a_process_that_is_ready_when_its_port_listens(machine):
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
-    assert await answer(found) == "web"
+    assert await ask(found) == "web"
     assert machine.addresses.covers(found["status"]["podIP"], "pods")
     assert found["spec"]["nodeName"] == "local"
     assert found["status"]["phase"] == "Running"
@@ -171,24 +45,14 @@ async def test_a_pod_is_a_process_that_is_ready_when_its_port_listens(machine):
 
 
 async def test_two_pods_can_use_the_same_port_number(machine):
-    await machine.store.create(pod("a", ports=PORTS))
-    await machine.store.create(pod("b", ports=PORTS))
-    assert [await answer(await machine.ready(name)) for name in ("a", "b")] == ["a", "b"]
+    await machine.store.create(process_pod("a", ports=PORTS))
+    await machine.store.create(process_pod("b", ports=PORTS))
+    assert [await ask(await machine.ready(name)) for name in ("a", "b")] == ["a", "b"]
 
 
-async def test_endpoint_slices_contain_the_ready_pods_of_a_deployment(machine, deployment):
-    web = deployment(replicas=2)
-    web["spec"]["template"]["spec"]["containers"] = [{"name": "app", "command": python(SERVER), "ports": PORTS}]
-    await machine.store.create(web)
-    ports = [{"port": 80, "targetPort": "http"}]
-    await machine.store.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "web"},
-            "spec": {"selector": {"app": "web"}, "ports": ports},
-        }
-    )
+async def test_endpoint_slices_contain_the_ready_pods_of_a_deployment(machine):
+    await machine.store.create(deployment("web", container(command=python(SERVER), ports=PORTS), replicas=2))
+    await machine.store.create(service("web", port(80, target="http"), selector={"app": "web"}))
 
     async def both() -> bool:
         slices = (await machine.store.list("discovery.k8s.io", "EndpointSlice")).items
@@ -215,11 +79,11 @@ async def test_a_process_ends_after_all_proxies_stopped_routing_to_its_pod(machi
     await machine.abandon()
     machine.unrouted = unrouted
     machine.start()
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
     await machine.store.delete(key())
     await asyncio.wait_for(asked.wait(), 60)
-    assert await answer(found) == "web"  # the pod still serves requests
+    assert await ask(found) == "web"  # the pod still serves requests
     free.set()
     await machine.gone()
     assert not runs(pid_of(found))
@@ -233,7 +97,7 @@ async def test_a_proxy_that_keeps_routing_to_a_pod_delays_its_end_only_by_the_gr
     await machine.abandon()
     machine.unrouted = never
     machine.start()
-    await machine.store.create(pod(ports=PORTS, spec={"terminationGracePeriodSeconds": 1}))
+    await machine.store.create(process_pod(ports=PORTS, spec={"terminationGracePeriodSeconds": 1}))
     await machine.ready()
     await machine.store.delete(key())
     await machine.gone()
@@ -244,7 +108,7 @@ async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_childre
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nchild = os.fork()\n"
         "child and print(child, flush=True)\nwhile True: time.sleep(60)"
     )
-    await machine.store.create(pod(command=python(source), spec={"terminationGracePeriodSeconds": 1}))
+    await machine.store.create(process_pod(command=python(source), spec={"terminationGracePeriodSeconds": 1}))
     found = await machine.ready()
 
     async for line in machine.runtime.logs.read(key(), LogOptions("app", follow=True)):
@@ -260,7 +124,7 @@ async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_childre
 
 async def test_a_process_that_ends_is_restarted_after_a_delay_and_keeps_its_previous_log(machine):
     source = "import os, sys\nprint('run', flush=True)\nsys.exit(3)"
-    await machine.store.create(pod(command=python(source)))
+    await machine.store.create(process_pod(command=python(source)))
     status = await machine.state_of("CrashLoopBackOff")
     assert status["lastState"]["terminated"]["exitCode"] == 3
     assert status["state"]["waiting"]["message"] == "back-off 1s restarting container app"
@@ -277,7 +141,7 @@ async def test_a_process_that_ends_is_restarted_after_a_delay_and_keeps_its_prev
 
 @pytest.mark.parametrize(("code", "policy", "phase"), [(0, "OnFailure", "Succeeded"), (7, "Never", "Failed")])
 async def test_the_phase_of_an_ended_pod_follows_its_restart_policy(machine, code, policy, phase):
-    await machine.store.create(pod(command=python(f"raise SystemExit({code})"), spec={"restartPolicy": policy}))
+    await machine.store.create(process_pod(command=python(f"raise SystemExit({code})"), spec={"restartPolicy": policy}))
 
     async def ended() -> bool:
         return ((await machine.get()).get("status") or {}).get("phase") == phase
@@ -298,7 +162,7 @@ async def test_the_phase_of_an_ended_pod_follows_its_restart_policy(machine, cod
     ],
 )  # fmt: skip
 async def test_a_container_that_can_not_start_reports_the_reason(machine, container, reason, words):
-    written = pod()
+    written = process_pod()
     written["spec"]["containers"][0].update(container)
     await machine.store.create(written)
     status = await machine.state_of(reason)
@@ -312,7 +176,7 @@ async def test_a_port_that_another_program_uses_on_every_address_is_reported(mac
     stranger = await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0)
     port = stranger.sockets[0].getsockname()[1]
     try:
-        await machine.store.create(pod(ports=[{"containerPort": port}]))
+        await machine.store.create(process_pod(ports=[{"containerPort": port}]))
         await machine.state_of("FailedBind")
         event = await machine.event("FailedBind")
         assert f"perhaps by a program that listens on 0.0.0.0:{port}" in event["message"]
@@ -321,11 +185,9 @@ async def test_a_port_that_another_program_uses_on_every_address_is_reported(mac
 
 
 async def test_a_process_gets_the_environment_of_its_manifest(machine):
-    await machine.store.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "from map", "f.txt": "file"}}
-    )
+    await machine.store.create(config_map("m", {"k": "from map", "f.txt": "file"}))
     source = "import os, sys, json; print(json.dumps([dict(os.environ), sys.argv[1:], open(sys.argv[2]).read()]), flush=True)"
-    written = pod(
+    written = process_pod(
         command=python(source),
         args=["$(GREETING)", "/etc/app/f.txt", "$$(NO)"],
         ports=[{"name": "web-ui", "containerPort": 18081}],
@@ -355,7 +217,9 @@ async def test_init_containers_run_first_in_their_order(machine):
         {"name": name, "command": ["sh", "-c", f'echo {name} >> "$0"', "/data/steps"], **mount}
         for name in ("one", "two")
     ]
-    written = pod(command=["cat", "/data/steps"], spec={"restartPolicy": "Never", "initContainers": steps}, **mount)
+    written = process_pod(
+        command=["cat", "/data/steps"], spec={"restartPolicy": "Never", "initContainers": steps}, **mount
+    )
     written["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
     await machine.store.create(written)
     await machine.state_of("Completed")
@@ -369,7 +233,7 @@ async def test_probes_control_readiness_and_restarts(machine, tmp_path):
     readiness = {"exec": {"command": ["test", "-e", str(flag)]}, **patient}
     liveness = {"exec": {"command": ["test", "!", "-e", f"{flag}.sick"]}, **patient, "failureThreshold": 1}
     await machine.store.create(
-        pod(
+        process_pod(
             ports=PORTS,
             readinessProbe=readiness,
             livenessProbe=liveness,
@@ -392,12 +256,12 @@ async def test_probes_control_readiness_and_restarts(machine, tmp_path):
 
 
 async def test_processes_survive_headgate_and_are_adopted(machine):
-    await machine.store.create(pod("stays", ports=PORTS))
-    await machine.store.create(pod("dies", ports=PORTS))
-    await machine.store.create(pod("unwanted", ports=PORTS))
+    await machine.store.create(process_pod("stays", ports=PORTS))
+    await machine.store.create(process_pod("dies", ports=PORTS))
+    await machine.store.create(process_pod("unwanted", ports=PORTS))
     stays, dies, unwanted = [await machine.ready(name) for name in ("stays", "dies", "unwanted")]
     await machine.abandon()
-    assert await answer(stays) == "stays"
+    assert await ask(stays) == "stays"
     os.kill(pid_of(dies), 9)
     free = {**unwanted, "metadata": {**unwanted["metadata"], "finalizers": []}}
     await machine.store.update(free)
@@ -426,7 +290,7 @@ async def test_processes_survive_headgate_and_are_adopted(machine):
 
 
 async def test_a_start_after_a_clean_stop_creates_new_processes(machine):
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     first = await machine.ready()
     assert await machine.runtime.stop() == []
     assert not runs(pid_of(first))
@@ -439,7 +303,7 @@ async def test_a_start_after_a_clean_stop_creates_new_processes(machine):
 
 
 async def test_a_stop_also_ends_processes_that_a_canceled_run_detached(machine):
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
     await machine.abandon()
     assert runs(pid_of(found))
@@ -448,8 +312,8 @@ async def test_a_stop_also_ends_processes_that_a_canceled_run_detached(machine):
 
 
 async def test_an_invalid_pod_does_not_affect_other_pods(machine):
-    await machine.store.create(pod("bad", spec={"containers": "none"}))
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod("bad", spec={"containers": "none"}))
+    await machine.store.create(process_pod(ports=PORTS))
     await machine.ready()
     event = await machine.event("Invalid")
     assert "spec.containers" in event["message"]

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from tests.processes import runs, stopped
-from tests.standalone.pods.meshed import MeshedMachine, ask, fact
-from tests.standalone.pods.test_runtime import PORTS, SERVER, key, pid_of, pod, python
+from tests.standalone.pods.machine import PORTS, SERVER, ask, key, pid_of, process_pod, python
+from tests.standalone.pods.meshed import MeshedMachine, fact
 
 from headgate.resources.decode import read
 from headgate.resources.pods import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID, format_process_identity
@@ -47,7 +47,7 @@ def number(found: Any) -> int:
 
 
 async def test_requests_to_a_pod_go_through_its_sidecar(machine):
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
     assert await ask(found) == "web"
     address = found["status"]["podIP"]
@@ -66,13 +66,13 @@ async def test_requests_to_a_pod_go_through_its_sidecar(machine):
 async def test_several_replicas_can_listen_on_0_0_0_0(machine):
     names = ("a", "b", "c")
     for name in names:
-        await machine.store.create(pod(name, ports=PORTS, command=python(EVERYWHERE)))
+        await machine.store.create(process_pod(name, ports=PORTS, command=python(EVERYWHERE)))
     assert [await ask(await machine.ready(name)) for name in names] == list(names)
 
 
 async def test_a_program_gets_its_port_and_its_proxy_as_variables(machine):
     ports = [{"name": "web-ui", "containerPort": 18080}, {"containerPort": 18081}]
-    await machine.store.create(pod(command=python(SHOWS), ports=ports, spec={"restartPolicy": "Never"}))
+    await machine.store.create(process_pod(command=python(SHOWS), ports=ports, spec={"restartPolicy": "Never"}))
     await machine.state_of("Completed")
     env = json.loads(await machine.output())
     found = await machine.get()
@@ -84,7 +84,7 @@ async def test_a_program_gets_its_port_and_its_proxy_as_variables(machine):
 
 
 async def test_a_pod_that_opts_out_has_no_sidecar(machine):
-    plain = pod(ports=PORTS)
+    plain = process_pod(ports=PORTS)
     plain["metadata"]["labels"][INJECT] = "false"
     await machine.store.create(plain)
     found = await machine.ready()
@@ -95,7 +95,9 @@ async def test_a_pod_that_opts_out_has_no_sidecar(machine):
 
 async def test_no_container_starts_before_the_sidecar_serves(machine):
     machine.held_back.add("sidecar/default/web")
-    await machine.store.create(pod(ports=PORTS, spec={"initContainers": [{"name": "init", "command": ["true"]}]}))
+    await machine.store.create(
+        process_pod(ports=PORTS, spec={"initContainers": [{"name": "init", "command": ["true"]}]})
+    )
     found = await machine.condition(SIDECAR_READY, "False")
     assert fact(found, SIDECAR_READY)["reason"] == "SidecarNotReady"
     assert fact(found, "Ready")["status"] == "False"
@@ -113,7 +115,7 @@ async def test_a_pod_whose_port_is_in_use_is_reported_and_starts_when_the_port_i
     monkeypatch.setattr(server, "RETRY_SECONDS", 0.05)
     with socket.create_server(("0.0.0.0", 0)) as stranger:
         taken = stranger.getsockname()[1]
-        await machine.store.create(pod(ports=[{"name": "http", "containerPort": taken}]))
+        await machine.store.create(process_pod(ports=[{"name": "http", "containerPort": taken}]))
         event = await machine.event("SidecarNotReady")
         assert str(taken) in event["message"]
         assert "Address already in use" in event["message"]
@@ -125,21 +127,21 @@ async def test_a_pod_whose_port_is_in_use_is_reported_and_starts_when_the_port_i
 async def test_an_adopted_sidecar_serves_while_it_has_no_new_configuration(machine, monkeypatch):
     """A sidecar may need half a minute to reconnect to the control plane. Its pod must stay ready meanwhile."""
     monkeypatch.setattr(sidecars, "_PATIENCE", 0.01)
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
     await machine.abandon()
     machine.fleet.remove("sidecar/default/web")
     machine.held_back.add("sidecar/default/web")
     machine.fleet.expect("sidecar/default/web")
     machine.start()
-    await machine.store.create(pod("new", ports=PORTS))
+    await machine.store.create(process_pod("new", ports=PORTS))
     await machine.ready("new")
     assert (await machine.get())["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
     assert await ask(found) == "web"
 
 
 async def test_a_pod_is_not_ready_while_its_sidecar_restarts(machine):
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
     first = machine.sidecar(found)
     os.kill(first, signal.SIGKILL)
@@ -153,8 +155,8 @@ async def test_a_pod_is_not_ready_while_its_sidecar_restarts(machine):
 
 
 async def test_sidecars_survive_headgate_and_are_adopted(machine):
-    await machine.store.create(pod(ports=PORTS))
-    await machine.store.create(pod("unwanted", ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
+    await machine.store.create(process_pod("unwanted", ports=PORTS))
     found, unwanted = await machine.ready(), await machine.ready("unwanted")
     first, orphan = machine.sidecar(found), machine.sidecar(unwanted)
     await machine.abandon()
@@ -163,7 +165,7 @@ async def test_sidecars_survive_headgate_and_are_adopted(machine):
     await machine.store.delete(key("unwanted"))
     machine.start()
 
-    await machine.store.create(pod("new", ports=PORTS))
+    await machine.store.create(process_pod("new", ports=PORTS))
     await machine.ready("new")  # a runtime adopts existing pods before it starts new ones
     again = await machine.ready()
     assert machine.sidecar(again) == first
@@ -177,7 +179,7 @@ async def test_sidecars_survive_headgate_and_are_adopted(machine):
 
 
 async def test_a_clean_stop_also_ends_the_sidecars(machine):
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
     sidecar = machine.sidecar(found)
     assert await machine.runtime.stop() == []
@@ -199,7 +201,7 @@ async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
         "signal.signal(signal.SIGTERM, end)\n"
         "listener = ",
     )
-    await machine.store.create(pod(ports=PORTS, command=python(source)))
+    await machine.store.create(process_pod(ports=PORTS, command=python(source)))
     found = await machine.ready()
     sidecar = machine.sidecar(found)
     await machine.store.delete(key())
@@ -211,7 +213,7 @@ async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
 
 
 async def test_the_sidecar_of_a_completed_pod_ends(machine):
-    await machine.store.create(pod(command=["sleep", "0.1"], ports=PORTS, spec={"restartPolicy": "Never"}))
+    await machine.store.create(process_pod(command=["sleep", "0.1"], ports=PORTS, spec={"restartPolicy": "Never"}))
     await machine.state_of("Completed")
     await machine.condition(SIDECAR_READY, "False")
     (record,) = machine.state.glob("pods/*/_sidecar")
@@ -223,7 +225,9 @@ async def test_probes_reach_the_process_and_not_the_sidecar(machine, port):
     """Probes must also work while the sidecar accepts only mutual TLS."""
     probe = {"httpGet": {"port": port}, "periodSeconds": 1}
     source = SERVER.replace("connection.recv(65536)", "print(connection.recv(65536), flush=True)")
-    await machine.store.create(pod(command=python(source), ports=PORTS, readinessProbe=probe, livenessProbe=probe))
+    await machine.store.create(
+        process_pod(command=python(source), ports=PORTS, readinessProbe=probe, livenessProbe=probe)
+    )
     found = await machine.ready()
     received = await machine.output()
     assert f"Host: {found['status']['podIP']}:{number(found)}" in received
@@ -231,7 +235,7 @@ async def test_probes_reach_the_process_and_not_the_sidecar(machine, port):
 
 
 async def test_a_program_that_listens_on_its_container_port_is_advised_to_use_its_port_variable(machine):
-    await machine.store.create(pod(ports=PORTS, command=python(IGNORANT)))
+    await machine.store.create(process_pod(ports=PORTS, command=python(IGNORANT)))
     event = await machine.event("BackOff")
     number_ = number(await machine.get())
     assert (
@@ -247,7 +251,7 @@ async def test_a_program_that_listens_on_its_container_port_is_advised_to_use_it
 async def test_a_program_that_does_not_listen_is_advised_to_use_its_port_variable(machine, monkeypatch, probe):
     monkeypatch.setattr(health, "_PATIENCE", 0.0)
     more = {"readinessProbe": probe} if probe else {}
-    await machine.store.create(pod(ports=PORTS, command=["sleep", "600"], **more))
+    await machine.store.create(process_pod(ports=PORTS, command=["sleep", "600"], **more))
 
     async def has_event() -> bool:
         events = (await machine.store.list("", "Event")).items
@@ -276,7 +280,7 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
     monkeypatch.setattr(machine, "proxy_services", lambda: services)
     await machine.abandon()
     machine.start()
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     await asyncio.wait_for(written.wait(), 60)
     directory = machine.directory(await machine.ready())
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -288,7 +292,7 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
 
 async def test_the_pod_and_sidecar_of_an_external_process_exist_while_the_process_runs(machine):
     with subprocess.Popen(["sleep", "600"]) as elsewhere:
-        external = pod(command=["false"], ports=PORTS, spec={"restartPolicy": "Never"})
+        external = process_pod(command=["false"], ports=PORTS, spec={"restartPolicy": "Never"})
         external["metadata"]["annotations"] = {
             PROCESS: "external",
             PROCESS_ID: format_process_identity(_identity(elsewhere.pid)),
@@ -328,7 +332,7 @@ def leading(port: int, name: str = "web") -> Any:
 async def test_the_sidecar_listens_on_a_target_port_that_no_container_declares(machine):
     """D26. The targetPort counts as declared: the sidecar listens on it, and the process gets a process port."""
     await machine.store.create(leading(18080))
-    await machine.store.create(pod(readinessProbe={"tcpSocket": {"port": 18080}, "periodSeconds": 1}))
+    await machine.store.create(process_pod(readinessProbe={"tcpSocket": {"port": 18080}, "periodSeconds": 1}))
     found = await machine.ready()
     assert number(found) != 18080
     assert await ask(found) == "web"
@@ -337,7 +341,7 @@ async def test_the_sidecar_listens_on_a_target_port_that_no_container_declares(m
 async def test_the_target_port_of_a_service_created_during_the_sidecars_start_is_served(machine):
     """`kubectl apply` may write a Deployment shortly before its Service."""
     machine.held_back.add("sidecar/default/web")
-    await machine.store.create(pod(command=python(SHOWS), spec={"restartPolicy": "Never"}))
+    await machine.store.create(process_pod(command=python(SHOWS), spec={"restartPolicy": "Never"}))
     found = await machine.condition(SIDECAR_READY, "False")
     assert APPLICATION_PORTS not in (found["metadata"].get("annotations") or {})
     await machine.store.create(leading(18080))
@@ -348,7 +352,7 @@ async def test_the_target_port_of_a_service_created_during_the_sidecars_start_is
 
 
 async def test_a_service_that_is_created_later_does_not_change_the_ports_of_a_running_pod(machine):
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     before = await machine.ready()
     await machine.store.create(leading(18081))
     await machine.abandon()
@@ -361,7 +365,7 @@ async def test_a_service_that_is_created_later_does_not_change_the_ports_of_a_ru
 async def test_a_target_port_without_a_listener_is_reported_and_the_pod_is_ready(machine, monkeypatch):
     monkeypatch.setattr(health, "_PATIENCE", 0.0)
     await machine.store.create(leading(18081))
-    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(process_pod(ports=PORTS))
     found = await machine.ready()
     process_port = dict(pair.split("=") for pair in found["metadata"]["annotations"][APPLICATION_PORTS].split(","))[
         "18081"

@@ -9,14 +9,18 @@ import os
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
-from headgate.resources.meta import Key
+from headgate.resources.meta import Key, Object
 from headgate.standalone.store.memory import MemoryStore
 from headgate.standalone.store.sqlite import SqliteJournal
 
+Objects = dict[str, str]
+"""The number of each object by its name."""
 
-def config_map(name, number, owner=None):
-    metadata = {"name": name}
+
+def numbered_map(name: str, number: str, owner: Object | None = None) -> Object:
+    metadata: dict[str, Any] = {"name": name}
     if owner:
         uid = owner["metadata"]["uid"]
         metadata["ownerReferences"] = [
@@ -25,7 +29,7 @@ def config_map(name, number, owner=None):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"n": number}}
 
 
-def planned(objects, number):
+def planned(objects: Objects, number: str) -> tuple[tuple[str, str], Objects]:
     """Return the next call, (action, name), and the objects after it. The deletion of a parent deletes its child."""
     index = random.randrange(8)
     parent, child = f"parent{index}", f"child{index}"
@@ -38,26 +42,27 @@ def planned(objects, number):
     return ("delete", parent), {name: n for name, n in objects.items() if name not in (parent, child)}
 
 
-async def call(store, what, name, number):
+async def call(store: MemoryStore, step: tuple[str, str], number: str) -> None:
+    action, name = step
     key = Key("", "ConfigMap", "default", name)
-    if what == "create":
-        await store.create(config_map(name, number))
-    elif what == "adopt":
+    if action == "create":
+        await store.create(numbered_map(name, number))
+    elif action == "adopt":
         parent = await store.get(Key("", "ConfigMap", "default", name.replace("child", "parent")))
-        await store.create(config_map(name, number, parent))
-    elif what == "update":
+        await store.create(numbered_map(name, number, parent))
+    elif action == "update":
         await store.update({**await store.get(key), "data": {"n": number}})
     else:
         await store.delete(key)
 
 
-async def main(path):
+async def main(path: Path) -> None:
     store = MemoryStore(journal=SqliteJournal.open(path))
     objects = {obj["metadata"]["name"]: obj["data"]["n"] for obj in (await store.list("", "ConfigMap")).items}
     number = 0
     step, after = planned(objects, str(number))
     while True:
-        await call(store, *step, str(number))
+        await call(store, step, str(number))
         number += 1
         objects = after
         step, after = planned(objects, str(number))

@@ -4,6 +4,7 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.make.objects import config_map, namespace
 from tests.watching import changes_after
 
 from headgate.errors import StoreError
@@ -39,10 +40,10 @@ class Tape:
         self.revision = int(changes[-1].version)
 
 
-def config_map(name, namespace, owners=(), finalizers=(), number=0):
-    metadata = {"name": name, "namespace": namespace, "finalizers": list(finalizers)}
-    metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid} for uid in owners]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"n": str(number)}}
+def owned_map(name, namespace, owners, finalizers, number):
+    references = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid} for uid in owners]
+    metadata = {"finalizers": list(finalizers), "ownerReferences": references}
+    return config_map(name, {"n": str(number)}, namespace=namespace, metadata=metadata)
 
 
 @st.composite
@@ -64,13 +65,13 @@ async def call(store, step):
     present = {obj["metadata"]["name"]: obj for obj in (await store.list("", "ConfigMap", space)).items}
     uids = [present[owner]["metadata"]["uid"] if owner in present else f"gone-{owner}" for owner in owners]
     if what == "create":
-        await store.create(config_map(name, space, uids, finalizers, number), dry_run=flag and number == 0)
+        await store.create(owned_map(name, space, uids, finalizers, number), dry_run=flag and number == 0)
     elif what == "update":
-        await store.update(config_map(name, space, uids, finalizers, number), dry_run=flag and number == 0)
+        await store.update(owned_map(name, space, uids, finalizers, number), dry_run=flag and number == 0)
     elif what == "delete":
         await store.delete(Key("", "ConfigMap", space, name), orphan=flag, dry_run=number == 0)
     elif what == "namespace":
-        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        await store.create(namespace("shop"))
     else:
         await store.delete(Key("", "Namespace", "", "shop"))
 

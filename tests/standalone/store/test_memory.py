@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+from tests.make.objects import config_map, namespace, owner_reference, split
 from tests.watching import changes_after
 
 from headgate.errors import AlreadyExists, Cause, Conflict, Gone, Invalid, NotFound, Unavailable
@@ -13,26 +14,14 @@ from headgate.standalone.store.memory import MemoryStore
 SPLITS = "split.smi-spec.io"
 
 
-def config_map(name, namespace="default", *, data=None, **metadata):
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "data": data or {},
-    }
+def map_with(name, namespace="default", *, data=None, **metadata):
+    """Return a ConfigMap with fields of its metadata, also invalid ones."""
+    return config_map(name, data, namespace=namespace, metadata=metadata)
 
 
-def split(name="birds", weight=1):
-    return {
-        "apiVersion": f"{SPLITS}/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": name},
-        "spec": {"service": "birds", "backends": [{"service": "blue", "weight": weight}]},
-    }
-
-
-def namespace(name):
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+def weighted_split(name="birds", weight=1):
+    """Return a split that leaves its namespace to the store."""
+    return split("birds", {"blue": weight}, name=name, namespace="")
 
 
 def key(name, namespace="default", kind="ConfigMap", group=""):
@@ -40,13 +29,7 @@ def key(name, namespace="default", kind="ConfigMap", group=""):
 
 
 def owned(by, name="child", **metadata):
-    reference = {
-        "apiVersion": by["apiVersion"],
-        "kind": by["kind"],
-        "name": by["metadata"]["name"],
-        "uid": by["metadata"]["uid"],
-    }
-    return config_map(name, ownerReferences=[reference], **metadata)
+    return map_with(name, ownerReferences=[owner_reference(by)], **metadata)
 
 
 def edited(obj, **metadata):
@@ -65,7 +48,7 @@ async def changes_since(store, since):
 async def test_a_new_object_gets_the_metadata_of_an_api_server():
     store = MemoryStore()
     before = store.revision
-    made = await store.create(split())
+    made = await store.create(weighted_split())
     metadata = made["metadata"]
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", metadata["uid"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", metadata["creationTimestamp"])
@@ -75,9 +58,9 @@ async def test_a_new_object_gets_the_metadata_of_an_api_server():
 
 
 async def test_a_create_does_not_modify_the_callers_object():
-    given = split()
+    given = weighted_split()
     await MemoryStore().create(given)
-    assert given == split()
+    assert given == weighted_split()
 
 
 async def test_a_new_store_has_the_system_namespaces_and_their_service_accounts():
@@ -102,31 +85,31 @@ async def test_a_new_object_with_generate_name_gets_a_generated_name():
 
 async def test_a_create_with_an_existing_name_is_rejected():
     store = MemoryStore()
-    await store.create(split())
+    await store.create(weighted_split())
     with pytest.raises(AlreadyExists, match=r'trafficsplits\.split\.smi-spec\.io "birds" already exists'):
-        await store.create(split())
+        await store.create(weighted_split())
 
 
 @pytest.mark.parametrize(
     ("obj", "field"),
     [
-        (config_map("Upper"), "metadata.name"),
-        (config_map("a" * 254), "metadata.name"),
+        (map_with("Upper"), "metadata.name"),
+        (map_with("a" * 254), "metadata.name"),
         ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a.b"}}, "metadata.name"),
         (namespace("a.b"), "metadata.name"),
-        (config_map(""), "metadata.name"),
-        (config_map(7), "metadata.name"),
+        (map_with(""), "metadata.name"),
+        (map_with(7), "metadata.name"),
         ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "Upper-"}}, "metadata.name"),
         ({"apiVersion": "v1", "kind": "ConfigMap"}, "metadata"),
-        (config_map("x", labels={"a": 1}), "metadata.labels.a"),
-        (config_map("x", labels={"-": "v"}), "metadata.labels.-"),
-        (config_map("x", labels={"a": "white space"}), "metadata.labels.a"),
-        (config_map("x", annotations=["a"]), "metadata.annotations"),
-        (config_map("x", annotations={"a": "x" * 300_000}), "metadata.annotations"),
-        (config_map("x", finalizers="one"), "metadata.finalizers"),
-        (config_map("x", ownerReferences=[{"kind": "Pod"}]), "metadata.ownerReferences[0].apiVersion"),
+        (map_with("x", labels={"a": 1}), "metadata.labels.a"),
+        (map_with("x", labels={"-": "v"}), "metadata.labels.-"),
+        (map_with("x", labels={"a": "white space"}), "metadata.labels.a"),
+        (map_with("x", annotations=["a"]), "metadata.annotations"),
+        (map_with("x", annotations={"a": "x" * 300_000}), "metadata.annotations"),
+        (map_with("x", finalizers="one"), "metadata.finalizers"),
+        (map_with("x", ownerReferences=[{"kind": "Pod"}]), "metadata.ownerReferences[0].apiVersion"),
         ({"apiVersion": "v1", "kind": "Toaster", "metadata": {"name": "x"}}, "kind"),
-        (split() | {"apiVersion": f"{SPLITS}/v1alpha2"}, "apiVersion"),
+        (weighted_split() | {"apiVersion": f"{SPLITS}/v1alpha2"}, "apiVersion"),
     ],
 )
 async def test_invalid_metadata_is_rejected_with_the_field(obj, field):
@@ -137,14 +120,14 @@ async def test_invalid_metadata_is_rejected_with_the_field(obj, field):
 
 async def test_a_create_in_a_missing_namespace_names_the_command_to_create_it():
     with pytest.raises(NotFound, match=r'namespaces "shop" not found: create it first .*kubectl create namespace shop'):
-        await MemoryStore().create(config_map("x", "shop"))
+        await MemoryStore().create(map_with("x", "shop"))
 
 
 async def test_only_an_update_of_the_spec_increments_the_generation():
     store = MemoryStore()
-    made = await store.create(split(weight=1))
+    made = await store.create(weighted_split(weight=1))
     labelled = await store.update(edited(made, labels={"a": "b"}))
-    heavier = await store.update(edited(split(weight=2)))
+    heavier = await store.update(edited(weighted_split(weight=2)))
     assert labelled["metadata"]["generation"] == 1
     assert heavier["metadata"]["generation"] == 2
     assert heavier["metadata"]["uid"] == made["metadata"]["uid"]
@@ -153,56 +136,56 @@ async def test_only_an_update_of_the_spec_increments_the_generation():
 
 async def test_an_update_with_equal_content_changes_nothing():
     store = MemoryStore()
-    made = await store.create(split())
+    made = await store.create(weighted_split())
     revision = store.revision
-    assert await store.update(split()) == made
+    assert await store.update(weighted_split()) == made
     assert store.revision == revision
 
 
 async def test_an_update_of_an_older_version_conflicts():
     store = MemoryStore()
-    first = await store.create(split())
-    await store.update(split(weight=2))
+    first = await store.create(weighted_split())
+    await store.update(weighted_split(weight=2))
     with pytest.raises(Conflict, match="the object has been modified"):
-        await store.update({**split(weight=3), "metadata": first["metadata"]})
+        await store.update({**weighted_split(weight=3), "metadata": first["metadata"]})
 
 
 async def test_an_update_with_the_uid_of_an_earlier_object_conflicts():
     store = MemoryStore()
-    await store.create(split())
+    await store.create(weighted_split())
     with pytest.raises(Conflict, match="uid"):
-        await store.update(edited(split(), uid="b7c4"))
+        await store.update(edited(weighted_split(), uid="b7c4"))
     with pytest.raises(NotFound, match='"other" not found'):
-        await store.update(split("other"))
+        await store.update(weighted_split("other"))
 
 
 async def test_only_the_status_subresource_writes_the_status():
     store = MemoryStore()
-    made = await store.create({**split(), "status": {"from": "user"}})
+    made = await store.create({**weighted_split(), "status": {"from": "user"}})
     assert "status" not in made
-    reported = await store.update({**split(weight=5), "status": {"conditions": []}}, subresource="status")
+    reported = await store.update({**weighted_split(weight=5), "status": {"conditions": []}}, subresource="status")
     assert reported["status"] == {"conditions": []}
     assert reported["spec"] == made["spec"]
     assert reported["metadata"]["generation"] == 1
-    heavier = await store.update({**split(weight=5), "status": {"from": "user"}})
+    heavier = await store.update({**weighted_split(weight=5), "status": {"from": "user"}})
     assert heavier["status"] == {"conditions": []}
     assert heavier["spec"]["backends"][0]["weight"] == 5
 
 
 async def test_a_status_update_of_a_kind_without_status_is_rejected():
     store = MemoryStore()
-    await store.create(config_map("x"))
+    await store.create(map_with("x"))
     with pytest.raises(NotFound, match="configmaps have no status"):
-        await store.update({**config_map("x"), "status": {}}, subresource="status")
+        await store.update({**map_with("x"), "status": {}}, subresource="status")
 
 
 async def test_a_dry_run_returns_the_result_and_stores_nothing():
     store = MemoryStore()
     revision = store.revision
-    made = await store.create(split(), dry_run=True)
+    made = await store.create(weighted_split(), dry_run=True)
     assert made["metadata"]["generation"] == 1
-    stored = await store.create(split())
-    tried = await store.update(split(weight=9), dry_run=True)
+    stored = await store.create(weighted_split())
+    tried = await store.update(weighted_split(weight=9), dry_run=True)
     assert tried["spec"]["backends"][0]["weight"] == 9
     await store.delete(key("birds", kind="TrafficSplit", group=SPLITS), dry_run=True)
     assert await store.get(key("birds", kind="TrafficSplit", group=SPLITS)) == stored
@@ -216,12 +199,12 @@ async def test_admission_can_change_and_reject_objects():
         return {**new, "data": {**new["data"], "seen": "update" if old else "create"}}
 
     store = MemoryStore(admit=admit)
-    made = await store.create(config_map("x"))
+    made = await store.create(map_with("x"))
     assert made["data"] == {"seen": "create"}
-    changed = await store.update(config_map("x"))
+    changed = await store.update(map_with("x"))
     assert changed["data"] == {"seen": "update"}
     with pytest.raises(Invalid, match=r"data\.bad: is not allowed"):
-        await store.update(config_map("x", data={"bad": "1"}))
+        await store.update(map_with("x", data={"bad": "1"}))
     assert await store.get(key("x")) == changed
 
 
@@ -230,7 +213,7 @@ async def test_a_list_is_sorted_and_can_be_limited_to_a_namespace():
     await store.create(namespace("a"))
     await store.create(namespace("a-b"))
     for name, space in (("z", "a"), ("b", "default"), ("a", "default"), ("x", "a-b"), ("y", "a")):
-        await store.create(config_map(name, space))
+        await store.create(map_with(name, space))
     assert await names(store) == [("a", "y"), ("a", "z"), ("a-b", "x"), ("default", "a"), ("default", "b")]
     assert await names(store, namespace="a") == [("a", "y"), ("a", "z")]
     assert (await store.list("", "ConfigMap")).version == str(store.revision)
@@ -238,7 +221,7 @@ async def test_a_list_is_sorted_and_can_be_limited_to_a_namespace():
 
 async def test_the_deletion_of_an_owner_deletes_its_dependents():
     store = MemoryStore()
-    parent = await store.create(config_map("parent"))
+    parent = await store.create(map_with("parent"))
     child = await store.create(owned(parent))
     await store.create(owned(child, "grandchild"))
     since = store.revision
@@ -255,14 +238,14 @@ async def test_an_object_whose_owner_is_of_an_unknown_kind_stays():
     """As in Kubernetes: the store can't know whether such an owner exists."""
     store = MemoryStore()
     rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "demo", "uid": "0-1-2"}
-    obj = config_map("x")
+    obj = map_with("x")
     await store.create({**obj, "metadata": {**obj["metadata"], "ownerReferences": [rollout]}})
     assert await names(store) == [("default", "x")]
 
 
 async def test_the_deletion_of_an_owner_deletes_a_long_chain_of_dependents():
     store = MemoryStore()
-    obj = await store.create(config_map("c0"))
+    obj = await store.create(map_with("c0"))
     for index in range(1, 2000):
         obj = await store.create(owned(obj, f"c{index}"))
     await store.delete(key("c0"))
@@ -271,9 +254,9 @@ async def test_the_deletion_of_an_owner_deletes_a_long_chain_of_dependents():
 
 async def test_an_object_with_two_owners_is_deleted_with_the_last_owner():
     store = MemoryStore()
-    first, second = [await store.create(config_map(name)) for name in ("first", "second")]
+    first, second = [await store.create(map_with(name)) for name in ("first", "second")]
     references = [*owned(first)["metadata"]["ownerReferences"], *owned(second)["metadata"]["ownerReferences"]]
-    await store.create(config_map("child", ownerReferences=references))
+    await store.create(map_with("child", ownerReferences=references))
     await store.delete(key("first"))
     child = await store.get(key("child"))
     assert [owner["name"] for owner in child["metadata"]["ownerReferences"]] == ["second"]
@@ -283,7 +266,7 @@ async def test_an_object_with_two_owners_is_deleted_with_the_last_owner():
 
 async def test_orphaned_dependents_stay_and_lose_their_owner_reference():
     store = MemoryStore()
-    parent = await store.create(config_map("parent"))
+    parent = await store.create(map_with("parent"))
     await store.create(owned(parent))
     await store.delete(key("parent"), orphan=True)
     assert "ownerReferences" not in (await store.get(key("child")))["metadata"]
@@ -291,7 +274,7 @@ async def test_orphaned_dependents_stay_and_lose_their_owner_reference():
 
 async def test_a_new_object_whose_owner_does_not_exist_is_deleted():
     store = MemoryStore()
-    parent = await store.create(config_map("parent"))
+    parent = await store.create(map_with("parent"))
     await store.delete(key("parent"))
     made = await store.create(owned(parent))
     assert made["metadata"]["name"] == "child"
@@ -300,7 +283,7 @@ async def test_a_new_object_whose_owner_does_not_exist_is_deleted():
 
 async def test_an_object_is_deleted_when_its_last_finalizer_is_removed():
     store = MemoryStore()
-    parent = await store.create(config_map("parent", finalizers=["example.com/wait"]))
+    parent = await store.create(map_with("parent", finalizers=["example.com/wait"]))
     await store.create(owned(parent))
     marked = await store.delete(key("parent"))
     assert marked["metadata"]["deletionTimestamp"]
@@ -314,7 +297,7 @@ async def test_an_object_is_deleted_when_its_last_finalizer_is_removed():
 
 async def test_a_deletion_with_a_failed_precondition_conflicts():
     store = MemoryStore()
-    made = await store.create(config_map("x"))
+    made = await store.create(map_with("x"))
     with pytest.raises(Conflict, match="uid"):
         await store.delete(key("x"), uid="other")
     with pytest.raises(Conflict, match="modified"):
@@ -328,8 +311,8 @@ async def test_a_deletion_with_a_failed_precondition_conflicts():
 async def test_deleting_a_namespace_deletes_its_contents():
     store = MemoryStore()
     await store.create(namespace("shop"))
-    await store.create(config_map("x", "shop"))
-    await store.create(config_map("x"))
+    await store.create(map_with("x", "shop"))
+    await store.create(map_with("x"))
     await store.delete(key("shop", "", "Namespace"))
     assert await names(store) == [("default", "x")]
     assert ("shop", "default") not in await names(store, "ServiceAccount")
@@ -339,12 +322,12 @@ async def test_deleting_a_namespace_deletes_its_contents():
 async def test_a_namespace_terminates_until_the_finalizers_of_its_contents_are_removed():
     store = MemoryStore()
     await store.create(namespace("shop"))
-    held = await store.create(config_map("x", "shop", finalizers=["example.com/wait"]))
+    held = await store.create(map_with("x", "shop", finalizers=["example.com/wait"]))
     terminating = await store.delete(key("shop", "", "Namespace"))
     assert terminating["status"] == {"phase": "Terminating"}
     with pytest.raises(Invalid, match="because it is being terminated"):
-        await store.create(config_map("y", "shop"))
-    await store.update(edited(config_map("x", "shop"), uid=held["metadata"]["uid"]))
+        await store.create(map_with("y", "shop"))
+    await store.update(edited(map_with("x", "shop"), uid=held["metadata"]["uid"]))
     assert ("", "shop") not in await names(store, "Namespace")
 
 
@@ -357,11 +340,11 @@ async def test_deleting_a_system_namespace_is_rejected(name):
 async def test_a_watch_yields_past_changes_after_its_revision_and_new_changes():
     store = MemoryStore()
     since = store.revision
-    await store.create(config_map("a"))
+    await store.create(map_with("a"))
     watch = store.watch("", "ConfigMap", since=str(since))
     assert (await anext(watch)).key.name == "a"
     waiting = asyncio.ensure_future(anext(watch))
-    await store.create(split())
+    await store.create(weighted_split())
     await store.delete(key("a"))
     change = await waiting
     assert (change.type, change.key.name, change.version) == ("DELETED", "a", str(store.revision))
@@ -373,9 +356,9 @@ async def test_a_watch_can_be_limited_to_a_namespace():
     store = MemoryStore()
     await store.create(namespace("shop"))
     since = store.revision
-    await store.create(config_map("a"))
-    await store.create(split())
-    await store.create(config_map("b", "shop"))
+    await store.create(map_with("a"))
+    await store.create(weighted_split())
+    await store.create(map_with("b", "shop"))
     assert await changes_since(store, since) == [
         ("ADDED", "ConfigMap", "a"),
         ("ADDED", "TrafficSplit", "birds"),
@@ -390,10 +373,10 @@ async def test_a_watch_from_a_discarded_revision_raises_gone():
     store = MemoryStore(history=5)
     since = store.revision
     slow = store.watch("", "ConfigMap", since=str(since))
-    await store.create(config_map("a"))
+    await store.create(map_with("a"))
     assert (await anext(slow)).key.name == "a"
     for name in "bcdefgh":
-        await store.create(config_map(name))
+        await store.create(map_with(name))
     for watch in (
         slow,
         *(store.watch("", "ConfigMap", since=version) for version in (str(since), str(store.revision + 1), "x")),
@@ -422,13 +405,13 @@ class FullDisk:
 async def test_a_change_that_the_journal_rejects_is_rolled_back():
     journal = FullDisk()
     store = MemoryStore(journal=journal)
-    parent = await store.create(config_map("parent"))
+    parent = await store.create(map_with("parent"))
     child = await store.create(owned(parent))
     revision = store.revision
     journal.full = True
     for call in (
-        store.create(split()),
-        store.update(config_map("parent", data={"a": "b"})),
+        store.create(weighted_split()),
+        store.update(map_with("parent", data={"a": "b"})),
         store.delete(key("parent")),
         store.create(namespace("shop")),
     ):
@@ -449,9 +432,9 @@ async def test_a_change_that_the_journal_rejects_is_rolled_back():
 
 async def test_an_apply_creates_an_object_and_later_keeps_fields_of_other_managers():
     store = MemoryStore()
-    await store.apply(config_map("roots", data={"a": "1", "b": "1"}), manager="headgate")
+    await store.apply(map_with("roots", data={"a": "1", "b": "1"}), manager="headgate")
     await store.update(edited(await store.get(key("roots")), labels={"team": "shop"}))
-    found = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
+    found = await store.apply(map_with("roots", data={"a": "2"}), manager="headgate")
     assert found == await store.get(key("roots"))
     assert (found["data"], found["metadata"]["labels"]) == ({"a": "2"}, {"team": "shop"})
     assert [entry["manager"] for entry in found["metadata"]["managedFields"]] == ["headgate"]
@@ -459,19 +442,19 @@ async def test_an_apply_creates_an_object_and_later_keeps_fields_of_other_manage
 
 async def test_an_apply_takes_over_only_the_fields_that_it_sets():
     store = MemoryStore()
-    await store.apply(config_map("roots", data={"a": "1", "b": "1"}), manager="user")
-    found = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
+    await store.apply(map_with("roots", data={"a": "1", "b": "1"}), manager="user")
+    found = await store.apply(map_with("roots", data={"a": "2"}), manager="headgate")
     assert found["data"] == {"a": "2", "b": "1"}
-    again = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
+    again = await store.apply(map_with("roots", data={"a": "2"}), manager="headgate")
     assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
 
 async def test_an_apply_of_status_fields_changes_no_other_field():
     store = MemoryStore()
-    await store.create(split())
+    await store.create(weighted_split())
     stored = await store.get(key("birds", kind="TrafficSplit", group=SPLITS))
     await store.update({**stored, "status": {"conditions": []}}, subresource="status")
-    part = {**split(weight=9), "status": {"observedGeneration": 1}}
+    part = {**weighted_split(weight=9), "status": {"observedGeneration": 1}}
     found = await store.apply(part, manager="headgate", subresource="status")
     assert found["status"] == {"conditions": [], "observedGeneration": 1}
     assert found["spec"]["backends"][0]["weight"] == 1
@@ -480,6 +463,6 @@ async def test_an_apply_of_status_fields_changes_no_other_field():
 async def test_an_apply_raises_not_found_for_a_missing_namespace_or_the_status_of_a_missing_object():
     store = MemoryStore()
     with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
-        await store.apply(config_map("roots", "nowhere"), manager="headgate")
+        await store.apply(map_with("roots", "nowhere"), manager="headgate")
     with pytest.raises(NotFound, match="birds"):
-        await store.apply({**split(), "status": {}}, manager="headgate", subresource="status")
+        await store.apply({**weighted_split(), "status": {}}, manager="headgate", subresource="status")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.make.objects import config_map
 
 from headgate.errors import Gone, NotFound, StoreError, Unavailable
 from headgate.resources.meta import Key
@@ -30,10 +31,6 @@ def opened(path):
         journal.close()
 
 
-def config_map(name, **data):
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
 def key(name):
     return Key("", "ConfigMap", "default", name)
 
@@ -45,7 +42,7 @@ def path(tmp_path):
 
 async def test_objects_and_the_revision_survive_a_restart(path):
     with opened(path) as store:
-        kept = await store.create(config_map("kept", text="ü"))
+        kept = await store.create(config_map("kept", {"text": "ü"}))
         await store.create(config_map("dropped"))
         await store.delete(key("dropped"))
         revision = store.revision
@@ -91,7 +88,7 @@ def test_a_damaged_database_raises_an_error_with_what_to_do(path, content):
 async def test_an_overwritten_database_page_is_detected(path):
     with opened(path) as store:
         for index in range(200):
-            await store.create(config_map(f"x{index}", text="y" * 500))
+            await store.create(config_map(f"x{index}", {"text": "y" * 500}))
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(size // 2 // 4096 * 4096)
@@ -142,10 +139,10 @@ async def test_a_write_to_a_full_disk_changes_nothing(path):
     (pages,) = journal._connection.execute("PRAGMA page_count").fetchone()
     journal._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(Unavailable, match="full"):
-        await store.create(config_map("big", text="x" * 100_000))
+        await store.create(config_map("big", {"text": "x" * 100_000}))
     assert store.revision == revision
     journal._connection.execute("PRAGMA max_page_count = 100000")
-    await store.create(config_map("big", text="x" * 100_000))
+    await store.create(config_map("big", {"text": "x" * 100_000}))
     journal.close()
     with opened(path) as store:
         assert (await store.get(key("big")))["data"]["text"] == "x" * 100_000

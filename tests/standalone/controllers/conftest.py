@@ -1,10 +1,8 @@
 """A store with controllers and a fake kubelet: a test decides which pods become ready."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from tests.watching import until
 
 from headgate.objects.events import EventRecorder
 from headgate.resources.meta import Object, timestamp
@@ -12,25 +10,7 @@ from headgate.standalone.controllers.controllers import Controllers
 from headgate.standalone.store.memory import MemoryStore
 
 
-def make_deployment(name: str = "web", replicas: int = 2, version: str = "v1", **spec: Any) -> dict[str, Any]:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "app", "command": ["app", version]}]},
-            },
-            **spec,
-        },
-    }
-
-
-class World:
+class ControllerRig:
     """A store with its controllers. The test sets the clock and the readiness of pods."""
 
     def __init__(self) -> None:
@@ -66,15 +46,7 @@ class World:
             status = {**status, "conditions": [said]}
         await self.store.update({**pod, "status": status}, subresource="status")
 
-    async def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> Any:
-        return await until(self.store, holds, seconds)
-
 
 @pytest.fixture
-def deployment() -> Callable[..., dict[str, Any]]:
-    return make_deployment
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
+def rig() -> ControllerRig:
+    return ControllerRig()
