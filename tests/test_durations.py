@@ -9,23 +9,23 @@ from headgate.durations import formatted, milliseconds, seconds
     ("text", "expected"),
     [("0s", 0), ("10s", 10_000), ("1h30m", 5_400_000), ("500ms", 500), ("1m5s250ms", 65_250), ("1s1s", 2000)],
 )
-def test_a_gateway_api_duration_parses_to_milliseconds(text, expected):
+def test_a_gateway_api_duration_parses_to_milliseconds(text: str, expected: int) -> None:
     assert milliseconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "1d", "s", "123456s", "1h1h1h1h1h", " 1s", "1s ", "\u0661s"])
-def test_an_invalid_gateway_api_duration_raises_a_value_error(text):
+def test_an_invalid_gateway_api_duration_raises_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration: write for example 10s"):
         milliseconds(text)
 
 
 @pytest.mark.parametrize(("text", "value"), [("30s", 30), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("1.5m", 90)])
-def test_a_go_duration_parses_to_seconds(text: str, value: float):
+def test_a_go_duration_parses_to_seconds(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-3s", "5 s", "1d"])
-def test_an_invalid_go_duration_raises_a_message_with_an_example(text: str):
+def test_an_invalid_go_duration_raises_a_message_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="30s, 5m or 1m30s"):
         seconds(text)
 

@@ -5,7 +5,7 @@ import asyncio
 from headgate.latest import Latest
 
 
-async def test_a_reader_gets_the_current_value_and_then_each_newer_one():
+async def test_a_reader_gets_the_current_value_and_then_each_newer_one() -> None:
     cell = Latest(1)
     changes = cell.changes()
     assert await anext(changes) == 1
@@ -16,7 +16,7 @@ async def test_a_reader_gets_the_current_value_and_then_each_newer_one():
     assert await waiting == 2
 
 
-async def test_a_slow_reader_skips_to_the_newest_value():
+async def test_a_slow_reader_skips_to_the_newest_value() -> None:
     cell = Latest(0)
     changes = cell.changes()
     assert await anext(changes) == 0
@@ -26,7 +26,7 @@ async def test_a_slow_reader_skips_to_the_newest_value():
     assert cell.get() == 9
 
 
-async def test_setting_an_equal_value_wakes_no_reader():
+async def test_setting_an_equal_value_wakes_no_reader() -> None:
     cell = Latest([1])
     changes = cell.changes()
     await anext(changes)
@@ -40,7 +40,7 @@ async def test_setting_an_equal_value_wakes_no_reader():
     assert await waiting == [2]
 
 
-async def test_a_new_value_wakes_every_reader():
+async def test_a_new_value_wakes_every_reader() -> None:
     cell = Latest(0)
     readers = [cell.changes() for _ in range(3)]
     for reader in readers:

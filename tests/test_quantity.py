@@ -34,7 +34,7 @@ from headgate.quantity import parse_percentage, parse_quantity
         ("1e-3", Fraction(1, 1000)),
     ],
 )
-def test_a_quantity_parses_to_an_exact_fraction(text, value):
+def test_a_quantity_parses_to_an_exact_fraction(text: str, value: Fraction) -> None:
     assert parse_quantity(text) == value
 
 
@@ -55,13 +55,13 @@ def test_a_quantity_parses_to_an_exact_fraction(text, value):
         ("1\n", "is not a quantity"),
     ],
 )
-def test_an_invalid_quantity_raises_a_message_for_the_user(text, message):
+def test_an_invalid_quantity_raises_a_message_for_the_user(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_quantity(text)
 
 
 @given(st.text(max_size=50))
-def test_any_text_parses_or_raises_a_value_error(text):
+def test_any_text_parses_or_raises_a_value_error(text: str) -> None:
     try:
         assert isinstance(parse_quantity(text), Fraction)
     except ValueError as error:

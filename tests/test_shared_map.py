@@ -7,7 +7,9 @@ CONTENT = st.dictionaries(st.integers(0, 300), st.integers(0, 3), max_size=200)
 
 
 @given(CONTENT, CONTENT, st.lists(st.integers(0, 300)))
-def test_an_edited_map_has_the_content_of_an_edited_dict(before, new, gone):
+def test_an_edited_map_has_the_content_of_an_edited_dict(
+    before: dict[int, int], new: dict[int, int], gone: list[int]
+) -> None:
     original = SharedMap(before)
     edited = original.edited(new, gone)
     expected = {key: value for key, value in {**before, **new}.items() if key not in gone}
@@ -20,7 +22,7 @@ def test_an_edited_map_has_the_content_of_an_edited_dict(before, new, gone):
 
 
 @given(CONTENT, CONTENT)
-def test_the_edits_from_one_map_to_another_are_found(before, now):
+def test_the_edits_from_one_map_to_another_are_found(before: dict[int, int], now: dict[int, int]) -> None:
     expected = {key: value for key, value in now.items() if key not in before or before[key] is not value}
     for one, other in ((SharedMap(before), SharedMap(now)), (before, now), (SharedMap(before), now)):
         new, gone = replaced(one, other)
@@ -29,6 +31,6 @@ def test_the_edits_from_one_map_to_another_are_found(before, now):
 
 
 @given(CONTENT)
-def test_an_edit_without_an_effect_returns_the_same_map(content):
+def test_an_edit_without_an_effect_returns_the_same_map(content: dict[int, int]) -> None:
     found = SharedMap(content)
     assert found.edited(content, [1000]) is found

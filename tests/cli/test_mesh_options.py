@@ -11,7 +11,9 @@ from headgate.cli.mesh_options import parse_metrics_source, series_by
 
 
 def pod_spec_in(text: str) -> Any:
-    return next(item for item in yaml.load_all(text, yaml.CSafeLoader) if item["kind"] == "Deployment")["spec"]["template"]["spec"]
+    return next(item for item in yaml.load_all(text, yaml.CSafeLoader) if item["kind"] == "Deployment")["spec"][
+        "template"
+    ]["spec"]
 
 
 def test_install_sets_the_image_pull_secrets_and_the_option_of_the_control_plane(run: Callable[..., Ran]) -> None:

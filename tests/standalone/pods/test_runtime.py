@@ -312,7 +312,7 @@ async def test_a_stop_also_ends_processes_that_a_canceled_run_detached(machine):
 
 
 async def test_an_invalid_pod_does_not_affect_other_pods(machine):
-    await machine.store.create(process_pod("bad", spec={"containers": "none"}))
+    await machine.store.create({**process_pod("bad"), "spec": {"containers": "none"}})
     await machine.store.create(process_pod(ports=PORTS))
     await machine.ready()
     event = await machine.event("Invalid")
