@@ -78,7 +78,7 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
     """Gives the tests of a file to one worker, and those of all modules that share a cluster or an API server."""
 
     def _split_scope(self, nodeid: str) -> str:
-        scope = super()._split_scope(nodeid)
+        scope: str = super()._split_scope(nodeid)
         directory = scope.rpartition("/")[0]
         return directory if directory in TOGETHER else scope
 
