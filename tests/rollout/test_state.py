@@ -6,49 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.rollout.canaries import ANALYSIS, canary, plan_of, requests
+from tests.rollout.canaries import ANALYSIS, Rollout, canary, plan_of, requests
 
 from headgate.resources.canaries import StepKind
 from headgate.resources.meta import Object
-from headgate.rollout.messages import message
-from headgate.rollout.state import Answer, Facts, Pause, Phase, Plan, State, following
+from headgate.rollout.plan import Plan
+from headgate.rollout.state import Answer, Pause, Phase, State
 from headgate.rollout.status import canary_status
-from headgate.telemetry.counters.counts import Counts
 
 MATCH = [{"name": "testers", "headers": {"x-tester": "yes"}}]
 ALL_TO_V1 = {"v1": 1, "v2": 0}
-
-
-class Rollout:
-    """A rollout whose split is in force at once, and whose time is `now`."""
-
-    def __init__(self, obj: Object) -> None:
-        self.plan: Plan = plan_of(obj)
-        self.state = State()
-        self.now = 1000.0
-        self.latency = 0
-        self.look(0)
-
-    def look(self, seconds: int = 1, *, v1: Counts | None = None, v2: Counts | None = None, **facts: Any) -> State:
-        """Let some seconds pass, each with these requests, or up to a transition."""
-        for _ in range(max(seconds, 1)):
-            self.now += min(seconds, 1)
-            counts = {name: found for name, found in (("v1", v1), ("v2", v2)) if found}
-            before, known = self.state, {"in_force": True, **facts}
-            self.state = following(self.plan, before, Facts(self.now, counts=counts, latency=self.latency, **known))
-            self.latency += v1.latency if v1 else 0
-            if self.state.has_moved(before):
-                break
-        return self.state
-
-    def pass_step(self, **facts: Any) -> State:
-        """Count good requests until the next transition, and let the next step be in force."""
-        self.look(300, v1=requests(90), v2=requests(10), **facts)
-        return self.look(0)
-
-    @property
-    def message(self) -> str:
-        return message(self.plan, self.state, self.now)
 
 
 @pytest.fixture

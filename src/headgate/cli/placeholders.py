@@ -21,7 +21,8 @@ from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, key_of
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod
 from headgate.rollout.owned_split import root_service, wanted_objects
-from headgate.rollout.state import Plan, State
+from headgate.rollout.plan import Plan
+from headgate.rollout.state import State
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts

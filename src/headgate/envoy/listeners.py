@@ -201,7 +201,7 @@ def _http(
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, state_filter(), router_filter(*traffic_stats.mirrored_requests())],
+        http_filters=[*first, state_filter(), router_filter(*traffic_stats.upstream_requests())],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,

@@ -8,6 +8,9 @@ mesh.latency      cluster, pod, backend, code, grpc   histogram in microseconds,
                                                       first byte of a request to the last of its response
 mesh.flagged      cluster, pod, backend, code, grpc   requests with one of Envoy's response flags, or without a response
                                                       status of 200 or above
+mesh.attempts     cluster, pod, backend, code         attempts at a server in which no program answered: no
+                                                      connection, or no response on it. The request may have been
+                                                      repeated at another server, and then counts there
 mesh.connections  cluster, pod, backend               connections that reached a server, on ports that are not HTTP
 mesh.failed       cluster, pod, backend               connections that reached no server
 mesh.sent         cluster, pod, backend               bytes from client to server, counted when a connection ends
@@ -32,7 +35,7 @@ Requests without flags are counted by `mesh.latency` only. All other requests ar
 a proxy 6 % of its CPU time (docs/performance.md).
 
 Mirrored requests (D22) are counted by `mesh.latency` and `mesh.flagged` too; `cluster` is the mirror cluster. The
-loggers are the router's (`mirrored_requests`), because a connection manager logs no copies. The latency of a copy ends
+loggers are the router's (`upstream_requests`), because a connection manager logs no copies. The latency of a copy ends
 with the last byte from the server, because no client gets the response.
 
 Other series are Envoy's own statistics of clusters under names of headgate (`cluster_stats`).
@@ -48,11 +51,11 @@ from google.protobuf.message import Message
 
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA_KEY
-from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER
+from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.routing import PortRef
 
 PREFIX = "mesh"
-LATENCY, FLAGGED = "latency", "flagged"
+LATENCY, FLAGGED, ATTEMPTS = "latency", "flagged", "attempts"
 CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
 DENIED = "denied"
 OTHER_PORTS = "other"
@@ -74,6 +77,7 @@ UPSTREAM_ATTRIBUTES: Attributes = (_ROUTE_AND_CLUSTER, *SERVER_ATTRIBUTES)
 """The attributes that describe the cluster and the endpoint of a request."""
 _DENIED = f"%RESP({DENIED_HEADER}):1%"  # only the first character, as servers without a sidecar may send any text
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
+_OUTCOME = ("code", "%RESPONSE_CODE%%RESPONSE_FLAGS%")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
 _WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
 _UNTIL_ANSWERED = "%COMMON_DURATION(DS_RX_BEG:US_RX_END:us)%"
@@ -81,6 +85,7 @@ _INTERNAL = "x-envoy-internal"
 """A header that Envoy adds to copies. As the first filter it spares all other requests the cost of `_IS_MIRROR`, which is 2 % of
 their CPU time."""
 _IS_MIRROR = f'xds.cluster_name.startsWith("{names.MIRROR}")'
+_IS_UNREACHED = f'"{UNREACHED_HEADER}" in response.headers'
 _TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # bytes received from the client, bytes sent to the client
 _IDENTITY = ("identity", "%DOWNSTREAM_PEER_URI_SAN%")
 _NOT_ALLOWED = "SAN matcher"
@@ -90,6 +95,11 @@ DROPPED_FLAG = "UO"
 _UNREACHED_FLAGS = ("UH", "URX", DROPPED_FLAG, "NC")
 """Response flags of a connection that reached no server. The flag UF is not listed, because Envoy keeps it after a
 successful retry."""
+_UNCONNECTED_FLAG = "UF"
+_UNANSWERED_FLAGS = (_UNCONNECTED_FLAG, "UC", "UR")
+"""Response flags of an attempt in which the server gave no response: no connection, a closed one, a reset stream."""
+_EXHAUSTED_FLAG = "URX"
+"""The response flag of a request whose last permitted attempt failed like the ones before."""
 _FIRST_RESPONSE = 200  # a lower status means no response or an upgrade, which has no latency
 _FIRST_REFUSAL = 300
 _FIRST_FAILURE = 500
@@ -117,6 +127,16 @@ class Code(NamedTuple):
     def is_flagged(self) -> bool:
         """Whether headgate counts the request from `mesh.flagged`, and ignores it in `mesh.latency`."""
         return bool(self.flags) or self.status < _FIRST_RESPONSE
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the last attempt is one that `mesh.attempts` counts too."""
+        return _EXHAUSTED_FLAG in self.flags or not self.flags.isdisjoint(_UNANSWERED_FLAGS)
+
+    @property
+    def is_unconnected(self) -> bool:
+        """Whether an attempt found no connection to the program. Without any flag, the server's own proxy said so."""
+        return _UNCONNECTED_FLAG in self.flags or self.flags.isdisjoint(_UNANSWERED_FLAGS)
 
     def is_denied(self, grpc: str = "") -> bool:
         """Return whether access rules denied the request: it has the mark of a denial, and the status of a denial."""
@@ -224,11 +244,15 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
     ]
 
 
-def mirrored_requests() -> list[pb.AccessLog]:
-    """Return the router's access loggers for mirrored requests."""
-    return _requests(
-        (_CLUSTER, *SERVER_ATTRIBUTES), _has_header(_INTERNAL), cel_filter(_IS_MIRROR), latency=_UNTIL_ANSWERED
-    )
+def upstream_requests() -> list[pb.AccessLog]:
+    """Return the router's access loggers: they count mirrored requests, and attempts in which no program answered."""
+    attributes = (_CLUSTER, *SERVER_ATTRIBUTES)
+    copies = _requests(attributes, _has_header(_INTERNAL), cel_filter(_IS_MIRROR), latency=_UNTIL_ANSWERED)
+    unanswered = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_UNANSWERED_FLAGS))
+    said_so = (_status(pb.ComparisonFilter.Op.GE, _FIRST_FAILURE), cel_filter(_IS_UNREACHED))
+    by_proxy = pb.AccessLogFilter(and_filter=pb.AndFilter(filters=said_so))
+    either = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=[unanswered, by_proxy]))
+    return [*copies, _logger([_counter(ATTEMPTS, (*attributes, _OUTCOME))], either)]
 
 
 def connections(name: str) -> list[pb.AccessLog]:

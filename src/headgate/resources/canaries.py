@@ -80,6 +80,23 @@ class SuccessCriteria(Input, frozen=True, kw_only=True):
         return parse_percentage(self.min) if self.min else None
 
 
+class ClientErrorCriterion(Input, frozen=True, kw_only=True):
+    """The limit of the canary's share of client errors (4xx), relative to the primary's."""
+
+    max_increase: str = "0%"
+    margin: str = "1%"
+
+    @property
+    def tolerated_increase(self) -> Fraction:
+        """The increase above the primary's share that is no reason to roll back."""
+        return parse_percentage(self.max_increase)
+
+    @property
+    def excluded_increase(self) -> Fraction:
+        """The increase that must be ruled out before the canary is promoted: `max_increase` and `margin` together."""
+        return parse_percentage(self.max_increase) + parse_percentage(self.margin)
+
+
 class LatencyCriterion(Input, frozen=True, kw_only=True):
     """A limit of one of the canary's latency percentiles: absolute (`max`), relative to the primary, or both."""
 
@@ -137,6 +154,7 @@ class Analysis(Input, frozen=True, kw_only=True):
     failures_within: str = ""
     dry_run: bool = False
     success: SuccessCriteria = SuccessCriteria()
+    client_errors: ClientErrorCriterion | None = None
     latency: tuple[LatencyCriterion, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
 

@@ -26,6 +26,7 @@ from headgate.resources.canaries import ROLLOUT_COMMAND, Canary
 from headgate.resources.decode import check_stored
 from headgate.resources.meta import Key, Object, Value, part, service_name
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, Kind, key_of
+from headgate.rollout.criteria import RecentLatencies
 from headgate.rollout.owned_split import (
     MANAGER,
     MATCH_SUFFIX,
@@ -37,12 +38,14 @@ from headgate.rollout.owned_split import (
     replaced,
     wanted_objects,
 )
+from headgate.rollout.plan import Plan
+from headgate.rollout.ready_endpoints import canary_is_ready
 from headgate.rollout.root_services import RootServices
-from headgate.rollout.state import Facts, Pause, Plan, State, following
+from headgate.rollout.state import Facts, Pause, State
 from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
+from headgate.rollout.transitions import following
 from headgate.rollout.webhooks import AGAIN_S, Webhooks, occasion_of, when_called
 from headgate.telemetry.counters.counts import Counts, sum_of
-from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.increments import Increments
 
 PAUSE_S = 0.1  # Seconds between two looks at least. It limits the writes while the known objects are stale.
@@ -60,7 +63,7 @@ class Rollout(Value, frozen=True, kw_only=True):
 
     `uid` is that of the Canary. `root` is the `namespace/name` of the called Service, and `copying` that of the owned split,
     if the analysis begins with copies by it. `stored` is the last state in the object's status, and `written` the time of
-    its last write. `latency` is the histogram of the reference since this process began. `is_calling` is True while
+    its last write. `latencies` are those of the reference's last requests. `is_calling` is True while
     webhooks do not know the end of the rollout yet. `has_root` is False while the root Service does not exist and can be
     created. `owns_root` is True if the Canary has created it.
     """
@@ -70,7 +73,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     copying: str = ""
     state: State
     stored: State
-    latency: Buckets = 0
+    latencies: RecentLatencies = RecentLatencies()
     written: float = 0.0
     is_calling: bool = False
     has_root: bool = False
@@ -261,8 +264,9 @@ class RolloutController:
         known, stored = self._known(key, obj, plan), self._stored(key)
         facts = self._facts(key, obj, stored, plan, known)
         state = following(plan, known.state, facts)
-        latency = known.latency + facts.counts.get(plan.reference(state), Counts()).latency
-        self._rollouts[key] = structs.replace(known, state=state, latency=latency)
+        latency = facts.counts.get(plan.reference(state), Counts()).latency
+        latencies = known.latencies.after(latency, plan.analysis)
+        self._rollouts[key] = structs.replace(known, state=state, latencies=latencies)
         await self._write_status(key, obj, plan)
         if state.pause is not Pause.EDITED:
             await self._apply(obj, plan, state, stored)
@@ -322,7 +326,8 @@ class RolloutController:
             command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
             counts={written[name]: counts for name, counts in taken.items() if name in written},
             copies=sum_of(copies.values()),
-            latency=known.latency,
+            latency=known.latencies.histogram,
+            ready=canary_is_ready(plan, key.namespace, self._snapshot.get(), self._domain),
             answers=self._webhooks.answers(key, occasion_of(known.state)),
         )
 

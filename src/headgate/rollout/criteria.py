@@ -1,6 +1,7 @@
-"""The criteria of a Canary's analysis as sequential tests, and the decision that their evidence allows (R108).
+"""The criteria of a Canary's analysis as sequential tests, and the decision that their evidence allows (R108, D33).
 
-Every criterion is a rate: of failed requests, or of requests slower than a limit. "The 99th percentile is at most 500 ms"
+Every criterion is a rate: of failed requests, of client errors, or of requests slower than a limit. An attempt in which no
+program answered counts as a failed request at its backend, whether or not another backend answered the request. "The 99th percentile is at most 500 ms"
 says that at most 1 % of the requests are slower. A limit is rounded up to the next bound of the latency histograms, which
 count requests above a bound exactly (`model.latency_buckets`: at most 10 %).
 """
@@ -17,11 +18,12 @@ from headgate.resources.canaries import Analysis, LatencyCriterion
 from headgate.resources.meta import Value
 from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
 from headgate.statistics.clusters import ClusterTest, ClusterWealth
-from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.counts import UNANSWERED, Counts
 from headgate.telemetry.counters.histogram import Buckets, bound_at, count_above, percentile_bound
 
 SUCCESS = "success"
 SUCCESS_MIN = "success.min"
+CLIENT_ERRORS = "clientErrors"
 _TAIL_REQUESTS = 10
 """The requests of the reference above its percentile from which a relative limit is taken: 1,000 requests for p99."""
 
@@ -36,8 +38,8 @@ class Comparison(Value, frozen=True, kw_only=True):
 class Criterion(Value, frozen=True, kw_only=True):
     """A criterion: `worse` shows that the canary violates it, `fine` that it does not.
 
-    `bounds` are the latency bounds (indexes) of the reference and of the canary above which a request counts; None if
-    failures count. `is_ready` is False while a relative limit still waits for enough requests to the reference. With
+    `bounds` are the latency bounds (indexes) of the reference and of the canary above which a request counts. Without them
+    failures count, or client errors. `is_ready` is False while a relative limit still waits for enough requests to the reference. With
     `within`, failures of one version within this many seconds count as one, and `worse` is not used.
     """
 
@@ -53,9 +55,19 @@ class Criterion(Value, frozen=True, kw_only=True):
         return Block(self._sample(counts.reference, 0), self._sample(counts.canary, 1))
 
     def _sample(self, counts: Counts, side: int) -> Sample:
-        if self.bounds is None:
-            return Sample(counts.success + counts.failure, counts.failure)
-        return Sample(_timed(counts.latency), count_above(counts.latency, self.bounds[side]))
+        if self.bounds is not None:
+            return Sample(_timed(counts.latency), count_above(counts.latency, self.bounds[side]))
+        sample = attempted(counts)
+        return sample._replace(events=counts.client_errors) if self.name == CLIENT_ERRORS else sample
+
+
+def attempted(counts: Counts) -> Sample:
+    """Return the requests of a backend and those that failed, with each attempt in which no program answered (D33).
+
+    Requests that ended with such an attempt are among the attempts, and count once.
+    """
+    failures = counts.failure - counts.count(UNANSWERED) + counts.attempts
+    return Sample(counts.success + failures, failures)
 
 
 NOTHING = Block(Sample(0, 0), Sample(0, 0))
@@ -112,18 +124,42 @@ class Judgment(Value, frozen=True, kw_only=True):
     criteria: tuple[str, ...] = ()
 
 
+class RecentLatencies(Value, frozen=True):
+    """The histogram of the last requests to the reference, in two parts: when the newer one is full, the older one is dropped."""
+
+    older: Buckets = 0
+    newer: Buckets = 0
+
+    @property
+    def histogram(self) -> Buckets:
+        """Return both parts."""
+        return self.older + self.newer
+
+    def after(self, latency: Buckets, analysis: Analysis | None) -> "RecentLatencies":
+        """Return the last requests after more of them; a part has as many as the relative limits of an analysis need."""
+        criteria = analysis.latency if analysis else ()
+        most = max((tail_requests(item) for item in criteria if item.max_increase), default=0)
+        newer = self.newer + latency
+        return RecentLatencies(newer, 0) if _timed(newer) >= most else RecentLatencies(self.older, newer)
+
+
 def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, int]) -> Mapping[str, int]:
     """Return the bound (index) of the reference's percentile by relative criterion, once enough requests are counted.
 
-    A known limit never changes: a test may not choose its limit by the requests that it judges.
+    `reference` are its last requests *before* those that are judged next: a test may not choose its limit by the requests
+    that it judges, but each of its bets may have another limit.
     """
-    found = dict(known)
+    limits = dict(known)
     for criterion in analysis.latency:
-        name, share = _increase(criterion), criterion.quantile
-        if criterion.max_increase and name not in found and _timed(reference) * (1 - share) >= _TAIL_REQUESTS:
-            bound = percentile_bound(reference, float(share))
-            found |= {} if bound is None else {name: bound}
-    return found
+        if criterion.max_increase and _timed(reference) >= tail_requests(criterion):
+            bound = percentile_bound(reference, float(criterion.quantile))
+            limits |= {} if bound is None else {_increase(criterion): bound}
+    return limits
+
+
+def tail_requests(criterion: LatencyCriterion) -> int:
+    """Return the number of requests to the reference from which a relative limit is taken."""
+    return ceil(_TAIL_REQUESTS / (1 - criterion.quantile))
 
 
 def criteria(analysis: Analysis, limits: Mapping[str, int]) -> Sequence[Criterion]:
@@ -214,6 +250,8 @@ def _criteria(analysis: Analysis, limits: Mapping[str, int]) -> Iterator[Criteri
     yield structs.replace(compared, within=analysis.cluster_seconds)
     if success.least is not None:
         yield _absolute(SUCCESS_MIN, float(1 - success.least))
+    if (errors := analysis.client_errors) is not None:
+        yield _relative(CLIENT_ERRORS, float(errors.tolerated_increase), float(errors.excluded_increase))
     for criterion in analysis.latency:
         tail = float(1 - criterion.quantile)
         if criterion.max_microseconds is not None:

@@ -8,7 +8,9 @@ from headgate.formatting import pluralize
 from headgate.resources.canaries import Analysis, StepKind
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
-from headgate.rollout.state import BY_USER, WEBHOOK, Pause, Phase, Plan, State, judgment
+from headgate.rollout.plan import Plan
+from headgate.rollout.state import BY_USER, LOST, WEBHOOK, Loss, Pause, Phase, State
+from headgate.rollout.transitions import judgment
 from headgate.statistics.betting import Sample
 from headgate.statistics.intervals import rate_interval
 
@@ -17,6 +19,7 @@ _LONGEST_FORECAST_S = 30 * 86400.0
 _CRITERIA = {
     "success": "more requests fail than at {reference}",
     "success.min": "the success rate is below {limit}",
+    "clientErrors": "more requests get a client error (4xx) than at {reference}",
     "max": "the {percentile} latency is above {limit}",
     "maxIncrease": "the {percentile} latency is more than {limit} above that of {reference}",
 }
@@ -67,6 +70,12 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
     if state.pause is Pause.BEFORE:
         yield _waiting_for(state, plan.hooks("before"))
         return
+    if state.lost:
+        yield _lost(plan, analysis, state)
+        return
+    if not state.life.ready:
+        yield f"{analysis.canary} has no ready endpoint yet, so it gets no requests"
+        return
     if not state.since:
         yield "waiting until every proxy has the weights"
         return
@@ -85,7 +94,10 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
 
 def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: Sequence[str]) -> Iterator[str]:
     """Yield what the next step needs, and how long this takes at the rate of requests in this step."""
-    requests = state.seen.candidate.trials
+    requests, others = state.seen.candidate.trials, state.seen.reference.trials
+    if not requests and others and plan.expected(state, others):
+        yield f"{plan.reference(state)} got {pluralize(others, 'request')} in this step, and {analysis.canary} none yet"
+        return
     if not requests:
         yield f"no request to {analysis.canary} has counted yet, and without requests nothing is decided"
         yield f"requests to {plan.spec.service} count, also those through a Gateway whose route has this backend"
@@ -124,12 +136,31 @@ def _needed(plan: Plan, state: State, item: Criterion) -> int | None:
 def _compared(plan: Plan, analysis: Analysis, state: State) -> str:
     error = float(analysis.tolerated_error)
     reference, canary = state.seen
-    return f"{failures(canary, analysis.canary, error)}, {failures(reference, plan.reference(state), error)}"
+    text = failures(canary, analysis.canary, error)
+    if state.life.unconnected:
+        text += f", {pluralize(state.life.unconnected, 'attempt')} without a connection among them"
+    return f"{text}, {failures(reference, plan.reference(state), error)}"
+
+
+def _lost(plan: Plan, analysis: Analysis, state: State) -> str:
+    """Return how the canary was lost, and what follows."""
+    since, end = (timestamp(at) for at in (state.lost_since, state.lost_since + analysis.interval_seconds))
+    follows = "the rollout is held" if plan.is_held else f"it is rolled back at {end} unless it returns"
+    return f"{_loss(plan, analysis, state)} since {since}; {follows}"
+
+
+def _loss(plan: Plan, analysis: Analysis, state: State) -> str:
+    if state.lost is Loss.ENDPOINTS:
+        return f"{analysis.canary} has had no ready endpoint"
+    others = pluralize(state.life.missed, "request")
+    return f"{analysis.canary} has got no request while {plan.reference(state)} got {others}"
 
 
 def _reason(plan: Plan, analysis: Analysis, state: State) -> str:
     if state.cause == BY_USER:
         return f"aborted {state.cause}"
+    if state.cause == LOST:
+        return f"{_loss(plan, analysis, state)} for {formatted(round(analysis.interval_seconds))}"
     if state.cause.startswith(WEBHOOK):
         replies = "; ".join(state.replies.values())
         return f"{state.cause} refused it ({replies})"
@@ -150,7 +181,7 @@ def _violation(plan: Plan, state: State, name: str) -> str:
     first, _, kind = name.partition(".")
     if plan.analysis is None or name not in [item.name for item in plan.criteria(State())]:
         return f"the criterion {name} was violated"  # the spec has changed since
-    if first == "success":
+    if not kind or first == "success":
         return _CRITERIA[name].format(reference=plan.reference(state), limit=plan.analysis.success.min)
     limits = [item for item in plan.analysis.latency if item.percentile == first]
     limit = next((item.max if kind == "max" else item.max_increase for item in limits), "")

@@ -11,7 +11,8 @@ from headgate.plane.status.conditions import status_of, timed
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.rollout.messages import message, share_text
 from headgate.rollout.owned_split import edited_weights
-from headgate.rollout.state import Pause, Phase, Plan, State
+from headgate.rollout.plan import Plan
+from headgate.rollout.state import Pause, Phase, State
 
 
 class Problem(msgspec.Struct, frozen=True):

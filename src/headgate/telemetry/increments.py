@@ -31,9 +31,10 @@ class Increments:
         self._followed.pop((name, copies), None)
 
     def take(self, name: str, *, copies: bool = False) -> Mapping[str, Counts]:
-        """Return the new counts of users' requests, or of copies, by the backend Service that answered.
+        """Return the new counts of users' requests, or of copies, by the backend Service that was tried last.
 
-        Requests without a backend, such as redirects and requests that found no endpoint, are left out.
+        They include the attempts at each backend in which no program answered. Requests without a backend, such as
+        redirects and requests that found no endpoint, are left out.
         """
         found = self._followed.get((name, copies))
         if not found:

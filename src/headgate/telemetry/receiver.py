@@ -16,9 +16,9 @@ from headgate.telemetry.counters.flows import Peer
 from headgate.telemetry.dropped_copies import DroppedCopies
 from headgate.telemetry.increments import Increments
 from headgate.telemetry.mirror_increments import MirrorIncrements
-from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, DeltaCheckpoint, Deltas
+from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, Delta, DeltaCheckpoint, Deltas
 from headgate.telemetry.reports.otlp import Report, read_report
-from headgate.telemetry.reports.series import FindCaller, counted, dropped_at, sized_at
+from headgate.telemetry.reports.series import Counted, FindCaller, counted, dropped_at, is_attempts, sized_at
 from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
 from headgate.xds.unary_methods import Authenticate
@@ -114,17 +114,24 @@ class Receiver:
             elif cluster := sized_at(grown):
                 if not grown.may_repeat:
                     self.mirrors.add_sizes(cluster, grown.buckets)
-            elif found := counted(report.node, grown, self._find_caller):
-                self.windows.add(found.flow, found.counts)
-                self.access.add(found.flow, found.counts, now)
-                if not grown.may_repeat:
-                    self.increments.add(*found)
-                    self.mirrors.add(grown.series, found.counts)
+            elif growth := counted(report.node, grown, self._find_caller):
+                self._count(growth, grown, now)
         self.changed += deltas.changed
         self._taken.set(self._taken.get() + 1)
         if now > self._forgot + FORGET_EVERY:
             self._forgot = now
             self._deltas.forget(now)
+
+    def _count(self, growth: Counted, grown: Delta, now: float) -> None:
+        """Add the growth of a flow to all counts; of attempts, only to the evidence of rollouts."""
+        if not grown.may_repeat:
+            self.increments.add(*growth)
+        if is_attempts(grown):
+            return
+        self.windows.add(growth.flow, growth.counts)
+        self.access.add(growth.flow, growth.counts, now)
+        if not grown.may_repeat:
+            self.mirrors.add(grown.series, growth.counts)
 
     async def wait_for_report(self, node_id: str, since: float) -> None:
         """Wait until a proxy has reported its requests before `since` (seconds since the epoch)."""

@@ -64,6 +64,18 @@ _SUCCESS = record(
         PERCENTAGE,
     ),
 )
+_CLIENT_ERRORS = record(
+    "Compares the shares of client errors: statuses of 400 to 499, and gRPC's client errors. When absent, they are no reason "
+    "to roll back.",
+    maxIncrease=matching(
+        "The canary is rolled back once its share is proven to be higher than the primary's by more; 0% when absent.",
+        PERCENTAGE,
+    ),
+    margin=matching(
+        "The canary is promoted once an increase of maxIncrease and margin together is ruled out; 1% when absent.",
+        PERCENTAGE,
+    ),
+)
 _LATENCY = listing(
     "The limits of the canary's latency; none when empty.",
     ruled(
@@ -190,6 +202,7 @@ _ANALYSIS = record(
     ),
     dryRun=flag("Whether decisions are reported only, and no weight changes; false when absent."),
     success=_SUCCESS,
+    clientErrors=_CLIENT_ERRORS,
     latency=_LATENCY,
     webhooks=_WEBHOOKS,
 )
@@ -217,7 +230,9 @@ _STATUS = status(
         record(
             "One criterion.",
             "name",
-            name=text("The criterion: success, success.min, or a percentile with max or maxIncrease, as p99.max."),
+            name=text(
+                "The criterion: success, success.min, clientErrors, or a percentile with max or maxIncrease, as p99.max."
+            ),
             rollBack=text("The evidence that the canary violates it, in percent of what a rollback needs."),
             promote=text("The evidence that the canary satisfies it, in percent of what a promotion needs."),
         ),

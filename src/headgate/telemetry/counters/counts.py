@@ -23,6 +23,9 @@ _CLASS_INDEXES = {name: index for index, name in enumerate(_CLASSES)}
 SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS, AUDITED = range(
     len(_CLASSES), len(_CLASSES) + 8
 )
+# UNANSWERED counts requests that ended with an attempt in which no program answered. UNCONNECTED and BROKEN_OFF count all
+# such attempts, also those that were repeated: without a connection, and without a response on a connection.
+UNANSWERED, UNCONNECTED, BROKEN_OFF = range(AUDITED + 1, AUDITED + 4)
 DENIED_REQUESTS = _CLASS_INDEXES[DENIED]
 LARGEST_GROWTH = 1 << 48
 """The limit of a counter's growth in one report.
@@ -36,6 +39,7 @@ _FAILING = {
     _CLASS_INDEXES[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _GRPC_SERVER_FAULTS))
 }
 _SUCCEEDING = set(range(len(_CLASSES))) - _FAILING - {DENIED_REQUESTS}
+_CLIENT_FAULTS = {"4xx", *(f"grpc-{status}" for status in set(range(1, _GRPC_CODES)) - _GRPC_SERVER_FAULTS)}
 
 
 def _mask(*indexes: int) -> int:
@@ -44,6 +48,8 @@ def _mask(*indexes: int) -> int:
 
 _SUCCESSES = _mask(*_SUCCEEDING, SUCCEEDED)
 _FAILURES = _mask(*_FAILING, FAILED)
+_CLIENT_ERRORS = _mask(*map(_CLASS_INDEXES.__getitem__, _CLIENT_FAULTS))
+_ATTEMPTS = _mask(UNCONNECTED, BROKEN_OFF)
 _DENIALS = _mask(DENIED_REQUESTS, DENIED_CONNECTIONS)
 _RESPONSES = _mask(*range(len(_CLASSES)))
 
@@ -80,6 +86,16 @@ class Counts(Value, frozen=True, gc=False):
     def failure(self) -> int:
         """Server errors (HTTP status 500 and above, gRPC server errors), and requests that reached no server."""
         return _total(self.counters & _FAILURES)
+
+    @property
+    def client_errors(self) -> int:
+        """Responses that blame the client: a status of 400 to 499, and gRPC's client errors. They are successes too (D22)."""
+        return _total(self.counters & _CLIENT_ERRORS)
+
+    @property
+    def attempts(self) -> int:
+        """Attempts at a server in which no program answered. Requests that were repeated elsewhere have such attempts too."""
+        return _total(self.counters & _ATTEMPTS)
 
     @property
     def is_denied(self) -> bool:

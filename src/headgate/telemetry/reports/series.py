@@ -12,6 +12,7 @@ from msgspec import structs
 from headgate.envoy import names
 from headgate.envoy.cluster_stats import COPIES_CLUSTER, COPIES_DROPPED, RESPONSE_SIZES, SIZES_CLUSTER
 from headgate.envoy.traffic_stats import (
+    ATTEMPTS,
     CONNECTIONS,
     DENIED,
     DROPPED_FLAG,
@@ -52,7 +53,7 @@ _INDEXES = {
 _DENIED = f"{PREFIX}.{DENIED}"
 _DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
 _SIZES = f"{PREFIX}.{RESPONSE_SIZES}"
-_FLAGGED, _LATENCY = f"{PREFIX}.{FLAGGED}", f"{PREFIX}.{LATENCY}"
+_FLAGGED, _LATENCY, _ATTEMPTS = f"{PREFIX}.{FLAGGED}", f"{PREFIX}.{LATENCY}", f"{PREFIX}.{ATTEMPTS}"
 _REMEMBERED = 200_000  # entries in the cache of `_meaning`; without it, each delta takes four times as long
 
 
@@ -109,6 +110,11 @@ def sized_at(delta: Delta) -> str:
     return delta.series.pairs().get(SIZES_CLUSTER, "") if delta.series.name == _SIZES else ""
 
 
+def is_attempts(delta: Delta) -> bool:
+    """Return whether a series counts attempts in which no program answered. They are evidence, and no requests."""
+    return delta.series.name == _ATTEMPTS
+
+
 def cluster_of(series: Series) -> str:
     """Return the attribute `cluster` of a series of requests; empty if there is none (`envoy.traffic_stats`)."""
     return series.pairs().get("cluster", "")
@@ -145,6 +151,9 @@ def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], 
         # A client with an identity has a proxy, which has counted the connection.
         only = (counts.DENIED_CONNECTIONS,)
         return only if found.get("identity") else (*only, counts.CONNECTIONS), False
+    if name == _ATTEMPTS:
+        is_unconnected = parse_code(found.get("code", "")).is_unconnected
+        return (counts.UNCONNECTED if is_unconnected else counts.BROKEN_OFF,), False
     if name not in (_LATENCY, _FLAGGED):
         return _INDEXES.get(name, ()), False
     code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
@@ -153,7 +162,8 @@ def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], 
     is_dropped = DROPPED_FLAG in code.flags and names.is_mirror(found.get("cluster", ""))  # counted by `_DROPPED`
     is_counted = code.is_flagged == (name == _FLAGGED) and not is_dropped
     audited = (counts.AUDITED,) if code.audited else ()
-    return (index, *audited) if is_counted else (), name == _LATENCY and not denied
+    unanswered = (counts.UNANSWERED,) if code.is_unanswered else ()
+    return (index, *audited, *unanswered) if is_counted else (), name == _LATENCY and not denied
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:

@@ -1,0 +1,20 @@
+"""Whether the canary of a rollout has endpoints that proxies send requests to (D33)."""
+
+from headgate.compiler.endpoints import endpoints
+from headgate.compiler.snapshot import Snapshot
+from headgate.resources.meta import service_name
+from headgate.rollout.plan import Plan
+
+
+def canary_is_ready(plan: Plan, namespace: str, snapshot: Snapshot | None, domain: str) -> bool:
+    """Return whether the canary's Service has a ready endpoint on any port; True while this is unknown.
+
+    `namespace` is the Canary's. A Service that does not exist has no endpoint.
+    """
+    if snapshot is None or plan.analysis is None:
+        return True
+    name = service_name(plan.analysis.canary, namespace, domain)
+    if name not in snapshot.services:
+        return False
+    service, slices = snapshot.services[name][1], snapshot.slices.get(name, ())
+    return any(port.ready for port in endpoints(name, service, slices, domain))
