@@ -12,7 +12,7 @@ def versions(world: World, namespace: str) -> Versions:
 
 
 def test_a_canary_that_refuses_connections_is_rolled_back_and_loses_no_request(versions: Versions) -> None:
-    """Its requests are repeated at the primary, and count against it all the same."""
+    """Its requests are repeated at the primary, and still count against it."""
     world, namespace = versions.world, versions.namespace
     versions.next.close()
     versions.begin({**ANALYSIS, "interval": "1m"})

@@ -1,4 +1,4 @@
-"""No decision favors a canary that is not alive, and one that stays lost is rolled back (D33)."""
+"""No decision favors a canary that is not alive, and a canary that stays lost is rolled back (D33)."""
 
 from typing import Any
 

@@ -94,9 +94,9 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
 
 def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: Sequence[str]) -> Iterator[str]:
     """Yield what the next step needs, and how long this takes at the rate of requests in this step."""
-    requests, others = state.seen.candidate.trials, state.seen.reference.trials
-    if not requests and others and plan.expected(state, others):
-        yield f"{plan.reference(state)} got {pluralize(others, 'request')} in this step, and {analysis.canary} none yet"
+    requests, compared = state.seen.candidate.trials, state.seen.reference.trials
+    if not requests and compared and plan.expected(state, compared):
+        yield f"{plan.reference(state)} got {pluralize(compared, 'request')} in this step, and {analysis.canary} none yet"
         return
     if not requests:
         yield f"no request to {analysis.canary} has counted yet, and without requests nothing is decided"
@@ -152,8 +152,8 @@ def _lost(plan: Plan, analysis: Analysis, state: State) -> str:
 def _loss(plan: Plan, analysis: Analysis, state: State) -> str:
     if state.lost is Loss.ENDPOINTS:
         return f"{analysis.canary} has had no ready endpoint"
-    others = pluralize(state.life.missed, "request")
-    return f"{analysis.canary} has got no request while {plan.reference(state)} got {others}"
+    missed = pluralize(state.life.missed, "request")
+    return f"{analysis.canary} has got no request while {plan.reference(state)} got {missed}"
 
 
 def _reason(plan: Plan, analysis: Analysis, state: State) -> str:

@@ -190,8 +190,8 @@ def _looked_after(plan: Plan, state: State, facts: Facts) -> State:
 def _is_alive(plan: Plan, analysis: Analysis, state: State, facts: Facts) -> bool:
     """Return whether a decision in favor of the canary is possible now: it is ready, and got its last requests recently (D33)."""
     recently = max(analysis.interval_seconds, RECENT_S)
-    is_heard = facts.now <= state.life.request_at + recently and not _misses_requests(plan, state.life, state)
-    return facts.ready and not state.lost and is_heard
+    is_served = facts.now <= state.life.request_at + recently and not _misses_requests(plan, state.life, state)
+    return facts.ready and not state.lost and is_served
 
 
 def _misses_requests(plan: Plan, life: Life, state: State) -> bool:
