@@ -19,7 +19,9 @@ def test_a_canary_that_refuses_connections_is_rolled_back_and_loses_no_request(v
     with world.load(world.request("web", 8080, namespace=namespace)) as load:
         status = versions.ended("RolledBack")
     assert set(load.counts) == {"current"}
-    assert "rolled back at step 1 of 3, 10%: more requests fail than at web-current; web-next failed " in status["message"]
+    assert (
+        "rolled back at step 1 of 3, 10%: more requests fail than at web-current; web-next failed " in status["message"]
+    )
     assert "attempts without a connection among them" in status["message"]
 
 

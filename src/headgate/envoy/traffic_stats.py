@@ -130,7 +130,7 @@ class Code(NamedTuple):
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the last attempt is one that `mesh.attempts` counts too."""
+        """Whether `mesh.attempts` counts the last attempt too."""
         return _EXHAUSTED_FLAG in self.flags or not self.flags.isdisjoint(_UNANSWERED_FLAGS)
 
     @property
