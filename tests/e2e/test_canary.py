@@ -1,12 +1,8 @@
 """The canary loop of specification 004 with a real Envoy, and with a control plane that is killed at each step (R108, R109)."""
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
-from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
+from tests.e2e.versions import ANALYSIS, Versions
 from tests.waiting import until
 
 SPECIFIED = """
@@ -22,52 +18,6 @@ spec:
   - service: web-current
     weight: 900m
 """
-ANALYSIS: Mapping[str, Any] = {
-    "canary": "web-next",
-    "steps": [{"weight": 50}],
-    "interval": "1s",
-    "success": {"margin": "20%"},  # 40 requests rule out a drop of 20 %
-}
-
-
-def canary(analysis: Mapping[str, Any]) -> str:
-    backends = [{"service": "web-next", "weight": "100m"}, {"service": "web-current", "weight": "900m"}]
-    spec = {"service": "web", "backends": backends, "analysis": dict(analysis)}
-    return json.dumps(
-        {"apiVersion": "headgate.dev/v1beta1", "kind": "Canary", "metadata": {"name": "web"}, "spec": spec}
-    )
-
-
-class Versions:
-    """The current and the next version of a Service `web` in a namespace, and the Canary that shifts its traffic."""
-
-    def __init__(self, mesh: RunningMesh, namespace: str) -> None:
-        self.mesh = mesh
-        self.namespace = namespace
-        self.current, self.next = mesh.backend("current"), mesh.backend("next")
-        for name, backend in (("web-current", self.current), ("web-next", self.next)):
-            mesh.submit(external(name, backend), namespace=namespace)
-
-    def status(self, name: str = "web") -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.mesh.get(f"canary/{name}", self.namespace).get("status") or {}
-        return found
-
-    def begin(self, analysis: Mapping[str, Any]) -> None:
-        """Begin a rollout, and wait until clients reach the current version."""
-        self.mesh.submit(external("web", self.current), canary(analysis), namespace=self.namespace)
-        until(lambda: self.status()["phase"] == "Progressing")
-        until(lambda: self.mesh.send(1, self.mesh.request("web", 8080, namespace=self.namespace)) == {"current": 1})
-
-    def ended(self, phase: str) -> Mapping[str, Any]:
-        """Wait until every proxy has the last weights of the rollout; return the status."""
-
-        def last() -> Mapping[str, Any] | None:
-            status = self.status()
-            programmed = next(item["status"] for item in status["conditions"] if item["type"] == "Programmed")
-            return status if (status["phase"], programmed) == (phase, "True") else None
-
-        found: Mapping[str, Any] = until(last, phase, seconds=60)
-        return found
 
 
 @pytest.fixture

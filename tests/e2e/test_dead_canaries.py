@@ -1,22 +1,22 @@
 """No request is lost to a canary that refuses connections or dies, and it is rolled back (D33)."""
 
 import pytest
-from tests.e2e.test_canary import ANALYSIS, Versions
-from tests.e2e.world import World
+from tests.e2e.running_mesh import RunningMesh
+from tests.e2e.versions import ANALYSIS, Versions
 from tests.waiting import until
 
 
 @pytest.fixture
-def versions(world: World, namespace: str) -> Versions:
-    return Versions(world, namespace)
+def versions(mesh: RunningMesh, namespace: str) -> Versions:
+    return Versions(mesh, namespace)
 
 
 def test_a_canary_that_refuses_connections_is_rolled_back_and_loses_no_request(versions: Versions) -> None:
     """Its requests are repeated at the primary, and still count against it."""
-    world, namespace = versions.world, versions.namespace
+    mesh, namespace = versions.mesh, versions.namespace
     versions.next.close()
     versions.begin({**ANALYSIS, "interval": "1m"})
-    with world.load(world.request("web", 8080, namespace=namespace)) as load:
+    with mesh.load(mesh.request("web", 8080, namespace=namespace)) as load:
         status = versions.ended("RolledBack")
     assert set(load.counts) == {"current"}
     assert (
@@ -26,11 +26,11 @@ def test_a_canary_that_refuses_connections_is_rolled_back_and_loses_no_request(v
 
 
 def test_a_canary_that_dies_after_its_evidence_is_complete_is_not_promoted(versions: Versions) -> None:
-    world, namespace = versions.world, versions.namespace
+    mesh, namespace = versions.mesh, versions.namespace
     versions.begin({**ANALYSIS, "interval": "20s", "steps": [], "minRequests": 1})
-    with world.load(world.request("web", 8080, namespace=namespace)) as load:
+    with mesh.load(mesh.request("web", 8080, namespace=namespace)) as load:
         until(lambda: "the evidence is complete" in versions.status()["message"], seconds=60)
-        world.delete("endpointslice/web-next-http-0", namespace)
+        mesh.delete("endpointslice/web-next-http-0", namespace)
         until(lambda: "web-next has had no ready endpoint since " in versions.status()["message"], seconds=60)
         status = versions.ended("RolledBack")
     assert set(load.counts) == {"current", "next"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.e2e.manifests import annotated, protocol_service, split
 from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.test_canary import Versions
+from tests.e2e.versions import Versions
 from tests.processes import listens
 from tests.protocols import connect_often, greeting_server
 from tests.render.nginx.nginx_process import needs_nginx
