@@ -16,7 +16,7 @@ from tests.wire import DEADLINE_S
 from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
-from headgate.envoy.traffic_stats import parse_code
+from headgate.envoy.outcomes import parse_code
 from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.server import XdsServer

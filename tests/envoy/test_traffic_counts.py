@@ -22,8 +22,8 @@ from tests.wire import Address, Load, Request, listens
 
 from headgate.envoy import traffic_stats
 from headgate.envoy.names import parse
+from headgate.envoy.outcomes import parse_code
 from headgate.envoy.stats_sink import BOUNDS
-from headgate.envoy.traffic_stats import parse_code
 from headgate.envoy.upstream_tls import MESH_ALPN
 from headgate.envoy.view import Node
 from headgate.model.latency_buckets import BOUNDS_US

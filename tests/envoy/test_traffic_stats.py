@@ -9,9 +9,10 @@ from headgate.envoy import descriptors, names, pb, stats_sink
 from headgate.envoy.bootstrap import XdsAddress, bootstrap
 from headgate.envoy.listeners import gateway_listener, proxy_listener, service_listener
 from headgate.envoy.names import GatewayRef
+from headgate.envoy.outcomes import Code, parse_code
 from headgate.envoy.route_plan import ClusterWeight
 from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
-from headgate.envoy.traffic_stats import Code, PodPort, parse_backend, parse_code, parse_pod, route_name_without_cluster
+from headgate.envoy.traffic_stats import PodPort, parse_backend, parse_pod, route_name_without_cluster
 from headgate.model import latency_buckets, size_buckets
 from headgate.model.routing import Endpoint, PortRef
 from headgate.telemetry.counters import histogram

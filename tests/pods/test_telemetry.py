@@ -28,7 +28,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import grpc
-from headgate.envoy.traffic_stats import parse_code
+from headgate.envoy.outcomes import parse_code
 from headgate.telemetry.reports.otlp import METHOD, read_report
 
 reported = {{}}

@@ -1,7 +1,7 @@
 """Envoy's own statistics of clusters that proxies report, under names of headgate (`stats_sink`).
 
 mesh.copies_dropped  envoy.cluster_name  counter of the copies that Envoy dropped at the limits of the mirror cluster;
-                                         `mesh.flagged` counts them too, with `traffic_stats.DROPPED_FLAG`
+                                         `mesh.flagged` counts them too, with `outcomes.DROPPED_FLAG`
 mesh.response_sizes  headgate.cluster    histogram of the sizes of response bodies in bytes, of clusters that count them:
                                          those of rules with a mirror, and those of their mirrors
 """

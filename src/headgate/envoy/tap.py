@@ -5,7 +5,7 @@ requests that are recorded. It is a resource of its own (RTDS), so a tap changes
 record is a text with one value per line (`parse_record`). `node_name` in the OTLP resource is the node ID of the proxy.
 The fields of a record:
 
-Both sides    method, authority, path, code (`traffic_stats.parse_code`), details, grpc, latency (microseconds), and the
+Both sides    method, authority, path, code (`outcomes.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
 Client side   cluster, place (the Service port or Gateway port, if there is no cluster), pod, backend,
               route (its object), route_name, source (address of the caller), denied (the mark of a server's denial)

@@ -28,10 +28,10 @@ If a route reached the backend through the split of a root, `backend` also has a
 there was none, of the listener or routes (`route_name_without_cluster`). It is empty if the client named no Service,
 `passthrough` for unknown addresses, and `tunnel` for tunnels whose requests are counted a second time. `pod` and
 `backend` are empty if no server was tried; if none could be reached, they are those of the last attempt. An attribute
-without a value is empty or missing. `code` is for `parse_code`.
+without a value is empty or missing. `code` is for `outcomes.parse_code`.
 
 Requests without flags are counted by `mesh.latency` only. All other requests are counted by `mesh.flagged`, and by
-`mesh.latency` too if their response is complete (see `Code.is_flagged`). A second series for each request would cost
+`mesh.latency` too if their response is complete (see `outcomes.Code`). A second series for each request would cost
 a proxy 6 % of its CPU time (docs/performance.md).
 
 Mirrored requests (D22) are counted by `mesh.latency` and `mesh.flagged` too; `cluster` is the mirror cluster. The
@@ -51,7 +51,8 @@ from google.protobuf.message import Message
 
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA_KEY
-from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
+from headgate.envoy.outcomes import DROPPED_FLAG, FIRST_FAILURE, FIRST_RESPONSE, UNANSWERED_FLAGS
+from headgate.envoy.upstream_tls import DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.routing import PortRef
 
 PREFIX = "mesh"
@@ -90,81 +91,10 @@ _TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # bytes received fr
 _IDENTITY = ("identity", "%DOWNSTREAM_PEER_URI_SAN%")
 _NOT_ALLOWED = "SAN matcher"
 """Part of Envoy's failure reason if the identity of a client with a valid certificate is not allowed."""
-DROPPED_FLAG = "UO"
-"""The response flag of a request that Envoy dropped at the limits of a cluster; only mirror clusters have limits."""
 _UNREACHED_FLAGS = ("UH", "URX", DROPPED_FLAG, "NC")
 """Response flags of a connection that reached no server. The flag UF is not listed, because Envoy keeps it after a
 successful retry."""
-_UNCONNECTED_FLAG = "UF"
-_UNANSWERED_FLAGS = (_UNCONNECTED_FLAG, "UC", "UR")
-"""Response flags of an attempt in which the server gave no response: no connection, a closed one, a reset stream."""
-_EXHAUSTED_FLAG = "URX"
-"""The response flag of a request whose last permitted attempt failed like the ones before."""
-_FIRST_RESPONSE = 200  # a lower status means no response or an upgrade, which has no latency
 _FIRST_REFUSAL = 300
-_FIRST_FAILURE = 500
-_FORBIDDEN, _PERMISSION_DENIED = 403, "7"
-DENIED_MARK, _AUDITED_MARK = "t", AUDITED[0]  # the first characters of the header's values, "true" and "audit"
-_MARKS = DENIED_MARK + _AUDITED_MARK
-
-INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
-"""Response flags of an incomplete response, unless the client disconnected (`DC`)."""
-
-
-class Code(NamedTuple):
-    """The outcome of a request. `status` is 0 without a response; `flags` are Envoy's response flags.
-
-    `marked`: the response has the header of a denial by access rules. `audited`: the response says that access rules would
-    deny the request without audit mode.
-    """
-
-    status: int
-    flags: frozenset[str] = frozenset()
-    marked: bool = False
-    audited: bool = False
-
-    @property
-    def is_flagged(self) -> bool:
-        """Whether headgate counts the request from `mesh.flagged`, and ignores it in `mesh.latency`."""
-        return bool(self.flags) or self.status < _FIRST_RESPONSE
-
-    @property
-    def is_unanswered(self) -> bool:
-        """Whether `mesh.attempts` counts the last attempt too."""
-        return _EXHAUSTED_FLAG in self.flags or not self.flags.isdisjoint(_UNANSWERED_FLAGS)
-
-    @property
-    def is_unconnected(self) -> bool:
-        """Whether an attempt found no connection to the program. Without any flag, the server's own proxy said so."""
-        return _UNCONNECTED_FLAG in self.flags or self.flags.isdisjoint(_UNANSWERED_FLAGS)
-
-    def is_denied(self, grpc: str = "") -> bool:
-        """Return whether access rules denied the request: it has the mark of a denial, and the status of a denial."""
-        return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)
-
-    @property
-    def complete_status(self) -> int:
-        """The status of a complete response; 0 without a response and for an incomplete one.
-
-        A status of 500 or above is always returned: it is a failure already, and proxies send such responses in full.
-        The status of an upgrade is always returned too, because an upgraded connection may end in any way.
-        """
-        is_answer = _FIRST_RESPONSE <= self.status < _FIRST_FAILURE
-        return 0 if is_answer and self.flags & INCOMPLETE_FLAGS else self.status
-
-
-def parse_code(text: str) -> Code:
-    """Parse the attribute `code`: the status, then Envoy's response flags or `-`, as in `200-` or `503UF,URX`.
-
-    The mark of a denial or of an audit is at the end, as in `403-t` or `200-a`. A server without a sidecar may send any
-    other character there.
-    """
-    rest = text.lstrip("0123456789")
-    status = int(text.removesuffix(rest) or 0)
-    marks = rest.endswith(DENIED_MARK), rest.endswith(_AUDITED_MARK)
-    if not rest or rest.startswith("-"):
-        return Code(status, frozenset(), *marks)
-    return Code(status, frozenset(rest.rstrip(_MARKS).split(",")), *marks)
 
 
 class PodPort(NamedTuple):
@@ -248,8 +178,8 @@ def upstream_requests() -> list[pb.AccessLog]:
     """Return the router's access loggers: they count mirrored requests, and attempts in which no program answered."""
     attributes = (_CLUSTER, *SERVER_ATTRIBUTES)
     copies = _requests(attributes, _has_header(_INTERNAL), cel_filter(_IS_MIRROR), latency=_UNTIL_ANSWERED)
-    unanswered = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_UNANSWERED_FLAGS))
-    said_so = (_status(pb.ComparisonFilter.Op.GE, _FIRST_FAILURE), cel_filter(_IS_UNREACHED))
+    unanswered = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=UNANSWERED_FLAGS))
+    said_so = (_status(pb.ComparisonFilter.Op.GE, FIRST_FAILURE), cel_filter(_IS_UNREACHED))
     by_proxy = pb.AccessLogFilter(and_filter=pb.AndFilter(filters=said_so))
     either = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=[unanswered, by_proxy]))
     return [*copies, _logger([_counter(ATTEMPTS, (*attributes, _OUTCOME))], either)]
@@ -335,9 +265,9 @@ def _requests(attributes: Attributes, *filters: pb.AccessLogFilter, latency: str
         unit=pb.StatsAccessLog.Histogram.Unit.Microseconds,
         value_format=latency or _WHOLE,
     )
-    answered = _status(pb.ComparisonFilter.Op.GE, _FIRST_RESPONSE)
+    answered = _status(pb.ComparisonFilter.Op.GE, FIRST_RESPONSE)
     flagged_filters = (
-        _status(pb.ComparisonFilter.Op.LE, _FIRST_RESPONSE - 1),
+        _status(pb.ComparisonFilter.Op.LE, FIRST_RESPONSE - 1),
         pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter()),
     )
     flagged = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=flagged_filters))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headgate.envoy import names, traffic_stats
+from headgate.envoy.outcomes import parse_code
 from headgate.errors import ProxyError
 from headgate.model.routing import PortRef
 from headgate.resources.meta import Value
@@ -120,7 +121,7 @@ def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
     for name, labels, value in _SAMPLE.findall(series):
         found = dict(_LABEL.findall(labels))
         backend, code, grpc = traffic_stats.parse_backend(found), found.get("code", ""), found.get("grpc", "")
-        read = traffic_stats.parse_code(code)
+        read = parse_code(code)
         is_counted = read.is_flagged == (name == traffic_stats.FLAGGED)
         if backend and is_counted and read.status and Counts.of({class_index(read.status, grpc): 1}).failure:
             endpoint = Endpoint(_cluster(found.get("cluster", "")), backend, f"{found.get('pod', '')} {code} {grpc}")

@@ -3,7 +3,7 @@
 import pytest
 from tests.telemetry.proxies import series_of
 
-from headgate.envoy.traffic_stats import parse_code
+from headgate.envoy.outcomes import parse_code
 from headgate.telemetry.counters.counts import RECEIVED, SENT
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import gathered

@@ -11,11 +11,11 @@ from msgspec import structs
 
 from headgate.envoy import names
 from headgate.envoy.cluster_stats import COPIES_CLUSTER, COPIES_DROPPED, RESPONSE_SIZES, SIZES_CLUSTER
+from headgate.envoy.outcomes import DROPPED_FLAG, parse_code
 from headgate.envoy.traffic_stats import (
     ATTEMPTS,
     CONNECTIONS,
     DENIED,
-    DROPPED_FLAG,
     FAILED,
     FLAGGED,
     LATENCY,
@@ -24,7 +24,6 @@ from headgate.envoy.traffic_stats import (
     SENT,
     parse_backend,
     parse_cluster,
-    parse_code,
     parse_pod,
     parse_root,
 )

@@ -6,8 +6,9 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import fields
 
 from headgate.envoy import pb
+from headgate.envoy.outcomes import DENIED_MARK, parse_code
 from headgate.envoy.tap import parse_record
-from headgate.envoy.traffic_stats import DENIED_MARK, PodPort, parse_backend, parse_code, parse_pod
+from headgate.envoy.traffic_stats import PodPort, parse_backend, parse_pod
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
 from headgate.telemetry.reports.otlp import reporting_node
