@@ -151,14 +151,28 @@ def _created(pod: Object, mode: InjectionMode, around: PodNamespace) -> Object:
 def _kept(new: Object, old: Object) -> Object:
     """Restore injection annotations that an update of a pod removes, and reject an update that changes them.
 
-    `kubectl replace` removes these annotations, because the user's manifest does not contain them.
+    `kubectl replace` removes these annotations, because the user's manifest does not contain them. headgate itself adds ports
+    to a pod whose processes have not started: Services of these ports may be newer than the pod.
     """
     before, now = part(old["metadata"], "annotations"), part(new["metadata"], "annotations")
     fixed = [SIDECAR, PROCESS, PROCESS_ID, *([EXCLUDED_PORTS] if SIDECAR in before else [])]
     fixed += [name for name in (APPLICATION_PORTS, ADDED, CONFLICTS) if name in before]
+    if _only_adds_ports(before.get(APPLICATION_PORTS, ""), now.get(APPLICATION_PORTS, "")) and not _has_started(old):
+        fixed = [name for name in fixed if name != APPLICATION_PORTS]
     message = "can't be changed after the pod is created: delete the pod, and create it again with the new value"
     _refuse((Cause(_field(name), message) for name in fixed if now.get(name, before.get(name)) != before.get(name)), "")
     return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
+
+
+def _only_adds_ports(before: str, now: str) -> bool:
+    """Return whether a text of the annotation with ports has all pairs of an earlier text."""
+    return set(before.split(",")) <= set(now.split(","))
+
+
+def _has_started(pod: Object) -> bool:
+    """Return whether a container of a pod runs or has run."""
+    statuses = part(pod, "status").get("containerStatuses") or ()
+    return any(part(status, "state").keys() & {"running", "terminated"} for status in statuses)
 
 
 def _check(pod: Object, mode: InjectionMode, around: PodNamespace, *, where: str) -> None:

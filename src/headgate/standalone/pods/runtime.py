@@ -85,8 +85,15 @@ class LocalRuntime:
         if self._work:
             self._work.cancel()
             await asyncio.wait([self._work])
-        results = await asyncio.gather(*(run.end() for run in self._runs.values()))
+        results = await asyncio.gather(*(run.end() for run in self._runs.values()), self._end_unwatched())
         return [line for result in results for line in result]
+
+    async def _end_unwatched(self) -> list[str]:
+        """End the processes of pods that wait for another attempt; return a message for each that does not end."""
+        unwatched = [path for path in (self._state / "pods").glob("*_*_*") if _uid_of(path) not in self._runs]
+        every = [item for path in unwatched for item in (*leftovers.containers_of(path), *leftovers.sidecar_of(path))]
+        ended = await leftovers.end(every)
+        return [f"{item.name}, process {item.process.pid}, does not end even when killed" for item, gone in ended if not gone]
 
     def running(self) -> list[str]:
         """Return a description of each process that `stop` still waits for, sorted by pod."""
@@ -114,7 +121,7 @@ class LocalRuntime:
 
     async def _clean(self, wanted: set[str]) -> None:
         """End the processes of pods that no longer exist, and remove their files."""
-        unwanted = [path for path in (self._state / "pods").iterdir() if path.name.rpartition("_")[2] not in wanted]
+        unwanted = [path for path in (self._state / "pods").iterdir() if _uid_of(path) not in wanted]
         await asyncio.gather(*(self._remove(directory) for directory in unwanted))
 
     async def _remove(self, directory: Path) -> None:
