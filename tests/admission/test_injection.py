@@ -130,10 +130,21 @@ def test_an_edit_of_an_injection_annotation_is_rejected(name):
     assert [cause.field for cause in refused.value.causes] == [f"metadata.annotations.{name}"]
 
 
-def test_the_runtime_may_set_the_application_ports_once():
+def test_the_runtime_adds_application_ports_until_the_pod_has_started():
+    """A Service may be newer than the pod that it selects."""
     old = app_pod(annotations={SIDECAR: "explicit"})
     bound = app_pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
     assert admitted(bound, old) == bound
+    more = app_pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000,9090=20001"})
+    assert admitted(more, bound) == more
+    for state in ({"running": {"startedAt": "2026-01-01T00:00:00Z"}}, {"terminated": {"exitCode": 1}}):
+        started = {**bound, "status": {"containerStatuses": [{"name": "web", "state": state}]}}
+        with pytest.raises(Invalid, match="after the pod is created"):
+            admitted(more, started)
+    waiting = {**bound, "status": {"containerStatuses": [{"name": "web", "state": {"waiting": {}}}]}}
+    assert admitted(more, waiting) == more
+    with pytest.raises(Invalid, match="after the pod is created"):
+        admitted(app_pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "9090=20001"}), bound)
 
 
 def test_the_sidecars_own_port_is_rejected_with_its_field():

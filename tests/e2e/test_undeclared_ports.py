@@ -1,6 +1,7 @@
 """Services whose target port no container declares: the sidecar protects it, or a condition reports a bypass (D26)."""
 
 import json
+import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -162,3 +163,25 @@ def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(clo
     until(lambda: programmed(closed, "traffictarget/readers")[0] == "True")
     until(lambda: closed.send(1, closed.request("late", 8080)) == {"403": 1})
     assert closed.event("NotEnforcedResolved", "readers")[0] == "Normal"
+
+
+def test_pods_start_whatever_the_order_of_deployments_and_services(
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
+) -> None:
+    """A Service with a port that no container declares may come before or after the pods that it selects (D26)."""
+    mesh = new_mesh()
+    names = [f"app-{number}" for number in range(6)]
+    items = []
+    for number, name in enumerate(names):
+        deployed = json.loads(manifests.deployment(name, tmp_path / name, labels={"app": name}, ports={"http": 31000}))
+        late = json.loads(service(name, {"http": 8080}, selector={"app": name}))
+        late["spec"]["ports"][0]["targetPort"] = 31001
+        items += [deployed, late] if number % 2 else [late, deployed]
+    random.Random(7).shuffle(items)
+    mesh.submit(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    for name in names:
+        mesh.kubectl("rollout", "status", f"deployment/{name}", "--timeout", "60s")
+        until(lambda name=name: mesh.send(1, mesh.request(name, 8080)) == {name: 1})
+    ended = mesh.processes()
+    assert mesh.stop() == 0
+    assert not mesh.processes(), ended
