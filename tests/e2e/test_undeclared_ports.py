@@ -178,10 +178,10 @@ def test_pods_start_whatever_the_order_of_deployments_and_services(
         late["spec"]["ports"][0]["targetPort"] = 31001
         items += [deployed, late] if number % 2 else [late, deployed]
     random.Random(7).shuffle(items)
-    mesh.submit(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    mesh.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     for name in names:
         mesh.kubectl("rollout", "status", f"deployment/{name}", "--timeout", "60s")
         until(lambda name=name: mesh.send(1, mesh.request(name, 8080)) == {name: 1})
-    ended = mesh.processes()
+    assert len(mesh.sidecars()) == len(names)
     assert mesh.stop() == 0
-    assert not mesh.processes(), ended
+    assert not mesh.sidecars()

@@ -93,7 +93,11 @@ class LocalRuntime:
         unwatched = [path for path in (self._state / "pods").glob("*_*_*") if _uid_of(path) not in self._runs]
         every = [item for path in unwatched for item in (*leftovers.containers_of(path), *leftovers.sidecar_of(path))]
         ended = await leftovers.end(every)
-        return [f"{item.name}, process {item.process.pid}, does not end even when killed" for item, gone in ended if not gone]
+        return [
+            f"{item.name}, process {item.process.identity.pid}, does not end even when killed"
+            for item, gone in ended
+            if not gone
+        ]
 
     def running(self) -> list[str]:
         """Return a description of each process that `stop` still waits for, sorted by pod."""
@@ -223,6 +227,11 @@ class LocalRuntime:
 
 def _mine(pod: Object) -> bool:
     return (pod.get("spec") or {}).get("nodeName", "") in ("", NODE_NAME)
+
+
+def _uid_of(directory: Path) -> str:
+    """Return the uid of the pod with this directory."""
+    return directory.name.rpartition("_")[2]
 
 
 def _user(pod: Object) -> str:
