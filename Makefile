@@ -1,4 +1,5 @@
-# Ten targets at most; each is one line in the README.
+# What a contributor does has one target, and one line in the README: four targets run tests, because each answers another
+# question (all, while editing, one file, what is not steady). A variant of a target is an ARGS of it.
 EXAMPLE ?= examples/canary
 PYTHON ?= python3
 VENV := .venv
@@ -6,13 +7,22 @@ BIN := $(VENV)/bin
 
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: run test check coverage golden chart bench fuzz lock clean
+.PHONY: run test test-fast tests-of test-nightly check coverage golden chart bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
 
 test: $(VENV)/dev.stamp           ## all tests in parallel, as root or not; ARGS="tests/xds -x" runs some, in one process
 	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder)
+
+test-fast: $(VENV)/dev.stamp      ## the tests that start no program, for each edit: under a minute; ARGS as for test
+	$(BIN)/pytest --fast $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder)
+
+tests-of: $(VENV)/dev.stamp       ## the tests that reach a module: FILE=src/headgate/model/check.py; FILE=--help says which
+	$(BIN)/python tools/tests_of.py $(or $(FILE),--help) $(ARGS)
+
+test-nightly: $(VENV)/dev.stamp   ## the tests with the marker nightly, which busy machines disturb; at most ten
+	$(BIN)/pytest --nightly -q $(ARGS)
 
 check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart, conformance; imports every test and benchmark
 	$(BIN)/ruff format --check .

@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import selection
 from xdist.scheduler import LoadFileScheduling
 
 from headgate.standalone.proxies import admin
@@ -64,6 +66,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files; review the diff afterwards")
+    parser.addoption("--fast", action="store_true", help="run only tests that start no program (tests/selection.py)")
+    parser.addoption("--nightly", action="store_true", help="run only tests with the marker nightly")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make each start of a program by a fast test an error."""
+    if config.getoption("--fast"):
+        selection.guard()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out directories without fast tests."""
+    fast = config.getoption("--fast")
+    return True if fast and str(collection_path.relative_to(config.rootpath)) in selection.DIRECTORIES else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Name the running test to the guard of fast tests."""
+    selection.watch(item.nodeid)
+    result = yield
+    selection.watch("")
+    return result
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -88,11 +113,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
     return Scheduling(config, log) if config.option.dist == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run slow files first: a slow file at the end would keep one worker busy while the remaining ones are idle.
 
     Modules that share a cluster run one after the other.
     """
+    selection.select(config, items)
     items.sort(
         key=lambda item: (_rank(item.nodeid.partition("::")[0]), "shared_cluster" in getattr(item, "fixturenames", ()))
     )
@@ -110,8 +136,10 @@ def _rank(file: str) -> int:
 
 
 @pytest.hookimpl(trylast=True)  # runs after the workers have ended
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """End processes that outlived their tests, for example of killed workers, and remove their runtime directories."""
+    if session.config.getoption("--nightly") and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK  # no test is nightly now
     if os.environ[RUN] == str(os.getpid()):
         for number, seconds in ((signal.SIGTERM, PATIENCE_S), (signal.SIGKILL, 1)):
             deadline = time.monotonic() + seconds
