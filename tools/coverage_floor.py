@@ -1,4 +1,4 @@
-"""Fail when test coverage is below its floor; `--measure` measures the coverage first (CONTRIBUTING.md, Coverage).
+"""Fail when test coverage is below its floor; `--measure` measures the coverage first (CONTRIBUTING.md, Tests).
 
 A measurement takes minutes, so tests/coverage.json stores the result and the number of statements.
 Statements added later count as not covered until the next measurement.
