@@ -40,8 +40,8 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spellin
 coverage: $(VENV)/dev.stamp       ## measure which lines and branches the packages' own tests run; raises the floor
 	$(BIN)/python tools/coverage_floor.py --measure
 
-golden: $(VENV)/dev.stamp         ## write the golden files; read the diff
-	$(BIN)/pytest tests/golden tests/render --update-golden -q -k golden
+golden: $(VENV)/dev.stamp         ## write the golden files, and after them test the reasons in all reports; read the diff
+	$(BIN)/pytest tests/golden tests/render --update-golden -q -k golden -p no:randomly
 
 chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of `headgate install`
 	$(BIN)/python tools/chart.py
