@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600 atomically: if the process dies during the write, the old content remains.
+    """Write a file of mode 0600 atomically: if the process or the machine dies, the old or the new content remains.
 
     Raises OSError with the path as `filename`.
     """
@@ -30,12 +30,23 @@ def read_json(path: Path, shape: type[T]) -> T | None:
         return None
 
 
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _write(path: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp creates the file with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # else a crash of the machine may leave an empty file under the new name
         Path(name).replace(path)
+        _sync_directory(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()

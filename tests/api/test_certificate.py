@@ -4,6 +4,8 @@ import asyncio
 import ssl
 from pathlib import Path
 
+import pytest
+
 from headgate.api.certificate import certificate_in, self_signed
 
 
@@ -37,3 +39,17 @@ def test_the_certificate_is_reused_and_its_key_is_private(tmp_path: Path) -> Non
 
 def test_each_certificate_has_a_key_of_its_own() -> None:
     assert len({self_signed()[1] for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("name", ["api.crt", "api.key"])
+@pytest.mark.parametrize("content", [b"", b"garbage", self_signed()[0], self_signed()[1]])
+def test_a_damaged_certificate_is_replaced_with_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes
+) -> None:
+    certificate_in(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    replaced = certificate_in(tmp_path)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(replaced.path, replaced.key_path)
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/api.crt and api.key are no certificate with its private key (")
+    assert certificate_in(tmp_path) == replaced

@@ -6,12 +6,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from tests.decoding import admit
 
 from headgate.api.certificate import certificate_in
+from headgate.atomic_file import write_private
 from headgate.errors import HeadgateError
+from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.options import Options
 from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.state_directory import lock, read_token, restrict_to_owner, state_directory
+from headgate.standalone.store.memory import MemoryStore
 
 
 def mode(path: Path) -> int:
@@ -120,3 +124,24 @@ def test_the_error_of_a_second_headgate_names_the_process_that_holds_the_lock(tm
         pass
     with lock(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"short", b"\0" * 43, b"x" * 42, b"x" * 44, "ö".encode() * 22])
+async def test_only_a_token_of_headgate_opens_the_api(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    """An empty or short file, as a full disk or a crash leaves it, is replaced."""
+    state = tmp_path / "state"
+    await started(state)
+    write_private(state / "token", content)
+    token = read_token(state)
+    assert len(token) == 43
+    assert token == read_token(state) == (state / "token").read_text()
+    (message,) = caplog.messages
+    assert message.startswith(f"{state}/token has no token of headgate ({len(content)} byte")
+    assert f"Use {state}/kubeconfig" in message
+
+
+def test_an_api_without_a_token_does_not_start() -> None:
+    with pytest.raises(ValueError, match="the token of the API is empty"):
+        create_app(MemoryStore(admit=admit), token="").build_middleware_stack()

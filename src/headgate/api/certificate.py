@@ -1,6 +1,8 @@
 """The self-signed certificate of the embedded API, which needs TLS because kubectl sends its token over TLS only."""
 
 import ipaddress
+import logging
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +19,8 @@ KEY = "api.key"
 LIFETIME = timedelta(days=3650)
 CLOCK_SKEW = timedelta(hours=1)
 
+log = logging.getLogger(__name__)
+
 
 class Certificate(NamedTuple):
     """The files of a certificate and its private key. `pem` is the certificate, which clients trust as a CA."""
@@ -27,13 +31,36 @@ class Certificate(NamedTuple):
 
 
 def certificate_in(directory: Path) -> Certificate:
-    """Return the certificate of a state directory; create it, with a private key file, when it does not exist."""
+    """Return the certificate of a state directory; create it, with a private key file, when it does not exist.
+
+    Files that are no certificate with its key are replaced, with a warning.
+    """
     path, key_path = directory / "api.crt", directory / KEY
-    if not (path.exists() and key_path.exists()):
+    exists = path.exists() and key_path.exists()
+    fault = _fault(path, key_path) if exists else ""
+    if fault:
+        log.warning(
+            "%s and %s are no certificate with its private key (%s), so headgate creates new ones. Use %s from now on; copies "
+            "of the old kubeconfig stop working.",
+            path,
+            key_path.name,
+            fault,
+            directory / "kubeconfig",
+        )
+    if not exists or fault:
         certificate, key = self_signed()
         write_private(key_path, key)
         write_private(path, certificate)
     return Certificate(path, key_path, path.read_bytes())
+
+
+def _fault(path: Path, key_path: Path) -> str:
+    """Return why TLS can't use a certificate and its key; empty if it can."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key_path, password="")
+    except (ssl.SSLError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def self_signed() -> tuple[bytes, bytes]:

@@ -3,6 +3,7 @@
 import fcntl
 import logging
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -13,11 +14,14 @@ from pathlib import Path
 from headgate.api.certificate import KEY
 from headgate.atomic_file import write_private
 from headgate.errors import HeadgateError
+from headgate.formatting import pluralize
 from headgate.standalone.options import Options
 from headgate.standalone.runtime_info import read_runtime_info
 
 LOCK = "lock"
 TOKEN = "token"  # noqa: S105  # the name of a file, not a secret
+_TOKEN_BYTES = 32
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}")  # 32 bytes in base64
 _OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 _RENEWED = {TOKEN: "the API's token", KEY: "the API's private key"}
 # Files whose mode stays unchanged: `load_signing_secret` rejects a secret that other users can read.
@@ -118,8 +122,25 @@ def lock(state: Path) -> Iterator[None]:
 
 
 def read_token(state: Path) -> str:
-    """Return the API's token. It is created once for a state directory, so a kubeconfig stays valid across restarts."""
+    """Return the API's token. It is created once for a state directory, so a kubeconfig stays valid across restarts.
+
+    A file with anything else than a token of headgate is replaced, with a warning: an empty token would let all users in.
+    """
     path = state / TOKEN
-    if not path.exists():
-        write_private(path, secrets.token_urlsafe(32).encode())
-    return path.read_text()
+    try:
+        stored = path.read_bytes()
+    except FileNotFoundError:
+        stored = None
+    if stored is not None and _TOKEN.fullmatch(stored):
+        return stored.decode()
+    if stored is not None:
+        log.warning(
+            "%s has no token of headgate (%s), so headgate creates a new one. Use %s from now on; copies of the old "
+            "kubeconfig stop working.",
+            path,
+            pluralize(len(stored), "byte"),
+            state / "kubeconfig",
+        )
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    write_private(path, token.encode())
+    return token

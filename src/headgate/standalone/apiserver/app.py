@@ -116,6 +116,8 @@ class _Authentication:
     """Middleware that authenticates requests by their token. Against DNS rebinding, it requires a loopback Host header."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
+        if not token:
+            raise ValueError("the token of the API is empty, so every client would be authenticated")
         self._app = app
         self._expected = f"Bearer {token}".encode()
 
