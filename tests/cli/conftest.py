@@ -5,12 +5,12 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import headgate_program
 from tests.decoding import admit
 from tests.identity.fakes import FakeIssuer, Time
 from tests.processes import Ran
@@ -95,8 +95,9 @@ class ServedMesh:
 
     def start(self, *arguments: str) -> Any:
         """Start a command as a program; return the awaitable process."""
-        command = [sys.executable, "-m", "headgate", *arguments]
-        return asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return asyncio.create_subprocess_exec(
+            *headgate_program.command(), *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
 
     async def status(self, obj: Any, status: Mapping[str, Any]) -> None:
         key = kind_written(obj).key("default", obj["metadata"]["name"])
