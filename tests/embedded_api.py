@@ -29,7 +29,7 @@ UNCOLLECTED = {"GOGC": "off"}
 """A variable for programs in Go: without garbage collection, a call of kubectl takes 30 % less processor time."""
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     """The response of the API."""
 
     code: int
@@ -47,11 +47,11 @@ class AsgiClient:
         self.app = app
         self.store = store
 
-    async def call(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
+    async def call(self, method: str, url: str, body: Any = None, **headers: str) -> ApiResponse:
         chunks = [chunk async for chunk in self.stream(method, url, body, **headers)]
         start, content = chunks[0], b"".join(chunks[1:])
         is_json = any(key == "content-type" and value.startswith(JSON) for key, value in start["headers"])
-        return Answer(start["status"], start["headers"], json.loads(content) if is_json else content)
+        return ApiResponse(start["status"], start["headers"], json.loads(content) if is_json else content)
 
     async def stream(self, method: str, url: str, body: Any = None, **headers: str) -> AsyncGenerator[Any]:
         """Yield the start of the response, then the parts of its body. Closing the iterator disconnects the client."""

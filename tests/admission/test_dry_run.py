@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.cli.conftest import plane
-from tests.embedded_api import TOKEN, Answer, AsgiClient
+from tests.embedded_api import TOKEN, ApiResponse, AsgiClient
 from tests.sound_objects import path, sound
 
 from headgate.admission.chain import admission_chain, object_check
@@ -35,7 +35,7 @@ class DryRunApi(NamedTuple):
     client: AsgiClient
     addresses: AddressPool
 
-    async def dry(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
+    async def dry(self, method: str, url: str, body: Any = None, **headers: str) -> ApiResponse:
         """Send a dry run, which must succeed and store nothing."""
         before = self.client.store.revision
         separator = "&" if "?" in url else "?"

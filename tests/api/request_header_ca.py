@@ -23,7 +23,7 @@ def credential_of(certificate: Certificate) -> Credential:
     )
 
 
-class Authority:
+class FrontProxyAuthority:
     """A CA for the API server's flag `--requestheader-client-ca-file`."""
 
     def __init__(self) -> None:

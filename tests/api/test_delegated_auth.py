@@ -31,7 +31,7 @@ from headgate.api.status import ApiError
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 
-from .request_header_ca import Authority, credential_of
+from .request_header_ca import FrontProxyAuthority, credential_of
 
 BASE = "/apis/traffic.metrics.k8s.io/v1beta1"
 PODS = f"{BASE}/namespaces/default/pods"
@@ -377,7 +377,7 @@ async def test_only_the_front_proxys_certificate_of_the_request_header_ca_is_acc
     reviewer: FakeReviewer, certificate: Certificate, tmp_path: Path
 ) -> None:
     """Over real TLS: the right CA and name, the right CA with another name, another CA, and no certificate."""
-    authority, stranger = Authority(), Authority()
+    authority, stranger = FrontProxyAuthority(), FrontProxyAuthority()
     config = Latest(structs.replace(CONFIG, authority=authority.pem.decode()))
     async with serving(reviewer, certificate, config) as port:
         assert await status_of(port, certificate, authority.write(tmp_path, "config-proxy")) == 200
@@ -389,7 +389,7 @@ async def test_only_the_front_proxys_certificate_of_the_request_header_ca_is_acc
 async def test_a_new_ca_replaces_the_old_one_without_a_restart(
     reviewer: FakeReviewer, certificate: Certificate, tmp_path: Path
 ) -> None:
-    old, new = Authority(), Authority()
+    old, new = FrontProxyAuthority(), FrontProxyAuthority()
     certificates = [old.write(tmp_path, "config-proxy")]
     config = Latest(structs.replace(CONFIG, authority=old.pem.decode()))
     async with serving(reviewer, certificate, config) as port:

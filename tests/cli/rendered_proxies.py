@@ -12,6 +12,7 @@ from tests.cli.conftest import ServedMesh
 from tests.differential.backends import Member, ask
 from tests.make.objects import Object, endpoint_slice, service, split
 from tests.ports import free_port
+from tests.wire import Address
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: website\r\n\r\n"
 
@@ -52,7 +53,7 @@ class Clients:
 
     async def run(self) -> None:
         while self._running:
-            self.counted += (await ask(("127.0.0.1", self.port), REQUEST, 1)).counted
+            self.counted += (await ask(Address("127.0.0.1", self.port), REQUEST, 1)).counted
 
     def stop(self) -> None:
         self._running = False
@@ -61,7 +62,7 @@ class Clients:
 async def line_with(process: Any, text: str) -> str:
     """Return the next line of a command's messages with a text."""
     async with asyncio.timeout(60):
-        while text not in (line := (await process.stderr.readline()).decode()):
+        while text not in (line := str((await process.stderr.readline()).decode())):
             assert line, f"the command ended before it printed {text!r}"
     return line
 
@@ -85,7 +86,7 @@ async def assert_watch_loses_no_request(served: ServedMesh, proxy: Watched, dire
                     await line_with(watching, "the proxy loads it")
             while f":{members[0].port} " in (directory / proxy.main).read_text():
                 await line_with(watching, "the proxy loads it")
-            while (await ask(("127.0.0.1", port), REQUEST, 1)).counted != {"member 2": 1}:
+            while (await ask(Address("127.0.0.1", port), REQUEST, 1)).counted != {"member 2": 1}:
                 pass  # the workers with the earlier weights accept connections until they end
             clients.stop()
             await asyncio.gather(*sending)

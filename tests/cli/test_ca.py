@@ -17,7 +17,7 @@ from headgate.identity.rotation import Rotation
 from headgate.latest import until
 
 
-class Authority:
+class RotatingCa:
     def __init__(self, served: ServedMesh) -> None:
         schedule = Schedule(clock=time.time)
         self.proxies = Holders()
@@ -28,8 +28,8 @@ class Authority:
 
 
 @pytest.fixture
-async def authority(served: ServedMesh) -> AsyncIterator[Authority]:
-    authority = Authority(served)
+async def authority(served: ServedMesh) -> AsyncIterator[RotatingCa]:
+    authority = RotatingCa(served)
     authority.credentials.set_wanted({"sidecar/default/web": wanted()})
     works = (authority.credentials.run(), authority.rotation.run(), authority.board.run())
     tasks = [asyncio.create_task(work) for work in works]
@@ -42,7 +42,9 @@ async def authority(served: ServedMesh) -> AsyncIterator[Authority]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_status_shows_the_fingerprint_and_validity_of_each_root(served: ServedMesh, authority: Authority) -> None:
+async def test_status_shows_the_fingerprint_and_validity_of_each_root(
+    served: ServedMesh, authority: RotatingCa
+) -> None:
     ran = await served.run("ca", "status")
     assert ran.code == 0, ran.err
     assert f", signs certificates\n  SHA-256 {authority.issuer.signer.get()}\n" in ran.out
@@ -52,7 +54,9 @@ async def test_status_shows_the_fingerprint_and_validity_of_each_root(served: Se
     assert authority.issuer.signer.get() in shown.stdout
 
 
-async def test_rotate_replaces_the_root_and_lists_the_pending_proxies(served: ServedMesh, authority: Authority) -> None:
+async def test_rotate_replaces_the_root_and_lists_the_pending_proxies(
+    served: ServedMesh, authority: RotatingCa
+) -> None:
     old = authority.issuer.roots.get()
     authority.proxies.slow.add("sidecar/default/web")
     process = await served.start("ca", "rotate", "--wait", "-o", "json")
@@ -67,7 +71,7 @@ async def test_rotate_replaces_the_root_and_lists_the_pending_proxies(served: Se
     assert old not in authority.issuer.roots.get()  # the second command may already have started another rotation
 
 
-async def test_an_annotation_on_the_configmap_starts_a_rotation(served: ServedMesh, authority: Authority) -> None:
+async def test_an_annotation_on_the_configmap_starts_a_rotation(served: ServedMesh, authority: RotatingCa) -> None:
     old = authority.issuer.roots.get()
     obj = await served.store.get(CONFIG_MAP)
     await served.store.update(

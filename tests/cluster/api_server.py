@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.api.request_header_ca import Authority
+from tests.api.request_header_ca import FrontProxyAuthority
 from tests.cluster.audit_log import AuditLog, write_policy
 from tests.ports import free_port
 
@@ -210,11 +210,11 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int, given: Mapping[s
     files = {"api.crt": certificate, "api.key": key, "sa.pub": public, "sa.key": private, "users.csv": USERS.encode()}
     for name, content in files.items():
         (root / name).write_bytes(content)
-    front = Authority()  # authority of the API server's client certificate for aggregated API servers
+    front = FrontProxyAuthority()  # authority of the API server's client certificate for aggregated API servers
     (root / "front.crt").write_bytes(front.pem)
     proxy = front.write(root, "front-proxy")
     front.write(root, "other-client")
-    users = Authority()
+    users = FrontProxyAuthority()
     (root / "users.crt").write_bytes(users.pem)
     users.write(root, "certified")
     front.write(root, "metrics", "metrics.mesh.svc", "localhost")

@@ -53,7 +53,7 @@ class Time:
             await settle()
         self.now = end
 
-    def schedule(self, **fields: object) -> Schedule:
+    def schedule(self, **fields: timedelta) -> Schedule:
         return Schedule(clock=self.clock, sleep=self.sleep, **fields)
 
 

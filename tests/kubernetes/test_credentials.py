@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from tests.api.request_header_ca import Authority
+from tests.api.request_header_ca import FrontProxyAuthority
 
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.kubernetes.credentials import InCluster, Kubeconfig
@@ -61,7 +61,7 @@ class Provider:
 
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
-    authority = Authority()
+    authority = FrontProxyAuthority()
     directory = tmp_path / "provider"
     directory.mkdir()
     certificate, key = authority.write(directory, "provider", "localhost")
@@ -95,7 +95,7 @@ async def test_an_oidc_token_is_used_until_it_expires(tmp_path: Path, provider: 
 
 async def test_an_expired_oidc_token_is_refreshed_and_written_back(tmp_path: Path, provider: Provider) -> None:
     path = write(tmp_path / "config", provider.user(jwt("me", time.time() - 1)), **{"certificate-authority": "ca.crt"})
-    (tmp_path / "ca.crt").write_bytes(Authority().pem)
+    (tmp_path / "ca.crt").write_bytes(FrontProxyAuthority().pem)
     ((_, token),) = (await Kubeconfig([path]).connect()).headers()
     assert provider.asked == [{"grant_type": "refresh_token", "refresh_token": "refresh-1"}]
     content = yaml.safe_load(path.read_text())
@@ -111,7 +111,7 @@ async def test_an_expired_oidc_token_is_refreshed_and_written_back(tmp_path: Pat
 async def test_a_provider_without_a_trusted_certificate_gets_no_secret(
     tmp_path: Path, provider: Provider, named: bool
 ) -> None:
-    provider.authority = base64.b64encode(Authority().pem).decode()
+    provider.authority = base64.b64encode(FrontProxyAuthority().pem).decode()
     user = provider.user(jwt("me", 0))
     if not named:  # then only the system's roots are trusted
         del user["auth-provider"]["config"]["idp-certificate-authority-data"]
@@ -198,7 +198,7 @@ def test_a_missing_file_is_unavailable(tmp_path: Path) -> None:
 
 
 async def test_a_pod_finds_its_api_server_by_its_environment(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_bytes(Authority().pem)
+    (tmp_path / "ca.crt").write_bytes(FrontProxyAuthority().pem)
     (tmp_path / "token").write_text("a-token\n")
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     found = await InCluster(environment, tmp_path).connect()

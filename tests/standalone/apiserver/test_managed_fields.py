@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.embedded_api import Answer, AsgiClient
+from tests.embedded_api import ApiResponse, AsgiClient
 from tests.make.objects import split
 from tests.sound_objects import path, sound
 
@@ -21,14 +21,14 @@ def web_split(version: str = "v1alpha4", **weights: int) -> dict[str, Any]:
     return split("web", weights, namespace="", version=f"split.smi-spec.io/{version}")
 
 
-async def applied(client: AsgiClient, url: str, obj: Any, manager: str = "one", **query: str) -> Answer:
+async def applied(client: AsgiClient, url: str, obj: Any, manager: str = "one", **query: str) -> ApiResponse:
     extra = "".join(f"&{name}={value}" for name, value in query.items())
     return await client.call(
         "PATCH", f"{url}?fieldManager={manager}{extra}", json.dumps(obj).encode(), content_type=APPLY
     )
 
 
-def owners(answer: Answer) -> dict[tuple[str, str, str], Any]:
+def owners(answer: ApiResponse) -> dict[tuple[str, str, str], Any]:
     """Return the owned fields by manager, operation and subresource."""
     return {
         (entry["manager"], entry["operation"], entry.get("subresource", "")): entry["fieldsV1"]
