@@ -15,12 +15,11 @@ from typing import Any, Self
 from benchmarks import webhooks
 from benchmarks.load import cpu_seconds
 from tests.cluster import replica
-from tests.cluster.conftest import ADMIN, Cluster, started
-from tests.ports import free_port
+from tests.cluster.api_server import KubeApiServer, started
+from tests.cluster.installation import has_bundle, install
 
 from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.names import NAMESPACE
 from headgate.resources.meta import Object
 from headgate.resources.pods import INJECT
@@ -193,14 +192,13 @@ class World:
 class Replica:
     """A replica of the control plane as a process."""
 
-    def __init__(self, cluster: Cluster, log: Path, port: int) -> None:
-        self._cluster = cluster
+    def __init__(self, server: KubeApiServer, log: Path) -> None:
+        self._server = server
         self._log = log
-        self._port = port
 
     async def __aenter__(self) -> Self:
         self.began = time.monotonic()
-        self._process = replica.start(self._cluster, self._log, self._port)
+        self._process = replica.start(self._server, self._log)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -217,7 +215,7 @@ class Replica:
     async def is_ready(self) -> bool:
         """Return whether the replica has compiled all objects, according to its readiness endpoint."""
         _ = self.seconds
-        return await asyncio.to_thread(replica.is_ready, self._port)
+        return await asyncio.to_thread(replica.is_ready, self._server.webhook_port)
 
     async def rest(self) -> None:
         """Wait until the replica has no work left."""
@@ -234,25 +232,23 @@ class Replica:
 
 async def measure() -> None:
     """Fill the cluster, start a replica, and print the measurements."""
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as directory, started(Path(directory)) as cluster:
-        cluster.api(ADMIN)
-        port = free_port()
-        replica.define_kinds(cluster, port)
-        async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as directory, started(Path(directory)) as api:
+        await install(api, webhooks=False)
+        async with api.client() as client:
             world = World(client)
             began = time.monotonic()
             await world.fill()
             print(f"{SERVICES} Services, {PODS} pods; written in {time.monotonic() - began:.0f} s", flush=True)
-            async with Replica(cluster, Path(directory, "replica.log"), port) as process:
+            async with Replica(api, Path(directory, "replica.log")) as process:
                 async for line in _measured(world, process):
                     print(line, flush=True)
                 await world.fill_routes()
                 await process.rest()
-                await asyncio.to_thread(replica.install_webhooks, cluster, port)
-                while not await asyncio.to_thread(replica.has_bundle, cluster):
+                await install(api)
+                while not await asyncio.to_thread(has_bundle, api):
                     await asyncio.sleep(POLL_S)
                 await process.rest()
-                server = f"https://127.0.0.1:{port}"
+                server = f"https://127.0.0.1:{api.webhook_port}"
                 print(f"{webhooks.OBJECTS} TrafficSplits, {webhooks.OBJECTS} HTTPRoutes", flush=True)
                 async for line in webhooks.measured(client, server, new_pod(0), namespace, lambda: process.seconds):
                     print(line, flush=True)

@@ -39,17 +39,23 @@ def serving(server: KubeApiServer, issuer: str = "") -> Iterator[Path]:
 
     `issuer` is the value of `--cert-manager-issuer`.
     """
-    run_pod(server, POD)
-    environment = os.environ | server.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    ports = (str(number) for number in (server.webhook_port, free_port(), free_port()))
-    command = [sys.executable, "-c", _PROGRAM, str(server.account()), POD, issuer, *ports]
     log = server.root / "replica.log"
-    with log.open("wb") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
+    with start(server, log, issuer) as process:
         try:
             wait_for(lambda: process.poll() is None and is_ready(server.webhook_port) and has_bundle(server), log)
             yield log
         finally:
             end(process)
+
+
+def start(server: KubeApiServer, log: Path, issuer: str = "") -> "subprocess.Popen[bytes]":
+    """Start a replica; its output goes to `log`."""
+    run_pod(server, POD)
+    environment = os.environ | server.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ports = (str(number) for number in (server.webhook_port, free_port(), free_port()))
+    command = [sys.executable, "-c", _PROGRAM, str(server.account()), POD, issuer, *ports]
+    with log.open("wb") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
 
 def is_ready(port: int) -> bool:
