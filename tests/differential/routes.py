@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.make.objects import Object, backend_ref, listener, obj, route, service_parent
-from tests.make.objects import gateway as a_gateway
+from tests.make.objects import Object, backend_ref, gateway, listener, obj, route, service_parent
 
 GATEWAY = "edge"
 LISTENERS = (
@@ -47,7 +46,7 @@ PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES")
 MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
 
 
-def gateway(place: str) -> Iterator[Object]:
+def edge_gateway(place: str) -> Iterator[Object]:
     """Yield the Gateway, which has its own address, and the Secret with its certificate."""
     tls = {"tls": {"certificateRefs": [{"name": CERTIFICATE}]}}
     listeners = [
@@ -56,7 +55,7 @@ def gateway(place: str) -> Iterator[Object]:
         | (tls if protocol == "HTTPS" else {})
         for port, host, name, protocol in LISTENERS
     ]
-    yield a_gateway(GATEWAY, *listeners, status={"addresses": [{"type": "IPAddress", "value": place}]})
+    yield gateway(GATEWAY, *listeners, status={"addresses": [{"type": "IPAddress", "value": place}]})
     yield obj("Secret", CERTIFICATE, type="kubernetes.io/tls", data={"tls.crt": "chain", "tls.key": "key"})
 
 

@@ -154,7 +154,10 @@ def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
     objects += [splits(draw, f"s{index}") for index in range(draw(st.integers(1, 3)))]
     objects += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
     if draw(st.booleans()):
-        objects += [*routes.gateway("address-100"), *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3))]
+        objects += [
+            *routes.edge_gateway("address-100"),
+            *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3)),
+        ]
         objects += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
         objects += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
     objects += [grants(draw, f"grant{index}") for index in range(draw(st.sampled_from((0, 0, 1, 2))))]
@@ -172,7 +175,10 @@ def root_worlds(draw: st.DrawFn) -> Objects:
             split("a", weights, name=name, matches=matches, metadata=drawn["metadata"] | {"namespace": "default"})
         )
     objects += [groups(draw, name) for name in GROUPS]
-    objects += [*routes.gateway("address-100"), *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2))]
+    objects += [
+        *routes.edge_gateway("address-100"),
+        *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2)),
+    ]
     return {key_of(written): written for written in objects}
 
 

@@ -1,11 +1,9 @@
 """Fixtures: an Envoy whose configuration the test renders."""
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.envoy.rig import Rig
+from tests.envoy.rig import EnvoyRig
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,14 +15,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def envoy() -> Iterator[Rig]:
+def envoy() -> Iterator[EnvoyRig]:
     """Run an Envoy whose configuration the test renders, without headgate."""
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+    with EnvoyRig() as rig:
         yield rig
 
 
 @pytest.fixture
-def rig(envoy: Rig) -> Rig:
+def rig(envoy: EnvoyRig) -> EnvoyRig:
     """Return the proxy with three backends."""
     for name in ("one", "two", "other"):
         envoy.echo(name)

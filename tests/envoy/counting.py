@@ -1,15 +1,12 @@
 """Receive OTLP reports of proxies: a receiver on the xDS server, and rigs whose proxies report to it."""
 
-import json
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.envoy.inbound_rig import Sidecar
-from tests.envoy.rig import Rig
+from tests.envoy.inbound_rig import InboundRig
+from tests.envoy.rig import SHORT_DRAIN, EnvoyRig
 from tests.waiting import until
 from tests.wire import DEADLINE_S
 
@@ -17,9 +14,8 @@ from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
 from headgate.envoy.outcomes import parse_code
-from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyFlags
 from headgate.telemetry.reports.otlp import METHOD
-from headgate.xds.server import XdsServer
 from headgate.xds.unary_methods import Authenticate
 
 REQUESTS = "requests"
@@ -111,23 +107,13 @@ class Reports:
         raise AssertionError(f"{name}: {dict(self.counts(name, *by, **having))}, not {dict(wanted)}")
 
 
-class ReportingRig(Rig):
-    """A Rig whose proxy reports every `FLUSH_S` seconds; Envoy evicts unused series every `sweep_s` seconds."""
+class ReportingRig(EnvoyRig):
+    """An EnvoyRig whose proxy reports every `FLUSH_S` seconds; Envoy evicts unused series every `sweep_s` seconds."""
 
-    def __init__(self, root: Path, *, sweep_s: float = 3600, flags: EnvoyFlags | None = None) -> None:
-        super().__init__(root)
+    def __init__(self, *, sweep_s: float = 3600, flags: EnvoyFlags = SHORT_DRAIN) -> None:
         self.reports = Reports()
-        self._server = XdsServer(self._fleet, unary_methods={METHOD: self.reports.receive})
-        started = json.loads(self.envoy._bootstrap)
-        started["stats_flush_interval"] = f"{FLUSH_S}s"
-        started["stats_eviction_interval"] = f"{sweep_s}s"
-        self.envoy = EnvoyProcess(
-            find_envoy(os.environ),
-            json.dumps(started).encode(),
-            directory=root / "envoy",
-            admin=root / "admin.sock",
-            flags=flags or EnvoyFlags(drain_s=1),
-        )
+        intervals = {"stats_flush_interval": f"{FLUSH_S}s", "stats_eviction_interval": f"{sweep_s}s"}
+        super().__init__(flags=flags, bootstrap_changes=intervals, unary_methods={METHOD: self.reports.receive})
 
     def change_listeners(self, name: str) -> None:
         """Change every listener, as an upgrade of headgate would; wait until the proxy uses the new listeners."""
@@ -153,5 +139,5 @@ def _changed(key: str, encoded: Encoded, name: str) -> Encoded:
     return encode_resource(key, listener, encoded.needs)
 
 
-class ReportingSidecar(ReportingRig, Sidecar):
-    """A Sidecar whose proxy sends its reports to `reports`."""
+class ReportingInboundRig(ReportingRig, InboundRig):
+    """An InboundRig whose proxy sends its reports to `reports`."""

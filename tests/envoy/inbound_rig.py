@@ -2,14 +2,12 @@
 
 import asyncio
 import itertools
-import os
 import ssl
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.authority import DOMAIN, TRUST_DOMAIN, WEB, Authority
-from tests.envoy.rig import ADDRESS, Rig
+from tests.envoy.rig import ADDRESS, EnvoyRig
 from tests.waiting import until
 from tests.wire import (
     DEADLINE_S,
@@ -26,12 +24,10 @@ from tests.wire import (
 )
 
 from headgate.envoy import inbound, secrets
-from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, Part
 from headgate.envoy.encode import encode_resource
 from headgate.model.identities import Credential
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload, server_name
-from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
 
 
 class Caller(Client):
@@ -70,22 +66,18 @@ class Caller(Client):
         return await asyncio.open_connection(*self._request.address, ssl=self._tls, server_hostname=self._name)
 
 
-class Sidecar(Rig):
+class InboundRig(EnvoyRig):
     """An explicit sidecar of the pod `default/web-1`. Use it as a context manager.
 
     `authority` signs the certificates of the mesh.
     """
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.authority = Authority()
-        # A short drain time: tests wait for connections to close.
-        flags, directory, admin = EnvoyFlags(drain_s=1), root / "envoy", root / "admin.sock"
-        content = bootstrap(node_id=self.node.id, xds_socket=f"{root}/xds.sock", admin_socket=str(admin))
-        self.envoy = EnvoyProcess(find_envoy(os.environ), content, directory=directory, admin=admin, flags=flags)
         self.credential = self.authority.issue(WEB, "web.default.svc", "foo", "bar")
         self.callers: list[Caller] = []
-        self._files = (root / f"{number}.pem" for number in itertools.count())
+        self._files = (self.root / f"{number}.pem" for number in itertools.count())
 
     def port(self, application: int, *protocols: Protocol) -> InboundPort:
         """Return a free inbound port in front of an application's port.
@@ -94,8 +86,8 @@ class Sidecar(Rig):
         """
         port = self.free().port
         spoken = tuple(
-            PortProtocol(protocol=item, services=(PortRef(f"default/{item.value}", port),))
-            for item in protocols or (Protocol.HTTP,)
+            PortProtocol(protocol=protocol, services=(PortRef(f"default/{protocol.value}", port),))
+            for protocol in protocols or (Protocol.HTTP,)
         )
         return InboundPort(port=port, application=application, protocols=spoken)
 
@@ -103,12 +95,14 @@ class Sidecar(Rig):
         """Push a workload with these ports; wait until the sidecar uses it. `more` are fields of the Workload."""
         more = {"capture": "explicit", **more}
         workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, ports=ports, **more)
-        found = inbound.parts(workload, domain=DOMAIN, trust_domain=TRUST_DOMAIN)
-        self.push_parts(*found, *secrets.parts(credential or self.credential))
+        rendered = inbound.parts(workload, domain=DOMAIN, trust_domain=TRUST_DOMAIN)
+        self.push_parts(*rendered, *secrets.parts(credential or self.credential))
 
     def push_parts(self, *parts: Part) -> None:
         """Push these resources to the proxy, and wait until the proxy has acknowledged them."""
-        config = {kind: {} for kind in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)}
+        config: Mapping[str, dict[str, Encoded]] = {
+            kind: {} for kind in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
+        }
         for part in parts:
             made = part.render(*part.arguments)
             config[part.type_url][part.name] = encode_resource(part.name, made, frozenset(part.needs))

@@ -7,11 +7,10 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.authority import Authority, account
-from tests.envoy.rig import ADDRESS, Rig
+from tests.envoy.rig import ADDRESS, EnvoyRig
 from tests.waiting import until
 from tests.wire import DEADLINE_S, H2_PREFACE, Address, Answer, Client, Network, Request
 
@@ -48,10 +47,10 @@ class TlsConnection(NamedTuple):
     version: str
 
 
-class Server:
+class TlsServer:
     """A server that answers every request with its name; it records TLS and plaintext separately."""
 
-    def __init__(self, rig: "Outbound", name: str, *, identity: str = "", address: str = ADDRESS) -> None:
+    def __init__(self, rig: "OutboundRig", name: str, *, identity: str = "", address: str = ADDRESS) -> None:
         self.name = name
         self.network = rig.network
         self.authority = rig.authority
@@ -62,7 +61,7 @@ class Server:
         self.requests = 0
         self.tls_requests = 0  # requests received over TLS
         self.opened: set[asyncio.Transport] = set()
-        self._files = rig.files
+        self._files = rig.root
         self.identity = identity
         self.tls = self._context() if identity else None
         self._server = rig.network.run(self._listen())
@@ -71,7 +70,11 @@ class Server:
     def change_identity(self, identity: str) -> None:
         """Serve with a certificate for another identity, and close all connections."""
         self.identity, self.tls = identity, self._context(identity)
-        self.network.loop.call_soon_threadsafe(lambda: [item.close() for item in tuple(self.opened)])
+        self.network.loop.call_soon_threadsafe(self._close_connections)
+
+    def _close_connections(self) -> None:
+        for transport in tuple(self.opened):
+            transport.close()
 
     def _context(self, identity: str = "") -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -86,7 +89,7 @@ class Server:
         return context
 
     async def _listen(self) -> asyncio.Server:
-        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), self.address, 0)
+        server = await asyncio.get_running_loop().create_server(lambda: _SniffedConnection(self), self.address, 0)
         self.network.opened.add(server)
         return server
 
@@ -100,10 +103,10 @@ def _note_server_name(session: ssl.SSLObject, name: str | None, _context: ssl.SS
     session.headgate_name = name or ""  # type: ignore[attr-defined]
 
 
-class _Served(asyncio.Protocol):
+class _SniffedConnection(asyncio.Protocol):
     """One connection to a server; its first byte shows whether the client uses TLS."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: TlsServer) -> None:
         self._server = server
         self._read = b""
         self._session: ssl.SSLObject | None = None
@@ -143,12 +146,16 @@ class _Served(asyncio.Protocol):
         if not self._handshake_done:
             session.do_handshake()
             self._handshake_done = True
-            names = dict(session.getpeercert()["subjectAltName"])
+            certificate: dict[str, Any] = session.getpeercert() or {}
             server_name = getattr(session, "headgate_name", "")
-            found = TlsConnection(
-                names["URI"], server_name, session.selected_alpn_protocol() or "", session.version() or ""
+            self._server.tls_connections.append(
+                TlsConnection(
+                    dict(certificate["subjectAltName"])["URI"],
+                    server_name,
+                    session.selected_alpn_protocol() or "",
+                    session.version() or "",
+                )
             )
-            self._server.tls_connections.append(found)
         while data := session.read(2**16):
             self._server.decrypted += data
             self._parse(data)
@@ -182,12 +189,11 @@ class _Served(asyncio.Protocol):
             self._transport.write(encrypted)
 
 
-class Outbound(Rig):
+class OutboundRig(EnvoyRig):
     """The sidecar of `default/client`, an HTTP proxy on `address`. Use it as a context manager."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.files = root
+    def __init__(self) -> None:
+        super().__init__()
         self.authority = Authority()
         self.credential = self.authority.issue(CLIENT)
         self.node = Node(
@@ -198,9 +204,9 @@ class Outbound(Rig):
             proxy_port=self.address.port,
         )
 
-    def server(self, name: str, identity: str = "", **more: str) -> Server:
+    def server(self, name: str, identity: str = "", **more: str) -> TlsServer:
         """Start a server; if `identity` is set, it accepts TLS in addition to plaintext."""
-        return Server(self, name, identity=identity, **more)
+        return TlsServer(self, name, identity=identity, **more)
 
     def mesh(
         self,
@@ -228,7 +234,7 @@ class Outbound(Rig):
                 RouteTable(ref=_ref(name), routes=(Route(split=Split(targets=chosen)),), protocol=protocol)
                 for name, chosen in targets.items()
             ),
-            endpoints=tuple(Endpoints(ref=_ref(name), ready=tuple(found)) for name, found in endpoints.items()),
+            endpoints=tuple(Endpoints(ref=_ref(name), ready=tuple(ready)) for name, ready in endpoints.items()),
             workloads=(Workload(name="default/client", address="127.9.9.9", identity=CLIENT, capture="explicit"),),
         )
 
@@ -291,11 +297,11 @@ def _ref(name: str) -> PortRef:
 # --- redirected connections, in a new network namespace
 
 
-class Redirected(Outbound):
+class RedirectedRig(OutboundRig):
     """A transparent sidecar in a new network namespace: connections to `SERVICES` with `MARK` are redirected to it."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self) -> None:
+        super().__init__()
         self.node = Node(id=self.node.id, role="sidecar", workload="default/client")
 
     async def _start(self) -> None:
@@ -365,7 +371,7 @@ def redirection_skip_reason() -> str:
     if os.geteuid():
         return "creating a network namespace needs root"
     try:
-        found = subprocess.run(["unshare", "-n", "iptables", "-t", "nat", "-S"], capture_output=True, check=False)
+        done = subprocess.run(["unshare", "-n", "iptables", "-t", "nat", "-S"], capture_output=True, check=False)
     except FileNotFoundError as error:
         return f"{error.filename} is not installed"
-    return "" if found.returncode == 0 else f"iptables can't redirect here: {found.stderr.decode().strip()}"
+    return "" if done.returncode == 0 else f"iptables can't redirect here: {done.stderr.decode().strip()}"

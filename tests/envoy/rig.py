@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import ssl
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,15 +29,17 @@ from headgate.model.routing import (
     Split,
     Target,
 )
-from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
+from headgate.xds.unary_methods import UnaryMethod
 
 NODE = Node(id="rig")
+SHORT_DRAIN = EnvoyFlags(drain_s=1)  # tests wait for connections to close
 ADDRESS = "127.0.0.1"
 
 
-class Seen(NamedTuple):
+class EchoedRequest(NamedTuple):
     """A request that a backend received, with its header names in lower case."""
 
     path: str
@@ -52,7 +55,7 @@ class Echo:
     def __init__(self, network: Network, name: str) -> None:
         self.name = name
         self.body = name
-        self.seen: list[Seen] = []
+        self.seen: list[EchoedRequest] = []
         self.status = "200 OK"
         self.hangs = False
         self.network = network
@@ -64,10 +67,10 @@ class Echo:
         self.network.opened.add(server)
         return server
 
-    def take_requests(self) -> list[Seen]:
+    def take_requests(self) -> list[EchoedRequest]:
         """Return the requests since the last call, and forget them."""
-        found, self.seen = self.seen, []
-        return found
+        requests, self.seen = self.seen, []
+        return requests
 
     def close(self) -> None:
         """Stop listening: new connections are refused."""
@@ -96,17 +99,28 @@ class _EchoConnection(asyncio.Protocol):
             headers: dict[str, str] = {}
             for name, _, value in pairs:
                 headers[name.lower()] = f"{headers[name.lower()]},{value}" if name.lower() in headers else value
-            self._echo.seen.append(Seen(first.split()[1], headers))
+            self._echo.seen.append(EchoedRequest(first.split()[1], headers))
             if not self._echo.hangs:
                 start, body = f"HTTP/1.1 {self._echo.status}\r\nx-server: {self._echo.name}", self._echo.body
                 self._transport.write(f"{start}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
 
 
-class Rig:
-    """A proxy, the Service `default/web` on `address`, and backends by name. Use it as a context manager."""
+class EnvoyRig:
+    """A proxy, the Service `default/web` on `address`, and backends by name. Use it as a context manager.
 
-    def __init__(self, root: Path) -> None:
-        """Prepare the proxy's files in `root`, an empty directory with a short path (Unix sockets allow 107 bytes)."""
+    The proxy ends old connections after a second (`flags`). `bootstrap_changes` are fields of its bootstrap, and
+    `unary_methods` those of the xDS server. The files are in `root`.
+    """
+
+    def __init__(
+        self,
+        *,
+        flags: EnvoyFlags = SHORT_DRAIN,
+        bootstrap_changes: Mapping[str, Any] | None = None,
+        unary_methods: Mapping[str, UnaryMethod] | None = None,
+    ) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="hg")  # a short path: Unix sockets allow 107 bytes
+        self.root = Path(self._directory.name)
         self.node = NODE
         self.network = Network()
         self.address = self.free()
@@ -114,10 +128,16 @@ class Rig:
         self._fleet = Fleet()
         self._proxy = self._fleet.expect(NODE.id)
         self._memo = Memo()
-        self._server = XdsServer(self._fleet)
-        content = bootstrap(node_id=NODE.id, xds_socket=f"{root}/xds.sock", admin_socket=f"{root}/admin.sock")
-        self.envoy = EnvoyProcess(find_envoy(os.environ), content, directory=root / "envoy", admin=root / "admin.sock")
-        self._root = root
+        self._server = XdsServer(self._fleet, unary_methods=unary_methods or {})
+        self._xds, admin = self.root / "xds.sock", self.root / "admin.sock"
+        content = json.loads(bootstrap(node_id=NODE.id, xds_socket=str(self._xds), admin_socket=str(admin)))
+        self.envoy = EnvoyProcess(
+            find_envoy(os.environ),
+            json.dumps({**content, **(bootstrap_changes or {})}).encode(),
+            directory=self.root / "envoy",
+            admin=admin,
+            flags=flags,
+        )
 
     def __enter__(self) -> Self:
         self.network.run(self._start())
@@ -127,9 +147,10 @@ class Rig:
         self.network.run(self.envoy.stop())
         self.network.run(self._server.stop())
         self.network.close()
+        self._directory.cleanup()
 
     async def _start(self) -> None:
-        await self._server.start(f"unix:{self._root}/xds.sock")
+        await self._server.start(f"unix:{self._xds}")
         self._proxy.config.set(encode(project(Mesh(domain="cluster.local"), NODE), self._memo))
         await self.envoy.start()
         await self.envoy.ready(DEADLINE_S)
@@ -144,7 +165,7 @@ class Rig:
         echo.status, echo.hangs, echo.seen = "200 OK", False, []
         return echo
 
-    def take_requests(self, name: str) -> list[Seen]:
+    def take_requests(self, name: str) -> list[EchoedRequest]:
         """Return the requests of a backend since the last call, and forget them."""
         return self.echoes[name].take_requests()
 
@@ -176,14 +197,15 @@ class Rig:
         Each backend has a Service of its name; `services` adds more Services. `more` are fields of the mesh.
         """
         ref = PortRef("default/web", self.address.port)
-        known = {name: [echo] for name, echo in self.echoes.items()} | {k: list(v) for k, v in (services or {}).items()}
+        backends = {name: [echo] for name, echo in self.echoes.items()}
+        backends |= {name: list(echoes) for name, echoes in (services or {}).items()}
         mesh = Mesh(
             domain="cluster.local",
             frontends=(Frontend(service=ref.service, address=ADDRESS, ports=(ref.port,)),),
             tables=(RouteTable(ref=ref, routes=routes or (Route(split=Split(targets=())),), protocol=Protocol.HTTP),),
             endpoints=tuple(
                 Endpoints(ref=self.ref(name), ready=tuple(Endpoint(address=ADDRESS, port=echo.port) for echo in echoes))
-                for name, echoes in known.items()
+                for name, echoes in backends.items()
             ),
             **more,
         )
@@ -242,7 +264,9 @@ class Rig:
 
     def ask_when_listening(self, target: str = "/", **more: Any) -> Answer:
         """Repeat a request until the listener answers; return the answer."""
-        return until(lambda: answer if (answer := self.ask(target, **more)).status else None, "the listener answers")
+        answer = until(lambda: got if (got := self.ask(target, **more)).status else None, "the listener answers")
+        assert answer
+        return answer
 
     def load(self, count: int, connections: int = 8, path: str = "/") -> Counter[str]:
         """Send `count` requests; return the number of answers by backend (or status, or error)."""
@@ -262,21 +286,21 @@ class Rig:
             async with asyncio.timeout(DEADLINE_S):
                 _, writer = await asyncio.open_connection(*address, ssl=trust, server_hostname=name)
             session = writer.get_extra_info("ssl_object")
-            found = session.getpeercert(binary_form=True), session.selected_alpn_protocol(), session.version()
+            certificate = ssl.DER_cert_to_PEM_cert(session.getpeercert(binary_form=True))
             writer.close()
-            return ssl.DER_cert_to_PEM_cert(found[0]), found[1] or "", found[2]
+            return certificate, session.selected_alpn_protocol() or "", session.version()
 
         return self.network.run(shake())
 
     def count(self, suffix: str) -> int:
         """Return the sum of the proxy's counters whose names end with `suffix`."""
-        found = self.network.run(self.envoy.admin.get_json("/stats?format=json"))["stats"]
-        return sum(int(item["value"]) for item in found if item.get("name", "").endswith(suffix))
+        counters = self.network.run(self.envoy.admin.get_json("/stats?format=json"))["stats"]
+        return sum(int(counter["value"]) for counter in counters if counter.get("name", "").endswith(suffix))
 
     def configured(self, kind: str) -> Any:
         """Return a part of Envoy's config dump as JSON text; `kind` is its type, for example `RoutesConfigDump`."""
         dump = self.network.run(self.envoy.admin.get_json("/config_dump?include_eds"))
-        return json.dumps([item for item in dump["configs"] if item["@type"].endswith(kind)])
+        return json.dumps([part for part in dump["configs"] if part["@type"].endswith(kind)])
 
 
 async def _open_tls(client: Client, address: Address, name: str) -> None:

@@ -63,7 +63,7 @@ def parsed(text, message):
     return json_format.ParseDict(json.loads(text), message, descriptor_pool=descriptors.pool())
 
 
-def sidecar(**where):
+def sidecar_bootstrap(**where):
     text = bootstrap(node_id="sidecar/default/web-1", admin_socket="/run/admin.sock", **where)
     return parsed(text, pb.Bootstrap())
 
@@ -80,7 +80,9 @@ def http_options(started_with):
 
 
 def test_the_token_is_injected_from_a_file_and_is_not_in_the_bootstrap():
-    injector, last = http_options(sidecar(xds_socket="/run/xds.sock", token="/run/hg/token.json")).http_filters
+    injector, last = http_options(
+        sidecar_bootstrap(xds_socket="/run/xds.sock", token="/run/hg/token.json")
+    ).http_filters
     assert last.name == "envoy.filters.http.upstream_codec"
     config = unpacked(injector.typed_config, pb.CredentialInjector())
     credential = unpacked(config.credential.typed_config, pb.GenericCredential())
@@ -98,7 +100,7 @@ def test_without_a_token_there_is_no_credential_injector():
 
 
 def test_over_tcp_headgate_must_present_a_certificate_for_its_name():
-    (cluster,) = sidecar(xds=XDS).static_resources.clusters
+    (cluster,) = sidecar_bootstrap(xds=XDS).static_resources.clusters
     assert cluster.type == pb.Cluster.DiscoveryType.STRICT_DNS
     address = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
     assert (address.address, address.port_value) == (XDS.host, XDS.port)
@@ -119,14 +121,14 @@ def test_over_tcp_headgate_must_present_a_certificate_for_its_name():
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "fd00::1"])
 def test_an_ip_address_is_not_resolved_by_dns(host):
-    (cluster,) = sidecar(xds=msgspec.structs.replace(XDS, host=host)).static_resources.clusters
+    (cluster,) = sidecar_bootstrap(xds=msgspec.structs.replace(XDS, host=host)).static_resources.clusters
     assert cluster.type == pb.Cluster.DiscoveryType.STATIC
 
 
 @pytest.mark.parametrize("where", [{}, {"xds_socket": "/run/xds.sock", "xds": XDS}])
 def test_the_bootstrap_requires_exactly_one_address_of_headgate(where):
     with pytest.raises(ValueError, match="one of xds_socket and xds"):
-        sidecar(**where)
+        sidecar_bootstrap(**where)
 
 
 @pytest.mark.parametrize(

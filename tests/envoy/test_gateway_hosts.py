@@ -5,9 +5,9 @@ import re
 from contextlib import closing
 
 import pytest
-from tests.envoy.rig import ADDRESS, Rig
-from tests.envoy.test_gateway_traffic import SHOP as ORIGIN
-from tests.envoy.test_gateway_traffic import certificate, port, routed
+from tests.envoy.gateway_ports import SHOP as ORIGIN
+from tests.envoy.gateway_ports import certificate, gateway_port, routed
+from tests.envoy.rig import ADDRESS, EnvoyRig
 from tests.waiting import until
 from tests.wire import Address, Load, Request, ask_h2
 
@@ -50,7 +50,7 @@ OTHER = [
 REFUSED = ["shop.example/", "gateway/default/edge/80/shop.example"]
 
 
-def status_line(rig: Rig, address: Address, line: str, *headers: str) -> str:
+def status_line(rig: EnvoyRig, address: Address, line: str, *headers: str) -> str:
     """Send a request as it is; return the name of the backend that answered, or the status."""
 
     async def once() -> str:
@@ -75,7 +75,7 @@ def test_every_spelling_of_a_host_gets_the_hosts_routes(rig, wildcards):
     hosts = [("shop.example", routed(rig, "one", match=INSIDE))]
     if wildcards:
         hosts += [("*", routed(rig, "other", number=1)), ("*.example", routed(rig, "two", number=2))]
-    rig.apply(gateways=(port(address, *hosts),))
+    rig.apply(gateways=(gateway_port(address, *hosts),))
     rig.ask_when_listening(address=address)
     answers = {
         (host, path): status_line(rig, address, f"GET {path} HTTP/1.1", f"host: {host}")
@@ -98,7 +98,7 @@ def test_every_spelling_of_a_host_gets_the_hosts_routes(rig, wildcards):
 def test_backends_do_not_see_the_key_of_the_hosts_routes_and_clients_cannot_set_it(rig, host):
     address = rig.free()
     hosts = [("shop.example", routed(rig, "one")), ("*", routed(rig, "one", number=1))]
-    rig.apply(gateways=(port(address, *hosts),))
+    rig.apply(gateways=(gateway_port(address, *hosts),))
     chosen = {HEADER: f"gateway/default/edge/{address.port}/none.example"}
     assert rig.ask_when_listening(address=address, host=host, **chosen).answered_by == "one"
     seen = rig.last_headers("one")
@@ -147,7 +147,7 @@ def test_http2_requests_find_the_routes_of_their_host(rig, host):
     address = rig.free()
     hosts = {"shop.example": "one", "*.example": "two", "*": "other"}
     routes = [(name, routed(rig, backend, number=index)) for index, (name, backend) in enumerate(hosts.items())]
-    rig.apply(gateways=(port(address, *routes),))
+    rig.apply(gateways=(gateway_port(address, *routes),))
     rig.ask_when_listening(address=address)
     expected = {"shop.example": "one", "other.example": "two", "any.net": "other"}[host]
     assert rig.network.run(ask_h2(address, f"{host}:{address.port}", 3)) == {expected: 3}
@@ -160,7 +160,7 @@ def test_changes_of_hosts_lose_no_request_of_a_host_that_keeps_a_route(rig):
     def served(*names: str) -> None:
         """Serve each of `names` by a backend; a host keeps the number of its route."""
         routes = [(name, routed(rig, "two" if name == "*" else "one", number=BUSY.index(name))) for name in names]
-        rig.apply(gateways=(port(address, *routes),))
+        rig.apply(gateways=(gateway_port(address, *routes),))
 
     served("stays.example", "moves.example", "*")
     rig.ask_when_listening(address=address)
@@ -207,7 +207,7 @@ def test_a_gateway_that_is_created_after_the_last_one_was_deleted_serves_its_hos
 
     address = rig.free()
     for _ in range(2):
-        rig.apply(gateways=(port(address, ("shop.example", routed(rig, "one"))),))
+        rig.apply(gateways=(gateway_port(address, ("shop.example", routed(rig, "one"))),))
         assert rig.ask_when_listening(address=address, host="shop.example").answered_by == "one"
         rig.apply()
         until(drained, "Envoy has closed the listener")
@@ -218,7 +218,7 @@ def test_a_new_proxy_serves_all_hosts_from_its_first_answer_on(rig):
     address = rig.free()
     name = "a" * 50
     hosts = [(f"{name}{number}.example", routed(rig, "one")) for number in range(2500)]
-    rig.apply(gateways=(port(address, *hosts),))
+    rig.apply(gateways=(gateway_port(address, *hosts),))
     rig.network.run(rig.envoy.stop())
     rig.network.run(rig.envoy.start())
     assert rig.ask_when_listening(address=address, host=hosts[-1][0]).answered_by == "one"

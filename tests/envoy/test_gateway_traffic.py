@@ -4,37 +4,14 @@ import ssl
 from collections import Counter
 
 import pytest
-from tests.envoy.rig import ADDRESS, Rig
+from tests.envoy.gateway_ports import SHOP, certificate, gateway_port, routed
 from tests.waiting import until
-from tests.wire import Address
 
-from headgate.api.certificate import self_signed
-from headgate.model.evaluate import Request, by_host, decide
-from headgate.model.identities import PrivateText
+from headgate.model.evaluate import Request, decide
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as PathMatch
-from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route, Split
+from headgate.model.routing import Certificate, Protocol, Route, Split
 from headgate.resources.meta import Key
-
-SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
-
-
-def port(address: Address, *hosts: tuple[str, Route], **more: object) -> GatewayPort:
-    """Return a port of the Gateway `default/edge` with a route for each host."""
-    listeners = dict(more.get("tls", ()))
-    found = by_host(
-        *(HostRoutes(host=host, routes=(route,), listener=host if host in listeners else "*") for host, route in hosts)
-    )
-    return GatewayPort(gateway="default/edge", address=ADDRESS, port=address.port, hosts=found, **more)
-
-
-def routed(rig: Rig, *names: str, number: int = 0, **more: object) -> Route:
-    return rig.route(*names, origin=SHOP, name=str(number), **more)
-
-
-def certificate(name: str) -> Certificate:
-    chain, key = self_signed()
-    return Certificate(secret=f"default/{name}", chain=chain.decode(), key=PrivateText(key.decode()))
 
 
 def test_the_most_specific_host_selects_the_route_and_the_port_in_the_host_header_is_ignored(rig):
@@ -44,7 +21,7 @@ def test_the_most_specific_host_selects_the_route_and_the_port_in_the_host_heade
         ("*.example", routed(rig, "two", number=1)),
         ("shop.example", routed(rig, "one", number=2, match=Match(path=PathMatch(kind="prefix", value="/in")))),
     ]
-    rig.apply(gateways=(port(address, *hosts),))
+    rig.apply(gateways=(gateway_port(address, *hosts),))
     rig.ask_when_listening(address=address)
     expected = {
         "shop.example/in": "one",
@@ -68,8 +45,8 @@ def test_a_host_without_routes_on_its_port_gets_404(rig):
     first, second = rig.free(), rig.free()
     rig.apply(
         gateways=(
-            port(first, ("a.example", routed(rig, "one"))),
-            port(second, ("a.example", routed(rig, "two"))),
+            gateway_port(first, ("a.example", routed(rig, "one"))),
+            gateway_port(second, ("a.example", routed(rig, "two"))),
         )
     )
     assert rig.ask_when_listening(address=first, host="a.example").answered_by == "one"
@@ -79,7 +56,7 @@ def test_a_host_without_routes_on_its_port_gets_404(rig):
 
 def test_a_gateway_overwrites_forwarded_proto_and_appends_to_forwarded_for(rig):
     address = rig.free()
-    rig.apply(gateways=(port(address, ("*", routed(rig, "one"))),))
+    rig.apply(gateways=(gateway_port(address, ("*", routed(rig, "one"))),))
     rig.ask_when_listening(address=address, x_forwarded_proto="https", x_forwarded_for="10.9.9.9")
     seen = rig.last_headers("one")
     assert seen["x-forwarded-proto"] == "http"
@@ -102,7 +79,7 @@ def test_a_redirect_defaults_to_scheme_and_port_of_its_listener(rig, tls, redire
     address = rig.free()
     route = Route(split=Split(targets=()), redirect=redirect, origin=SHOP, name="0")
     certificates = (("*", certificate("all")),) if tls else ()
-    rig.apply(gateways=(port(address, ("shop.example", route), tls=certificates),))
+    rig.apply(gateways=(gateway_port(address, ("shop.example", route), tls=certificates),))
     host = f"shop.example:{address.port}"
     answer = rig.ask_when_listening("/p", address=address, host=host, tls="shop.example" if tls else "")
     assert answer.headers["location"] == location.format(port=address.port)
@@ -115,7 +92,7 @@ def test_a_listener_selects_a_certificate_by_server_name_and_serves_a_replaced_c
     def serve(first: Certificate) -> None:
         tls = (("shop.example", first), ("*.example", wildcard))
         hosts = [("shop.example", routed(rig, "one")), ("*.example", routed(rig, "one"))]
-        rig.apply(gateways=(port(address, *hosts, tls=tls),))
+        rig.apply(gateways=(gateway_port(address, *hosts, tls=tls),))
 
     serve(shop)
     assert rig.ask_when_listening(address=address, tls="shop.example", host="shop.example").answered_by == "one"
@@ -153,7 +130,7 @@ def test_a_request_for_a_host_of_another_tls_listener_gets_421(rig, same):
     address, one = rig.free(), certificate("all")
     hosts = [(host, routed(rig, backend, number=index)) for index, (host, backend) in enumerate(LISTENERS.items())]
     tls = tuple((host, one if same else certificate(f"c{index}")) for index, host in enumerate(LISTENERS))
-    served = port(address, *hosts, tls=tls)
+    served = gateway_port(address, *hosts, tls=tls)
     mesh = rig.apply(gateways=(served,))
     rig.ask_when_listening(address=address, tls="first.example")
     for server_name, host, expected in MISDIRECTED:
@@ -165,14 +142,14 @@ def test_a_request_for_a_host_of_another_tls_listener_gets_421(rig, same):
 
 def test_a_request_for_a_host_of_no_listener_gets_404(rig):
     address = rig.free()
-    served = port(address, ("a.example", routed(rig, "one")), tls=(("a.example", certificate("a")),))
+    served = gateway_port(address, ("a.example", routed(rig, "one")), tls=(("a.example", certificate("a")),))
     rig.apply(gateways=(served,))
     assert rig.ask_when_listening(address=address, tls="a.example", host="b.example").answered_by == "404"
 
 
 def test_a_gateway_accepts_tls_1_2(rig):
     address = rig.free()
-    rig.apply(gateways=(port(address, ("*", routed(rig, "one")), tls=(("*", certificate("all")),)),))
+    rig.apply(gateways=(gateway_port(address, ("*", routed(rig, "one")), tls=(("*", certificate("all")),)),))
     assert rig.ask_when_listening(address=address, tls="shop.example").answered_by == "one"
     assert rig.handshake(address, "shop.example", newest=ssl.TLSVersion.TLSv1_2)[2] == "TLSv1.2"
 
@@ -182,7 +159,7 @@ def test_a_tcp_listener_splits_connections_exactly(rig):
     address = rig.free()
     split = Split(targets=(rig.target("one", 9), rig.target("two", 1)))
     route = Route(split=split, origin=Key(SHOP.group, "TCPRoute", "default", "db"), name="0")
-    rig.apply(gateways=(port(address, protocol=Protocol.TCP, connections=route),))
+    rig.apply(gateways=(gateway_port(address, protocol=Protocol.TCP, connections=route),))
     rig.ask_when_listening(address=address)
     counts = Counter(rig.ask(address=address).answered_by for _ in range(100))
     assert counts == {"one": 90, "two": 10}
@@ -190,7 +167,7 @@ def test_a_tcp_listener_splits_connections_exactly(rig):
 
 def test_a_removed_gateway_does_not_listen_any_more(rig):
     address = rig.free()
-    rig.apply(gateways=(port(address, ("*", routed(rig, "one"))),))
+    rig.apply(gateways=(gateway_port(address, ("*", routed(rig, "one"))),))
     rig.ask_when_listening(address=address)
     rig.apply()
     until(lambda: rig.ask(address=address).status == 0, "the listener is gone")

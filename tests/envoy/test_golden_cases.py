@@ -1,14 +1,12 @@
 """The real Envoy accepts the configuration of every golden case."""
 
 import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.envoy.rig import ADDRESS, Rig
-from tests.golden.test_golden import CASES, HERE, compiled
+from tests.envoy.rig import ADDRESS, EnvoyRig
+from tests.golden.cases import CASES, compiled
 
 from headgate.api.certificate import self_signed
 from headgate.envoy.view import Node
@@ -20,8 +18,8 @@ UNPRIVILEGED = 1024
 
 
 @pytest.fixture(scope="module")
-def rig() -> Iterator[Rig]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+def rig() -> Iterator[EnvoyRig]:
+    with EnvoyRig() as rig:
         yield rig
 
 
@@ -60,6 +58,6 @@ def on_this_machine(mesh: Mesh) -> Mesh:
 @pytest.mark.parametrize("name", CASES)
 def test_envoy_accepts_the_configuration_of_a_golden_case(rig, name):
     rig.push(
-        on_this_machine(compiled(HERE / name).mesh),
+        on_this_machine(compiled(name).mesh),
         Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=rig.address.port),
     )

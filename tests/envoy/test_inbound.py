@@ -53,7 +53,7 @@ def made(workload):
     return {(part.type_url, part.name): part.render(*part.arguments) for part in parts}
 
 
-def pod(**changes):
+def pod_workload(**changes):
     return replace(POD, **changes)
 
 
@@ -105,7 +105,7 @@ def test_names_of_other_resources_are_not_parsed_as_ports_of_the_pod():
 @pytest.mark.parametrize("access", [Access(), CLOSED, Access(closed=True)])
 def test_no_two_filter_chains_have_the_same_match(capture, tls_mode, access):
     """Envoy would reject the listener, and so the whole pod."""
-    for (kind, _), message in made(pod(capture=capture, tls_mode=tls_mode, access=access)).items():
+    for (kind, _), message in made(pod_workload(capture=capture, tls_mode=tls_mode, access=access)).items():
         if kind == LISTENER:
             matches = [
                 chain.filter_chain_match.SerializeToString(deterministic=True) for chain in message.filter_chains
@@ -116,13 +116,13 @@ def test_no_two_filter_chains_have_the_same_match(capture, tls_mode, access):
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_strict_mode_has_no_filter_chain_for_plaintext(capture):
     own_ports = {"15001/closed", "15006/closed"} if capture == "transparent" else set()
-    assert in_plaintext(pod(capture=capture, tls_mode=TlsMode.STRICT)) == own_ports
-    assert {"8080/http/plain", "5432/tcp/plain"} <= in_plaintext(pod(capture=capture))
+    assert in_plaintext(pod_workload(capture=capture, tls_mode=TlsMode.STRICT)) == own_ports
+    assert {"8080/http/plain", "5432/tcp/plain"} <= in_plaintext(pod_workload(capture=capture))
 
 
 def test_a_listener_needs_the_clusters_that_it_names():
     for capture in CAPTURES:
-        parts = list(inbound.parts(pod(capture=capture), domain="cluster.local", trust_domain="cluster.local"))
+        parts = list(inbound.parts(pod_workload(capture=capture), domain="cluster.local", trust_domain="cluster.local"))
         clusters = {part.name for part in parts if part.type_url == CLUSTER}
         needed = {name for part in parts for name in part.needs}
         assert needed == clusters
@@ -131,7 +131,10 @@ def test_a_listener_needs_the_clusters_that_it_names():
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_a_changed_access_rule_ends_no_http_connections(capture):
     """R69: rules for requests are in the routes and apply at once. Only filter chains for TCP connections change."""
-    before, after = pod(capture=capture, access=CLOSED), pod(capture=capture, access=Access(closed=True))
+    before, after = (
+        pod_workload(capture=capture, access=CLOSED),
+        pod_workload(capture=capture, access=Access(closed=True)),
+    )
     assert {name for kind, name in changed(before, after) if kind == ROUTES} == {
         "inbound/8080/http",
         "inbound/9090/http",
@@ -143,7 +146,7 @@ def test_a_changed_access_rule_ends_no_http_connections(capture):
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_the_change_to_strict_mode_keeps_mtls_connections(capture):
     """The filter chains of mTLS connections and the listeners' own fields are unchanged."""
-    before, after = pod(capture=capture), pod(capture=capture, tls_mode=TlsMode.STRICT)
+    before, after = pod_workload(capture=capture), pod_workload(capture=capture, tls_mode=TlsMode.STRICT)
     old, new = chains(before), chains(after)
     assert {name for name in old if old[name] == new.get(name)} >= {"8080/http/mesh", "5432/tcp/mesh", "9090/tcp/mesh"}
     for key, message in made(before).items():
@@ -158,14 +161,14 @@ def test_the_change_to_strict_mode_keeps_mtls_connections(capture):
 def test_plain_mode_has_no_tls_inspector(capture):
     """The inspector would wait for the client's first bytes, which delays a server that speaks first."""
     for tls_mode in TlsMode:
-        for (kind, name), message in made(pod(capture=capture, tls_mode=tls_mode)).items():
+        for (kind, name), message in made(pod_workload(capture=capture, tls_mode=tls_mode)).items():
             if kind == LISTENER and name != "probes":
                 filters = {item.name.rpartition(".")[2] for item in message.listener_filters}
                 assert ("tls_inspector" in filters) == (tls_mode is not TlsMode.PLAIN)
 
 
 def test_an_explicit_sidecar_calls_the_application_port():
-    cluster = made(pod(capture="explicit"))[CLUSTER, "inbound/8080/http"]
+    cluster = made(pod_workload(capture="explicit"))[CLUSTER, "inbound/8080/http"]
     (endpoint,) = cluster.load_assignment.endpoints[0].lb_endpoints
     assert endpoint.endpoint.address.socket_address == pb.SocketAddress(address="127.0.0.9", port_value=18080)
 
@@ -175,7 +178,9 @@ def test_an_explicit_sidecar_calls_the_application_port():
 )
 def test_a_transparent_sidecar_listens_on_the_wildcard_and_calls_from_a_loopback_address(address, wildcard, source):
     checks = (PortCheck(name="app/readiness", port=9000, grpc=True), PortCheck(name="app/startup", port=8080))
-    found = made(pod(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),), port_checks=checks))
+    found = made(
+        pod_workload(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),), port_checks=checks)
+    )
     assert found[LISTENER, "inbound"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15006)
     expected = pb.SocketAddress(address=wildcard, port_value=15020, ipv4_compat=wildcard == "::")
     assert found[LISTENER, "probes"].address.socket_address == expected
@@ -187,19 +192,19 @@ def test_a_transparent_sidecar_listens_on_the_wildcard_and_calls_from_a_loopback
 
 def test_connections_to_the_sidecars_own_ports_are_closed():
     taken = InboundPort(port=15006, application=15006, protocols=(HTTP,))
-    found = chains(pod(ports=(WEB, taken)))
+    found = chains(pod_workload(ports=(WEB, taken)))
     assert [name for name in found if name.startswith("15006/")] == ["15006/closed"]
 
 
 def test_only_open_workloads_that_accept_plaintext_serve_ports_without_a_service():
-    assert "other" in chains(pod())
-    assert "other" not in chains(pod(access=CLOSED))
-    assert "other" not in chains(pod(tls_mode=TlsMode.STRICT))
+    assert "other" in chains(pod_workload())
+    assert "other" not in chains(pod_workload(access=CLOSED))
+    assert "other" not in chains(pod_workload(tls_mode=TlsMode.STRICT))
 
 
 def test_a_second_protocol_of_a_port_is_selected_by_sni():
     """R67, D15."""
-    found = chains(pod(capture="explicit", ports=(SHARED,)))
+    found = chains(pod_workload(capture="explicit", ports=(SHARED,)))
     named = {name: list(chain.filter_chain_match.server_names) for name, chain in found.items()}
     db = ["5432.db.default.svc.cluster.local"]
     assert named == {"9090/http/mesh": [], "9090/http/plain": [], "9090/tcp/mesh": db, "9090/tcp/passed": db}
@@ -207,13 +212,15 @@ def test_a_second_protocol_of_a_port_is_selected_by_sni():
 
 def test_transparent_sidecars_serve_probes_and_explicit_ones_do_not():
     probed = (Probe(name="app/readiness", port=8443, path="/", https=True),)
-    assert (LISTENER, "probes") not in made(pod(capture="explicit", probes=probed))
-    cluster = made(pod(probes=probed))[CLUSTER, "probes/8443/https"]
+    assert (LISTENER, "probes") not in made(pod_workload(capture="explicit", probes=probed))
+    cluster = made(pod_workload(probes=probed))[CLUSTER, "probes/8443/https"]
     assert cluster.transport_socket.name.endswith(".tls")
 
 
 def test_a_probe_route_rejects_a_query_of_the_client():
-    found = made(pod(probes=(Probe(name="app/liveness", port=8080, path="/healthy?deep=1"),)))[LISTENER, "probes"]
+    found = made(pod_workload(probes=(Probe(name="app/liveness", port=8080, path="/healthy?deep=1"),)))[
+        LISTENER, "probes"
+    ]
     manager = pb.HttpConnectionManager()
     assert found.filter_chains[0].filters[0].typed_config.Unpack(manager)
     ready, route = manager.route_config.virtual_hosts[0].routes
@@ -225,7 +232,7 @@ def test_a_probe_route_rejects_a_query_of_the_client():
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_an_invalid_pod_address_does_not_stop_the_build(capture):
-    assert made(pod(capture=capture, address="nonsense"))
+    assert made(pod_workload(capture=capture, address="nonsense"))
 
 
 def test_a_credential_becomes_two_secrets_and_is_never_printed():

@@ -59,7 +59,7 @@ def small(*, protocol=Protocol.HTTP, routes=(), address="", **ready):
     )
 
 
-def endpoint(number, identity="", port=80):
+def endpoint_at(number, identity="", port=80):
     return Endpoint(address=f"10.1.0.{number}", port=port, identity=identity)
 
 
@@ -80,7 +80,7 @@ def cluster(config, name):
     return read(config, CLUSTER, pb.Cluster, name)
 
 
-def listener(config, name):
+def listener_of(config, name):
     return read(config, LISTENER, pb.Listener, name)
 
 
@@ -88,7 +88,7 @@ def listener(config, name):
 
 
 def test_a_cluster_has_a_transport_socket_for_each_peer_and_for_plaintext():
-    config = rendered(small(one=[endpoint(1, GREEN), endpoint(2, BLUE), endpoint(3), endpoint(4, BLUE)]))
+    config = rendered(small(one=[endpoint_at(1, GREEN), endpoint_at(2, BLUE), endpoint_at(3), endpoint_at(4, BLUE)]))
     found = cluster(config, "outbound/default/one/80")
     match_names = [item.name for item in found.transport_socket_matches]
     assert match_names == [f"80.one.default.svc.cluster.local {GREEN}", "plaintext"]
@@ -111,7 +111,7 @@ def test_a_cluster_has_a_transport_socket_for_each_peer_and_for_plaintext():
 
 def test_a_peer_is_called_by_tls_1_3_and_must_prove_its_identity():
     """R70, R76."""
-    config = rendered(small(one=[endpoint(1, BLUE)]))
+    config = rendered(small(one=[endpoint_at(1, BLUE)]))
     socket = cluster(config, "outbound/default/one/80").transport_socket
     context = pb.UpstreamTlsContext.FromString(socket.typed_config.value)
     common, newest = context.common_tls_context, pb.TlsParameters.TlsProtocol.TLSv1_3
@@ -126,7 +126,7 @@ def test_a_peer_is_called_by_tls_1_3_and_must_prove_its_identity():
 
 @pytest.mark.parametrize("protocol", Protocol)
 def test_ports_that_are_not_http_are_called_with_the_meshs_alpn(protocol):
-    config = rendered(small(one=[endpoint(1, BLUE)], protocol=protocol))
+    config = rendered(small(one=[endpoint_at(1, BLUE)], protocol=protocol))
     socket = cluster(config, "outbound/default/one/80").transport_socket
     common = pb.UpstreamTlsContext.FromString(socket.typed_config.value).common_tls_context
     assert list(common.alpn_protocols) == ([] if protocol.is_http else ["headgate"])
@@ -134,7 +134,7 @@ def test_ports_that_are_not_http_are_called_with_the_meshs_alpn(protocol):
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY])
 def test_http_connections_end_before_certificates_expire(protocol):
-    config = rendered(small(one=[endpoint(1, BLUE)], protocol=protocol))
+    config = rendered(small(one=[endpoint_at(1, BLUE)], protocol=protocol))
     packed = cluster(config, "outbound/default/one/80").typed_extension_protocol_options
     options = pb.HttpProtocolOptions.FromString(next(iter(packed.values())).value)
     assert options.common_http_protocol_options.max_connection_duration.seconds == 3600
@@ -142,19 +142,22 @@ def test_http_connections_end_before_certificates_expire(protocol):
 
 def test_tcp_connections_have_no_maximum_age():
     """The proxy must not close a database connection after an hour."""
-    config = rendered(small(one=[endpoint(1, BLUE)], protocol=Protocol.TCP))
+    config = rendered(small(one=[endpoint_at(1, BLUE)], protocol=Protocol.TCP))
     assert not cluster(config, "outbound/default/one/80").typed_extension_protocol_options
 
 
 def test_without_a_certificate_all_endpoints_are_called_in_plaintext():
-    with_identity, without = small(one=[endpoint(1, BLUE), endpoint(2)]), small(one=[endpoint(1), endpoint(2)])
+    with_identity, without = (
+        small(one=[endpoint_at(1, BLUE), endpoint_at(2)]),
+        small(one=[endpoint_at(1), endpoint_at(2)]),
+    )
     for type_url in (CLUSTER, ENDPOINTS, ROUTES):
         one, two = (encode(project(world, GATEWAY), Memo())[type_url] for world in (with_identity, without))
         assert one == two
 
 
 def test_a_certificate_changes_nothing_for_endpoints_without_identity():
-    world = small(one=[endpoint(1), endpoint(2)])
+    world = small(one=[endpoint_at(1), endpoint_at(2)])
     one, two = (encode(project(world, GATEWAY, item), Memo()) for item in (None, CREDENTIAL))
     assert [one[kind] for kind in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)] == [
         two[kind] for kind in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
@@ -168,7 +171,7 @@ def test_a_mirror_is_called_by_mtls():
             mirrors=(Mirror(ref=TWO, targets=(Target(ref=TWO, weight=1),), numerator=1, denominator=1),),
         )
     ]
-    config = rendered(small(one=[endpoint(1)], two=[endpoint(2, GREEN)], routes=routes))
+    config = rendered(small(one=[endpoint_at(1)], two=[endpoint_at(2, GREEN)], routes=routes))
     mirror = cluster(config, "mirror/default/two/80")
     assert pb.UpstreamTlsContext.FromString(mirror.transport_socket.typed_config.value).sni.startswith(
         "80.two.default."
@@ -180,7 +183,7 @@ def test_a_mirror_is_called_by_mtls():
 def test_backends_of_a_tcp_root_are_called_with_the_meshs_alpn_by_all_callers():
     """The backends' sidecars expect TCP, and would forward TLS without this ALPN to the application (D15)."""
     split = Split(targets=(Target(ref=TWO, weight=1, protocol=Protocol.TCP),))
-    world = small(one=[endpoint(1)], two=[endpoint(2, GREEN)], routes=[Route(split=split)])
+    world = small(one=[endpoint_at(1)], two=[endpoint_at(2, GREEN)], routes=[Route(split=split)])
     first, second = world.tables
     config = rendered(structs.replace(world, tables=(structs.replace(first, protocol=Protocol.TCP), second)))
     for name in ("outbound/default/one/80", "outbound/default/two/80"):
@@ -193,7 +196,7 @@ def test_backends_of_a_tcp_root_are_called_with_the_meshs_alpn_by_all_callers():
 
 
 def test_tls_and_plaintext_endpoints_get_separate_localities_with_their_shares():
-    ready = {ONE: (endpoint(1, BLUE), endpoint(2), endpoint(3)), TWO: (endpoint(4, GREEN), endpoint(5))}
+    ready = {ONE: (endpoint_at(1, BLUE), endpoint_at(2), endpoint_at(3)), TWO: (endpoint_at(4, GREEN), endpoint_at(5))}
     shares = tuple(Target(ref=item, weight=weight) for item, weight in ((ONE, 9), (TWO, 1)))
     _, (found,) = plan_service_port(
         RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l"
@@ -207,7 +210,7 @@ def test_tls_and_plaintext_endpoints_get_separate_localities_with_their_shares()
 
 
 def test_localities_stay_undivided_if_their_weights_would_be_too_large():
-    ready = {ONE: (endpoint(1, BLUE), endpoint(2)), TWO: (endpoint(3),)}
+    ready = {ONE: (endpoint_at(1, BLUE), endpoint_at(2)), TWO: (endpoint_at(3),)}
     shares = (Target(ref=ONE, weight=MAX_WEIGHT_SUM - 1), Target(ref=TWO, weight=1))
     _, (found,) = plan_service_port(
         RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l"
@@ -219,16 +222,16 @@ def test_localities_stay_undivided_if_their_weights_would_be_too_large():
 
 
 def test_the_http_proxy_is_the_only_outbound_listener_of_an_explicit_sidecar():
-    world = small(one=[endpoint(1)], address="10.0.0.1")
+    world = small(one=[endpoint_at(1)], address="10.0.0.1")
     config = rendered(world, workload())
     assert list(config[LISTENER]) == ["proxy"]
-    where = listener(config, "proxy").address.socket_address
+    where = listener_of(config, "proxy").address.socket_address
     assert (where.address, where.port_value) == ("10.2.0.1", 15001)
 
 
 def test_a_sidecars_tunnel_connects_to_the_backend():
     """The connection must carry the sidecar's identity, not the gateway's."""
-    config = rendered(small(one=[endpoint(1, BLUE)], address="10.0.0.1"))
+    config = rendered(small(one=[endpoint_at(1, BLUE)], address="10.0.0.1"))
     assert names.TUNNEL not in config[CLUSTER]
     first = read(config, ROUTES, pb.RouteConfiguration, "outbound/default/one/80").virtual_hosts[0].routes[0]
     assert first.match.HasField("connect_matcher")
@@ -262,8 +265,10 @@ def test_a_short_name_means_a_service_of_the_pods_namespace():
 
 
 def test_redirected_connections_have_a_listener_for_each_service_port():
-    config = rendered(small(one=[endpoint(1)], two=[endpoint(2)], address="10.0.0.1"), workload(capture="transparent"))
-    found = {name: listener(config, name) for name in config[LISTENER]}
+    config = rendered(
+        small(one=[endpoint_at(1)], two=[endpoint_at(2)], address="10.0.0.1"), workload(capture="transparent")
+    )
+    found = {name: listener_of(config, name) for name in config[LISTENER]}
     assert found["outbound"].use_original_dst.value
     assert found["outbound"].address.socket_address.port_value == 15001
     assert not found["outbound/default/one/80"].bind_to_port.value
@@ -275,7 +280,7 @@ def test_redirected_connections_have_a_listener_for_each_service_port():
     ("address", "key"), [("10.0.0.1", "10.0.0.1:80"), ("fd00::1", "[fd00::1]:80"), ("fd00:0::0:1", "[fd00::1]:80")]
 )
 def test_the_original_address_selects_the_routes_of_redirected_requests(address, key):
-    config = rendered(small(one=[endpoint(1)], address=address), workload(capture="transparent"))
+    config = rendered(small(one=[endpoint_at(1)], address=address), workload(capture="transparent"))
     scope = read(config, SCOPES, pb.ScopedRouteConfiguration, "outbound/default/one/80")
     assert [fragment.string_key for fragment in scope.key.fragments] == [key]
     assert scope.route_configuration.virtual_hosts[0].routes[0].route.cluster == "outbound/default/one/80"
@@ -284,16 +289,18 @@ def test_the_original_address_selects_the_routes_of_redirected_requests(address,
 
 
 def test_listeners_for_redirected_requests_share_a_filter_chain():
-    config = rendered(small(one=[endpoint(1)], two=[endpoint(2)], address="10.0.0.1"), workload(capture="transparent"))
+    config = rendered(
+        small(one=[endpoint_at(1)], two=[endpoint_at(2)], address="10.0.0.1"), workload(capture="transparent")
+    )
     assert list(config[CHAIN]) == [names.SHARED_CHAIN]
     for service in ("one", "two"):
-        found = listener(config, f"outbound/default/{service}/80")
+        found = listener_of(config, f"outbound/default/{service}/80")
         assert not found.filter_chains
         assert found.filter_chain_matcher.on_no_match.action.typed_config.value == b"\n\x08requests"
 
 
 def test_redirected_connections_to_a_port_that_cannot_be_bound_have_a_listener():
-    world = small(one=[endpoint(1)], address="10.0.0.1")
+    world = small(one=[endpoint_at(1)], address="10.0.0.1")
     fronts = tuple(structs.replace(front, unbindable=front.ports) for front in world.frontends)
     config = rendered(structs.replace(world, frontends=fronts), workload(capture="transparent"))
     assert "outbound/default/one/80" in config[LISTENER]
@@ -301,12 +308,12 @@ def test_redirected_connections_to_a_port_that_cannot_be_bound_have_a_listener()
 
 @pytest.mark.parametrize(("address", "listeners"), [("10.0.0.1", {"outbound"}), ("fd00::1", {"outbound", "outbound6"})])
 def test_ipv6_connections_are_redirected_if_a_service_has_an_ipv6_address(address, listeners):
-    config = rendered(small(one=[endpoint(1)], address=address), workload(capture="transparent"))
+    config = rendered(small(one=[endpoint_at(1)], address=address), workload(capture="transparent"))
     assert {name for name in config[LISTENER] if name in {"outbound", "outbound6"}} == listeners
 
 
 def test_a_pod_of_two_services_has_one_listener():
-    world = small(one=[endpoint(1, BLUE), endpoint(2)], two=[endpoint(1, BLUE)])
+    world = small(one=[endpoint_at(1, BLUE), endpoint_at(2)], two=[endpoint_at(1, BLUE)])
     config = rendered(world, workload(capture="transparent"))
     pods = [name for name in config[LISTENER] if name.startswith("pod/")]
     assert pods == ["pod/default/one/80/10.1.0.1/80", "pod/default/one/80/10.1.0.2/80"]
@@ -345,7 +352,7 @@ CALLER = workload().identity
     ],
 )
 def test_a_service_is_visible_to_a_sidecar_that_may_call_one_of_its_pods(servers, ready, known):
-    world = structs.replace(small(one=[endpoint(number) for number in ready]), scoped=True, workloads=tuple(servers))
+    world = structs.replace(small(one=[endpoint_at(number) for number in ready]), scoped=True, workloads=tuple(servers))
     config = rendered(world)
     assert ("outbound/default/one/80" in config[ROUTES]) is known
     assert bool(config[SCOPES]) is known
@@ -356,14 +363,14 @@ def test_a_service_is_visible_to_a_sidecar_that_may_call_one_of_its_pods(servers
 
 def test_a_split_may_be_called_by_the_sources_of_any_backend():
     routes = [Route(split=Split(targets=(Target(ref=ONE, weight=1), Target(ref=TWO, weight=1))))]
-    world = small(one=[endpoint(1)], two=[endpoint(2)], routes=routes)
+    world = small(one=[endpoint_at(1)], two=[endpoint_at(2)], routes=routes)
     known = allowed_sources(structs.replace(world, workloads=(closed(1, GREEN), closed(2, BLUE))))
     assert known == {"default/one": {GREEN, BLUE}, "default/two": {BLUE}}
 
 
 def test_every_service_is_visible_to_a_transparent_sidecar_with_passthrough():
     """Otherwise the sidecar would forward connections to a hidden Service in plaintext, past the proxies."""
-    world = structs.replace(small(one=[endpoint(1)], address="10.0.0.1"), scoped=True, workloads=(closed(1),))
+    world = structs.replace(small(one=[endpoint_at(1)], address="10.0.0.1"), scoped=True, workloads=(closed(1),))
     found = workload(capture="transparent")
     has_listener = [
         "outbound/default/one/80" in rendered(structs.replace(world, passthrough=item), found)[LISTENER]
@@ -373,7 +380,7 @@ def test_every_service_is_visible_to_a_transparent_sidecar_with_passthrough():
 
 
 def test_the_response_for_an_unknown_host_mentions_access_if_visibility_is_limited():
-    world = small(one=[endpoint(1)])
+    world = small(one=[endpoint_at(1)])
     texts = [
         pb.Resource.FromString(rendered(item)[LISTENER]["proxy"].body).resource.value
         for item in (world, structs.replace(world, scoped=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from tests.authority import account
-from tests.envoy.outbound_rig import CLIENT, OpenConnection, Outbound, Redirected, redirection_skip_reason
+from tests.envoy.outbound_rig import CLIENT, OpenConnection, OutboundRig, RedirectedRig, redirection_skip_reason
 from tests.waiting import until
 from tests.wire import Address, Load
 
@@ -37,13 +37,13 @@ BLUE, GREEN = account("blue"), account("green")
 
 
 @pytest.fixture(scope="module")
-def envoy() -> Iterator[Outbound]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Outbound(Path(root)) as rig:
+def envoy() -> Iterator[OutboundRig]:
+    with OutboundRig() as rig:
         yield rig
 
 
 @pytest.fixture
-def rig(envoy: Outbound) -> Outbound:
+def rig(envoy: OutboundRig) -> OutboundRig:
     return envoy
 
 
@@ -225,10 +225,10 @@ def test_a_service_that_a_workload_may_not_call_gets_403_with_the_reason(rig):
 
 
 @pytest.fixture(scope="module")
-def network() -> Iterator[Redirected]:
+def network() -> Iterator[RedirectedRig]:
     if reason := redirection_skip_reason():
         pytest.skip(reason)
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Redirected(Path(root)) as rig:
+    with RedirectedRig() as rig:
         yield rig
 
 

@@ -1,15 +1,13 @@
 """The kubelet's probes at the real Envoy of a pod whose ports accept mutual TLS only (R70)."""
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 import pytest
 from tests.authority import WEB
-from tests.envoy.inbound_rig import Caller, Sidecar
+from tests.envoy.inbound_rig import Caller, InboundRig
 from tests.envoy.rig import ADDRESS
 from tests.ports import free_port
 from tests.protocols import Stream, TcpServer
@@ -48,19 +46,19 @@ class Health:
 
 
 @pytest.fixture(scope="module")
-def envoy() -> Iterator[Sidecar]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Sidecar(Path(root)) as sidecar:
+def envoy() -> Iterator[InboundRig]:
+    with InboundRig() as sidecar:
         yield sidecar
 
 
 @pytest.fixture
-def sidecar(envoy: Sidecar) -> Iterator[Sidecar]:
+def inbound(envoy: InboundRig) -> Iterator[InboundRig]:
     envoy.echo("app")
     yield envoy
     envoy.abort()
 
 
-def kubelet(sidecar: Sidecar, found: Sequence[Probe] = (), checks: Sequence[PortCheck] = ()) -> Caller:
+def kubelet(inbound: InboundRig, found: Sequence[Probe] = (), checks: Sequence[PortCheck] = ()) -> Caller:
     """Serve probes at an address that is unique for this process, as their port is fixed; return a client of it."""
     wildcard = f"127.99.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
     workload = Workload(
@@ -71,36 +69,36 @@ def kubelet(sidecar: Sidecar, found: Sequence[Probe] = (), checks: Sequence[Port
         probes=tuple(found),
         port_checks=tuple(checks),
     )
-    sidecar.push_parts(*probes.parts(workload, wildcard=wildcard, source=SOURCE))
-    caller = Caller(sidecar.network, Address(wildcard, 15020))
-    sidecar.callers.append(caller)
+    inbound.push_parts(*probes.parts(workload, wildcard=wildcard, source=SOURCE))
+    caller = Caller(inbound.network, Address(wildcard, 15020))
+    inbound.callers.append(caller)
     until(lambda: caller.get("/ready").status == 200, "the listener for probes")
     return caller
 
 
-def test_http_probes_reach_the_application(sidecar):
+def test_http_probes_reach_the_application(inbound):
     """The listener for probes serves only the probes of the pod."""
-    application = sidecar.echoes["app"].port
+    application = inbound.echoes["app"].port
     caller = kubelet(
-        sidecar,
+        inbound,
         [
             Probe(name="app/readiness", port=application, path="/healthz?full=1"),
             Probe(name="app/liveness", port=application, path="alive"),
         ],
     )
     assert caller.get("/app/readiness").answered_by == "app"
-    assert sidecar.last_path("app") == "/healthz?full=1"
+    assert inbound.last_path("app") == "/healthz?full=1"
     assert caller.get("/app/liveness").status == 200
-    assert sidecar.last_path("app") == "/alive"
+    assert inbound.last_path("app") == "/alive"
     assert [caller.get(path).status for path in ("/", "/healthz", "/app/readiness/x", "/app/startup")] == [404] * 4
     assert caller.get("/app/readiness", "POST").status == 404
-    sidecar.echoes["app"].status = "302 Found"
+    inbound.echoes["app"].status = "302 Found"
     assert caller.get("/app/readiness").status == 302
 
 
-def test_a_tcp_probe_fails_while_the_application_does_not_listen(sidecar):
+def test_a_tcp_probe_fails_while_the_application_does_not_listen(inbound):
     port = free_port()
-    caller = kubelet(sidecar, checks=[PortCheck(name="db/readiness", port=port, period=1)])
+    caller = kubelet(inbound, checks=[PortCheck(name="db/readiness", port=port, period=1)])
     assert caller.get("/db/readiness").status == 503
     peers, received = set(), []
 
@@ -109,7 +107,7 @@ def test_a_tcp_probe_fails_while_the_application_does_not_listen(sidecar):
         peers.add(writer.get_extra_info("peername")[0])
         received.append(await reader.read())
 
-    server = TcpServer(sidecar.network, serve, at=Address(ADDRESS, port))
+    server = TcpServer(inbound.network, serve, at=Address(ADDRESS, port))
     until(lambda: caller.get("/db/readiness").status == 200, "the probe succeeds")
     until(lambda: len(received) > 1, "a second connection")
     assert set(received) == {b""}  # the probe sends nothing
@@ -118,7 +116,7 @@ def test_a_tcp_probe_fails_while_the_application_does_not_listen(sidecar):
     until(lambda: caller.get("/db/readiness").status == 503, "the probe fails again")
 
 
-def test_a_request_to_a_tcp_probe_does_not_reach_the_application(sidecar):
+def test_a_request_to_a_tcp_probe_does_not_reach_the_application(inbound):
     """The listener is open to the network, and the port of the application is not."""
     received: list[bytes] = []
 
@@ -127,8 +125,8 @@ def test_a_request_to_a_tcp_probe_does_not_reach_the_application(sidecar):
         writer.write(b"secret")
         received.append(await reader.read())
 
-    server = TcpServer(sidecar.network, serve)
-    caller = kubelet(sidecar, checks=[PortCheck(name="db/readiness", port=server.address.port, period=1)])
+    server = TcpServer(inbound.network, serve)
+    caller = kubelet(inbound, checks=[PortCheck(name="db/readiness", port=server.address.port, period=1)])
     until(lambda: caller.get("/db/readiness").status == 200, "the probe succeeds")
     assert caller.get("/db/readiness").body == ""
     assert [caller.get("/db/readiness", method).status for method in ("POST", "PUT")] == [404] * 2
@@ -137,13 +135,13 @@ def test_a_request_to_a_tcp_probe_does_not_reach_the_application(sidecar):
     assert set(received) == {b""}
 
 
-def test_a_grpc_probe_calls_the_health_service_of_the_application(sidecar):
+def test_a_grpc_probe_calls_the_health_service_of_the_application(inbound):
     health = Health()
     checks = [
         PortCheck(name="app/readiness", port=health.port, grpc=True, period=1),
         PortCheck(name="app/liveness", port=health.port, grpc=True, service="live", period=1),
     ]
-    caller = kubelet(sidecar, checks=checks)
+    caller = kubelet(inbound, checks=checks)
     try:
         until(lambda: caller.get("/app/readiness").status == 200, "the server is SERVING")
         assert caller.get("/app/liveness").status == 503  # unknown service
@@ -159,9 +157,9 @@ def test_a_grpc_probe_calls_the_health_service_of_the_application(sidecar):
         health.close()
 
 
-def test_a_grpc_probe_fails_while_the_application_does_not_listen(sidecar):
+def test_a_grpc_probe_fails_while_the_application_does_not_listen(inbound):
     port = free_port()
-    caller = kubelet(sidecar, checks=[PortCheck(name="app/readiness", port=port, grpc=True, period=1)])
+    caller = kubelet(inbound, checks=[PortCheck(name="app/readiness", port=port, grpc=True, period=1)])
     assert caller.get("/app/readiness").status == 503
     health = Health(port)
     until(lambda: caller.get("/app/readiness").status == 200, "the probe succeeds")

@@ -33,7 +33,7 @@ PORT = InboundPort(
 )
 
 
-def grant(*, match=None, ports=None, **more):
+def access_grant(*, match=None, ports=None, **more):
     more = {"origin": TARGET, "sources": (ONE,), **more}
     requests = (RequestRule(name="routes/match", match=match),) if match is not None else ()
     connections = (ConnectionRule(name="raw", ports=ports),) if ports is not None else ()
@@ -46,14 +46,14 @@ def closed(*grants):
 
 def permission(match):
     """Return the permission of a request rule with this match; None if the rule allows nothing."""
-    policies = rbac.request_rules(closed(grant(match=match)), PORT).policies
+    policies = rbac.request_rules(closed(access_grant(match=match)), PORT).policies
     return policies["shop/cars/routes/match"].permissions[0] if policies else None
 
 
 def test_a_policy_has_the_name_of_its_rule():
-    found = rbac.request_rules(closed(grant(match=ANY)), PORT)
+    found = rbac.request_rules(closed(access_grant(match=ANY)), PORT)
     assert list(found.policies) == ["shop/cars/routes/match"]
-    assert list(rbac.connection_rules(closed(grant(ports=())), PORT).policies) == ["shop/cars/raw"]
+    assert list(rbac.connection_rules(closed(access_grant(ports=())), PORT).policies) == ["shop/cars/raw"]
 
 
 def test_an_open_workload_has_a_policy_that_allows_all():
@@ -62,7 +62,7 @@ def test_an_open_workload_has_a_policy_that_allows_all():
     assert policy.principals[0].any
 
 
-@pytest.mark.parametrize("access", [closed(), closed(grant()), closed(grant(match=ANY, sources=()))])
+@pytest.mark.parametrize("access", [closed(), closed(access_grant()), closed(access_grant(match=ANY, sources=()))])
 def test_a_closed_workload_without_rules_denies_all(access):
     found = rbac.request_rules(access, PORT)
     assert (found.action, len(found.policies)) == (pb.RBAC.Action.ALLOW, 0)
@@ -72,7 +72,7 @@ def test_a_closed_workload_without_rules_denies_all(access):
 
 def test_only_the_uri_san_of_a_certificate_is_an_identity():
     """R70. A TLSConfig can add any DNS name to the certificate (R75), so DNS names prove no identity."""
-    (policy,) = rbac.request_rules(closed(grant(match=ANY)), PORT).policies.values()
+    (policy,) = rbac.request_rules(closed(access_grant(match=ANY)), PORT).policies.values()
     (principal,) = policy.principals
     proven = pb.MtlsAuthenticated.FromString(principal.custom.typed_config.value)
     assert proven.san_matcher.san_type == pb.SubjectAltNameMatcher.SanType.URI
@@ -82,26 +82,28 @@ def test_only_the_uri_san_of_a_certificate_is_an_identity():
 @pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, False), (9000, False), (81, False)])
 def test_a_traffic_targets_port_means_the_pods_port(port, fits):
     """2.3: the number of a Service port is ignored, even if that port leads to the pod's port."""
-    assert bool(rbac.request_rules(closed(grant(match=ANY, port=port)), PORT).policies) == fits
-    assert bool(rbac.connection_rules(closed(grant(ports=(), port=port)), PORT).policies) == fits
-    assert (rbac.allowed_identities(closed(grant(ports=(), port=port)), PORT) == (ONE,)) == fits
+    assert bool(rbac.request_rules(closed(access_grant(match=ANY, port=port)), PORT).policies) == fits
+    assert bool(rbac.connection_rules(closed(access_grant(ports=(), port=port)), PORT).policies) == fits
+    assert (rbac.allowed_identities(closed(access_grant(ports=(), port=port)), PORT) == (ONE,)) == fits
 
 
 @pytest.mark.parametrize(("port", "fits"), [(8080, True), (9000, True), (80, False), (81, False)])
 def test_a_tcp_route_names_the_pods_port_or_a_tcp_services_port(port, fits):
     """R68, R69: the ports of HTTP Services are ignored."""
-    assert bool(rbac.connection_rules(closed(grant(ports=(1, port))), PORT).policies) == fits
-    assert (rbac.allowed_identities(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
+    assert bool(rbac.connection_rules(closed(access_grant(ports=(1, port))), PORT).policies) == fits
+    assert (rbac.allowed_identities(closed(access_grant(ports=(1, port))), PORT) == (ONE,)) == fits
 
 
 def test_request_rules_allow_no_connections_and_connection_rules_no_requests():
     """R69."""
-    assert not rbac.connection_rules(closed(grant(match=ANY)), PORT).policies
-    assert not rbac.request_rules(closed(grant(ports=())), PORT).policies
+    assert not rbac.connection_rules(closed(access_grant(match=ANY)), PORT).policies
+    assert not rbac.request_rules(closed(access_grant(ports=())), PORT).policies
 
 
 def test_allowed_identities_are_the_union_of_all_connection_rules():
-    access = closed(grant(ports=(), sources=(TWO,)), grant(ports=(8080,), sources=(ONE, TWO)), grant(match=ANY))
+    access = closed(
+        access_grant(ports=(), sources=(TWO,)), access_grant(ports=(8080,), sources=(ONE, TWO)), access_grant(match=ANY)
+    )
     assert rbac.allowed_identities(access, PORT) == (ONE, TWO)
 
 

@@ -1,21 +1,18 @@
 """The request counts in the table of `headgate up --watch`, read from a real Envoy."""
 
-import tempfile
-from pathlib import Path
-
-from tests.envoy.rig import Rig
+from tests.envoy.rig import EnvoyRig
 from tests.waiting import until
 
 from headgate.standalone.request_counters import BackendRequests, RequestCounters
 
 
-def observed(rig: Rig) -> list[BackendRequests]:
+def observed(rig: EnvoyRig) -> list[BackendRequests]:
     """Read the counters of the proxy."""
     return list(rig.network.run(RequestCounters(lambda: {"gateway": rig.envoy.admin}).read()))
 
 
 def test_the_counters_return_requests_and_failures_of_each_backend() -> None:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+    with EnvoyRig() as rig:
         for name in ("one", "two", "gone"):
             rig.echo(name)
         rig.apply(rig.route("one", "two"))

@@ -1,9 +1,7 @@
 """The sizes of responses to requests and to copies, from a real Envoy's reports to the verdict about a mirror (002, D22)."""
 
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.envoy.counting import ReportingRig
@@ -25,7 +23,7 @@ LARGE = "x" * 12_000
 
 @pytest.fixture
 def rig() -> Iterator[ReportingRig]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
+    with ReportingRig() as rig:
         for name in ("one", "two", "apart"):
             rig.echo(name)
         yield rig

@@ -28,7 +28,7 @@ def mirror_to(ref: PortRef, numerator: int = 1, denominator: int = 1) -> Mirror:
     return Mirror(ref=ref, targets=(Target(ref=ref, weight=1),), numerator=numerator, denominator=denominator)
 
 
-def rule(number: int = 0) -> dict[str, object]:
+def rule_of_web(number: int = 0) -> dict[str, object]:
     """Return the fields that make a route a rule of an HTTPRoute."""
     return {"origin": Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop"), "name": str(number)}
 
@@ -57,7 +57,7 @@ def prefix(value: str) -> Match:
     ],
 )
 def test_a_route_matches_requests_by_path_and_query(rig, match, fitting, unfitting):
-    rig.apply(rig.route("one", match=match, **rule()), rig.route("other"))
+    rig.apply(rig.route("one", match=match, **rule_of_web()), rig.route("other"))
     assert {path: rig.ask(path).answered_by for path in fitting} == dict.fromkeys(fitting, "one")
     assert {path: rig.ask(path).answered_by for path in unfitting} == dict.fromkeys(unfitting, "other")
 
@@ -80,8 +80,8 @@ def test_a_route_matches_several_conditions_on_the_path_without_the_query(rig, p
     """D13: a route can have several path conditions: those of an HTTPRoute rule and of a split's matches."""
     step = SplitMatch(ref=rig.ref("web"), split=Key("split.smi-spec.io", "TrafficSplit", "default", "ab"), match="g/m")
     rig.apply(
-        rig.route("one", match=Match(path=paths[0], other_paths=paths[1:]), split_matches=(step,), **rule()),
-        rig.route("two", match=Match(path=paths[0]), **rule()),
+        rig.route("one", match=Match(path=paths[0], other_paths=paths[1:]), split_matches=(step,), **rule_of_web()),
+        rig.route("two", match=Match(path=paths[0]), **rule_of_web()),
         rig.route("other"),
     )
     asked = {target: rig.ask(target).answered_by for target in (*to_one, *to_two, *to_other)}
@@ -93,8 +93,8 @@ def test_a_route_matches_headers_and_methods_and_other_requests_get_404(rig):
     tester = Header(name="x-user", text=Text(value="tester"))
     agent = Header(name="user-agent", text=Text(value=".*Firefox.*", regex=True))
     rig.apply(
-        rig.route("one", match=Match(methods=("POST",)), **rule(0)),
-        rig.route("one", match=Match(methods=("GET", "PUT"), headers=(tester, agent)), **rule(1)),
+        rig.route("one", match=Match(methods=("POST",)), **rule_of_web(0)),
+        rig.route("one", match=Match(methods=("GET", "PUT"), headers=(tester, agent)), **rule_of_web(1)),
     )
     assert rig.ask(x_user="tester", user_agent="a Firefox 1").answered_by == "one"
     assert rig.ask(x_user="tester").answered_by == "404"
@@ -110,7 +110,7 @@ def test_filters_set_add_and_remove_headers_of_requests_and_responses(rig):
         set=(("x-set", "100%REQ(x)% of {it}"), ("x-empty", "")), add=(("x-add", "more"),), remove=("x-gone",)
     )
     back = HeaderEdit(set=(("x-server", "hidden"),), add=(("x-new", "yes"),), remove=("content-type",))
-    rig.apply(rig.route("one", filters=Filters(request=edit, response=back), **rule()))
+    rig.apply(rig.route("one", filters=Filters(request=edit, response=back), **rule_of_web()))
     answer = rig.ask(x_set="old", x_add="some", x_gone="x")
     seen = rig.last_headers("one")
     assert (seen["x-set"], seen["x-empty"], seen["x-add"]) == ("100%REQ(x)% of {it}", "", "some,more")
@@ -124,7 +124,7 @@ def test_the_filters_of_a_backend_apply_after_those_of_the_route(rig):
 
     targets = tuple(rig.target(name, filters=filters_of(name)) for name in ("one", "two"))
     route_filters = Filters(request=HeaderEdit(set=(("x-share", "route"), ("x-route", "yes"))))
-    rig.apply(Route(split=Split(targets=targets), filters=route_filters, **rule()))
+    rig.apply(Route(split=Split(targets=targets), filters=route_filters, **rule_of_web()))
     answers = [rig.ask() for _ in range(30)]
     assert {answer.answered_by for answer in answers} == {"one", "two"}
     assert all(answer.headers["x-side"] == answer.answered_by for answer in answers)
@@ -135,7 +135,7 @@ def test_the_filters_of_a_backend_apply_after_those_of_the_route(rig):
 
 
 def test_a_header_filter_can_set_the_host(rig):
-    rig.apply(rig.route("one", filters=Filters(request=HeaderEdit(set=(("Host", "new.example"),))), **rule()))
+    rig.apply(rig.route("one", filters=Filters(request=HeaderEdit(set=(("Host", "new.example"),))), **rule_of_web()))
     rig.ask()
     assert rig.last_headers("one")["host"] == "new.example"
 
@@ -165,11 +165,11 @@ PREFIXES = [  # request, matched prefix, replacement, result: the table of the G
 def test_rewrites_and_redirects_replace_a_path_prefix(rig, path, matched, replacement, result):
     edit = PathEdit(kind="prefix", value=replacement)
     rig.apply(
-        rig.route("one", match=prefix(matched), filters=Filters(rewrite=Rewrite(path=edit)), **rule()),
+        rig.route("one", match=prefix(matched), filters=Filters(rewrite=Rewrite(path=edit)), **rule_of_web()),
     )
     rig.ask(path)
     assert rig.last_path("one") == result
-    rig.apply(Route(split=Split(targets=()), match=prefix(matched), redirect=Redirect(path=edit), **rule()))
+    rig.apply(Route(split=Split(targets=()), match=prefix(matched), redirect=Redirect(path=edit), **rule_of_web()))
     location = rig.ask(path).headers["location"]
     assert location == f"http://web.example:{rig.address.port}{result}"
 
@@ -178,17 +178,19 @@ def test_rewrites_and_redirects_replace_a_path_prefix(rig, path, matched, replac
 def test_rewrites_and_redirects_replace_the_path_and_keep_the_query(rig, value):
     edit = PathEdit(kind="full", value=value)
     rewrite = Rewrite(hostname="inner.example", path=edit)
-    rig.apply(rig.route("one", match=prefix("/foo"), filters=Filters(rewrite=rewrite), **rule()))
+    rig.apply(rig.route("one", match=prefix("/foo"), filters=Filters(rewrite=rewrite), **rule_of_web()))
     rig.ask("/foo/bar?x=1")
     assert rig.last_headers("one", path=f"{value}?x=1")["host"] == "inner.example"
-    rig.apply(Route(split=Split(targets=()), redirect=Redirect(path=edit, hostname="out.example", port=80), **rule()))
+    rig.apply(
+        Route(split=Split(targets=()), redirect=Redirect(path=edit, hostname="out.example", port=80), **rule_of_web())
+    )
     assert rig.ask("/foo/bar?x=1").headers["location"] == f"http://out.example{value}?x=1"
 
 
 def test_a_backend_can_have_its_own_rewrite(rig):
     rewrite = Rewrite(hostname="inner.example", path=PathEdit(kind="full", value="/new"))
     target = rig.target("one", filters=Filters(rewrite=rewrite))
-    rig.apply(Route(split=Split(targets=(target,)), **rule()))
+    rig.apply(Route(split=Split(targets=(target,)), **rule_of_web()))
     rig.ask("/foo")
     assert rig.last_headers("one", path="/new")["host"] == "inner.example"
 
@@ -206,7 +208,7 @@ def test_a_backend_can_have_its_own_rewrite(rig):
     ],
 )
 def test_a_redirect_sets_the_location(rig, redirect, location):
-    rig.apply(Route(split=Split(targets=()), redirect=redirect, **rule()))
+    rig.apply(Route(split=Split(targets=()), redirect=redirect, **rule_of_web()))
     for host in ("web.example", f"web.example:{rig.address.port}"):
         answer = rig.ask("/p", host=host)
         assert (answer.status, answer.headers["location"]) == (redirect.status, location.format(port=rig.address.port))
@@ -220,7 +222,7 @@ def test_a_redirect_sets_the_location(rig, redirect, location):
 )
 def test_a_request_to_a_slow_backend_times_out_with_504(rig, timeouts):
     rig.echo("one").hangs = True
-    rig.apply(rig.route("one", timeouts=timeouts, **rule()))
+    rig.apply(rig.route("one", timeouts=timeouts, **rule_of_web()))
     assert rig.ask().status == 504
 
 
@@ -229,7 +231,7 @@ def test_a_request_to_a_slow_backend_times_out_with_504(rig, timeouts):
 
 def test_a_failing_share_of_a_split_is_answered_with_its_status(rig):
     broken = (Broken(weight=2, reason="BackendNotFound", status=500), Broken(weight=1, reason="NoReadyEndpoints"))
-    rig.apply(Route(split=Split(targets=(rig.target("one", 1),), broken=broken), **rule()))
+    rig.apply(Route(split=Split(targets=(rig.target("one", 1),), broken=broken), **rule_of_web()))
     counts = rig.load(4800)
     assert fits(counts["500"], 1 / 2, of=4800)
     assert fits(counts["503"], 1 / 4, of=4800)
@@ -238,7 +240,7 @@ def test_a_failing_share_of_a_split_is_answered_with_its_status(rig):
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_route_whose_only_share_fails_answers_every_request_with_the_status_of_the_share(rig, status):
-    rig.apply(Route(split=Split(targets=(), broken=(Broken(weight=1, reason="x", status=status),)), **rule()))
+    rig.apply(Route(split=Split(targets=(), broken=(Broken(weight=1, reason="x", status=status),)), **rule_of_web()))
     assert rig.load(20) == {str(status): 20}
 
 
@@ -250,7 +252,7 @@ def test_a_mirror_gets_its_percentage_of_the_requests(rig, percent):
     """R45, R47, R50, R59: exact for 0 and 100 %, random otherwise; the Host is unchanged."""
     copies = rig.echo("two")
     mirror = mirror_to(rig.ref("two"), numerator=percent, denominator=100)
-    rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule_of_web()))
     sent = "mirror/default/two/80.upstream_rq_total"
     before = rig.count(sent)
     assert rig.load(8000) == {"one": 8000}
@@ -261,7 +263,7 @@ def test_a_mirror_gets_its_percentage_of_the_requests(rig, percent):
 
 def test_a_fraction_of_a_mirror_is_exact_in_envoys_configuration(rig):
     """R46: 5/1000 is 50 of 10000 in Envoy."""
-    rig.apply(rig.route("one", mirrors=(mirror_to(rig.ref("two"), numerator=5, denominator=1000),), **rule()))
+    rig.apply(rig.route("one", mirrors=(mirror_to(rig.ref("two"), numerator=5, denominator=1000),), **rule_of_web()))
     assert '{"numerator": 50, "denominator": "TEN_THOUSAND"}' in rig.configured("RoutesConfigDump")
 
 
@@ -269,7 +271,7 @@ def test_a_mirror_sends_each_copy_to_one_endpoint(rig):
     """R53, R60: one copy of each request, for any number of endpoints and backends."""
     copies = [rig.echo(f"copy{number}") for number in range(3)]
     mirror = mirror_to(rig.ref("copies"))
-    rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule()), services={"copies": copies})
+    rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule_of_web()), services={"copies": copies})
     assert rig.load(300) == {"one": 150, "other": 150}
     until(lambda: sum(len(echo.seen) for echo in copies) == 300, "the copies have arrived")
     assert all(len(echo.seen) > 50 for echo in copies)
@@ -278,7 +280,9 @@ def test_a_mirror_sends_each_copy_to_one_endpoint(rig):
 def test_every_mirror_of_a_route_gets_copies_but_none_of_another_routes_requests(rig):
     """R58."""
     mirrors = tuple(mirror_to(rig.ref(name)) for name in ("two", "other"))
-    rig.apply(rig.route("one", match=prefix("/a"), mirrors=mirrors, **rule(0)), rig.route("one", **rule(1)))
+    rig.apply(
+        rig.route("one", match=prefix("/a"), mirrors=mirrors, **rule_of_web(0)), rig.route("one", **rule_of_web(1))
+    )
     two, other = rig.echo("two"), rig.echo("other")
     assert rig.load(40, path="/b") == {"one": 40}
     assert rig.load(50, path="/a") == {"one": 50}
@@ -294,7 +298,7 @@ def test_a_failing_mirror_fails_no_request(rig, fault):
     if fault == "dead":
         copies.close()
     mirror = mirror_to(rig.ref(fault))
-    rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule_of_web()))
     assert rig.load(600) == {"one": 600}
     if fault != "dead":
         until(lambda: len(copies.seen) > 50, "some copies have arrived")
@@ -303,17 +307,17 @@ def test_a_failing_mirror_fails_no_request(rig, fault):
 def test_a_mirror_without_endpoints_fails_no_request(rig):
     """D14."""
     mirror = mirror_to(rig.ref("empty"))
-    rig.apply(rig.route("one", mirrors=(mirror,), **rule()), services={"empty": ()})
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule_of_web()), services={"empty": ()})
     assert rig.load(200) == {"one": 200}
 
 
 def test_a_removed_mirror_gets_no_more_copies(rig):
     """R55."""
-    rig.apply(rig.route("one", mirrors=(mirror_to(rig.ref("two")),), **rule()))
+    rig.apply(rig.route("one", mirrors=(mirror_to(rig.ref("two")),), **rule_of_web()))
     two = rig.echo("two")
     rig.load(10)
     until(lambda: len(two.seen) == 10)
-    rig.apply(rig.route("one", **rule()))
+    rig.apply(rig.route("one", **rule_of_web()))
     rig.load(50)
     assert Counter(item.path for item in two.seen) == {"/": 10}
     assert "mirror/" not in rig.configured("ClustersConfigDump")

@@ -4,16 +4,14 @@ import asyncio
 import contextlib
 import socket
 import ssl
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from msgspec import structs
 from tests.authority import CLIENT, DOMAIN, OTHER, Authority
-from tests.envoy.counting import REQUESTS, Report, ReportingRig, ReportingSidecar
+from tests.envoy.counting import REQUESTS, Report, ReportingInboundRig, ReportingRig
 from tests.envoy.inbound_rig import ADDRESS
 from tests.envoy.rig import Echo
 from tests.ports import free_port
@@ -64,18 +62,18 @@ DEAD_PORT = 1
 @pytest.fixture
 def rig() -> Iterator[ReportingRig]:
     """Run a new proxy, without counts, and two backends."""
-    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
+    with ReportingRig() as rig:
         for name in ("one", "two"):
             rig.echo(name)
         yield rig
 
 
 @pytest.fixture
-def sidecar() -> Iterator[ReportingSidecar]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingSidecar(Path(root)) as sidecar:
-        sidecar.echo("app")
+def inbound() -> Iterator[ReportingInboundRig]:
+    with ReportingInboundRig() as sidecar:
+        inbound.echo("app")
         yield sidecar
-        sidecar.abort()
+        inbound.abort()
 
 
 def ready(rig: ReportingRig, *routes: Route, **more) -> None:
@@ -88,7 +86,7 @@ def share(rig: ReportingRig, name: str, weight: int) -> Target:
     return Target(ref=rig.ref(name), weight=weight)
 
 
-def split(rig: ReportingRig, **weights: int) -> Route:
+def split_route(rig: ReportingRig, **weights: int) -> Route:
     return Route(split=Split(targets=tuple(share(rig, name, weight) for name, weight in weights.items())))
 
 
@@ -97,16 +95,16 @@ def split(rig: ReportingRig, **weights: int) -> Route:
 
 def test_each_request_counts_once_under_load_while_the_configuration_changes(rig):
     """R86, R97: the requests that proxies report add up to the requests that the backends count."""
-    ready(rig, split(rig, one=9, two=1))
+    ready(rig, split_route(rig, one=9, two=1))
     flow = Load(rig.network, [Request(rig.address, "/", "web")] * 4)
     third = rig.echo("three")
     changes = [
-        lambda: rig.apply(split(rig, one=1, two=9)),
+        lambda: rig.apply(split_route(rig, one=1, two=9)),
         lambda: rig.change_listeners("first"),
-        lambda: rig.apply(split(rig, one=1, two=1), services={"three": [third, rig.echoes["one"]]}),
+        lambda: rig.apply(split_route(rig, one=1, two=1), services={"three": [third, rig.echoes["one"]]}),
         lambda: rig.apply(rig.route("two"), rig.route("one")),
         lambda: rig.change_listeners("second"),
-        lambda: rig.apply(split(rig, one=1, two=1, three=1)),
+        lambda: rig.apply(split_route(rig, one=1, two=1, three=1)),
     ]
     for change in changes:
         change()
@@ -430,33 +428,33 @@ def test_a_connect_tunnel_counts_as_a_connection_not_as_a_request(rig):
 # --- the inbound side of a sidecar
 
 
-def test_a_sidecar_counts_inbound_requests_in_plaintext_only(sidecar):
+def test_a_sidecar_counts_inbound_requests_in_plaintext_only(inbound):
     """Requests over mutual TLS count at the client's proxy."""
-    port = sidecar.port(sidecar.echoes["app"].port)
-    sidecar.serve(port)
-    sidecar.wait_for(port)
-    plain = sidecar.caller(port)
-    meshed = sidecar.caller(port, CLIENT)
+    port = inbound.port(inbound.echoes["app"].port)
+    inbound.serve(port)
+    inbound.wait_for(port)
+    plain = inbound.caller(port)
+    meshed = inbound.caller(port, CLIENT)
     assert [plain.get("/", x_forwarded_for="10.1.2.3").status for _ in range(3)] == [200] * 3
     assert [meshed.get().status for _ in range(5)] == [200] * 5
-    sidecar.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "200-"): 3}, "port", "source", "code")
-    sidecar.reports.wait_for(LATENCY, {ADDRESS: 3}, "source")
+    inbound.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "200-"): 3}, "port", "source", "code")
+    inbound.reports.wait_for(LATENCY, {ADDRESS: 3}, "source")
 
 
-def test_a_sidecar_counts_successful_and_failed_inbound_plaintext_connections(sidecar):
-    server = server_that_answers(sidecar, b"welcome\n", after=b"\n")
-    port = sidecar.port(server.port, Protocol.TCP)
-    sidecar.serve(port)
-    sidecar.wait_for(port)
+def test_a_sidecar_counts_successful_and_failed_inbound_plaintext_connections(inbound):
+    server = server_that_answers(inbound, b"welcome\n", after=b"\n")
+    port = inbound.port(server.port, Protocol.TCP)
+    inbound.serve(port)
+    inbound.wait_for(port)
     address = Address(ADDRESS, port.port)
     assert exchange(address) == b"welcome\n"
-    sidecar.reports.wait_for(CONNECTIONS, {(str(port.port), ADDRESS): 1}, "port", "source")
-    sidecar.reports.wait_for(RECEIVED, {ADDRESS: len(b"welcome\n")}, "source")
-    dead = sidecar.port(DEAD_PORT, Protocol.TCP)
-    sidecar.serve(dead)
-    sidecar.wait_for(dead)
+    inbound.reports.wait_for(CONNECTIONS, {(str(port.port), ADDRESS): 1}, "port", "source")
+    inbound.reports.wait_for(RECEIVED, {ADDRESS: len(b"welcome\n")}, "source")
+    dead = inbound.port(DEAD_PORT, Protocol.TCP)
+    inbound.serve(dead)
+    inbound.wait_for(dead)
     assert exchange(Address(ADDRESS, dead.port)) == b""
-    sidecar.reports.wait_for(FAILED, {str(dead.port): 1}, "port")
+    inbound.reports.wait_for(FAILED, {str(dead.port): 1}, "port")
 
 
 # --- requests and connections that access rules deny
@@ -480,60 +478,60 @@ def test_the_clients_proxy_counts_responses_marked_as_denied_separately(rig):
     rig.reports.wait_for(REQUESTS, {"403-": 2, "403-t": 2, "403-a": 2}, "code")
 
 
-def test_the_sidecar_marks_only_the_403_of_its_access_rules_as_denied(sidecar):
+def test_the_sidecar_marks_only_the_403_of_its_access_rules_as_denied(inbound):
     """R68, R70: the sidecar removes the application's mark, and does not mark the 403 of an unknown upgrade."""
-    app = sidecar.echo("app")
+    app = inbound.echo("app")
     app.status = "403 Forbidden\r\nx-headgate-denied: true\r\nx-headgate-unreached: true"
-    port = sidecar.port(app.port)
-    sidecar.serve(port, access=only(CLIENT))
-    sidecar.wait_for(port)
-    own = sidecar.caller(port, CLIENT).get("/books")
+    port = inbound.port(app.port)
+    inbound.serve(port, access=only(CLIENT))
+    inbound.wait_for(port)
+    own = inbound.caller(port, CLIENT).get("/books")
     assert (own.status, own.headers.get("x-headgate-denied"), own.headers.get("x-headgate-unreached")) == (
         403,
         None,
         None,
     )
-    refused = sidecar.caller(port, OTHER).get("/books")
+    refused = inbound.caller(port, OTHER).get("/books")
     assert (refused.status, refused.headers.get("x-headgate-denied")) == (403, "true")
     assert CLIENT not in refused.body
-    unknown = sidecar.caller(port, CLIENT).get("/books", connection="upgrade", upgrade="unknown")
+    unknown = inbound.caller(port, CLIENT).get("/books", connection="upgrade", upgrade="unknown")
     assert (unknown.status, unknown.headers.get("x-headgate-denied")) == (403, None)
-    over_grpc = sidecar.caller(port, OTHER).get("/books", content_type="application/grpc")
+    over_grpc = inbound.caller(port, OTHER).get("/books", content_type="application/grpc")
     assert (over_grpc.headers.get("grpc-status"), over_grpc.headers.get("x-headgate-denied")) == ("7", "true")
 
 
-def test_a_sidecar_counts_the_plaintext_requests_that_it_denied(sidecar):
-    port = sidecar.port(sidecar.echoes["app"].port)
-    sidecar.serve(port, access=only(CLIENT))
-    sidecar.wait_for(port)
-    plain = sidecar.caller(port)
+def test_a_sidecar_counts_the_plaintext_requests_that_it_denied(inbound):
+    port = inbound.port(inbound.echoes["app"].port)
+    inbound.serve(port, access=only(CLIENT))
+    inbound.wait_for(port)
+    plain = inbound.caller(port)
     assert [plain.get("/books").status for _ in range(3)] == [403] * 3
-    sidecar.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "403-t"): 3}, "port", "source", "code")
+    inbound.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "403-t"): 3}, "port", "source", "code")
 
 
-def test_a_sidecar_counts_denied_connections_by_the_callers_identity(sidecar):
+def test_a_sidecar_counts_denied_connections_by_the_callers_identity(inbound):
     """R68, R69: plaintext has no identity. A failed handshake, here by a foreign certificate, is not counted."""
-    port = sidecar.port(server_that_answers(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
-    sidecar.serve(port, access=only(CLIENT))
-    sidecar.wait_for(port)
+    port = inbound.port(server_that_answers(inbound, b"welcome\n", after=b"\n").port, Protocol.TCP)
+    inbound.serve(port, access=only(CLIENT))
+    inbound.wait_for(port)
     foreign = Authority("another").issue(OTHER)
-    tls = [sidecar.client_tls(one, [MESH_ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
-    assert [answer_by_tls(sidecar, port, one) for one in tls] == [b"welcome\n", b"", b"", b""]
+    tls = [inbound.client_tls(one, [MESH_ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
+    assert [answer_by_tls(inbound, port, one) for one in tls] == [b"welcome\n", b"", b"", b""]
     assert exchange(Address(ADDRESS, port.port)) == b""
     key = str(port.port), ADDRESS
-    sidecar.reports.wait_for(DENIED, {(*key, OTHER): 2, (*key, ""): 1}, "port", "source", "identity")
-    assert not sidecar.reports.total(FAILED)
+    inbound.reports.wait_for(DENIED, {(*key, OTHER): 2, (*key, ""): 1}, "port", "source", "identity")
+    assert not inbound.reports.total(FAILED)
 
 
-def test_a_sidecar_that_allows_no_caller_counts_every_connection_as_denied(sidecar):
-    port = sidecar.port(server_that_answers(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
-    sidecar.serve(port, access=Access(closed=True))
-    sidecar.wait_for(port)
-    assert [answer_by_tls(sidecar, port, sidecar.client_tls(CLIENT, [MESH_ALPN])) for _ in range(2)] == [b"", b""]
-    sidecar.reports.wait_for(DENIED, {CLIENT: 2}, "identity")
+def test_a_sidecar_that_allows_no_caller_counts_every_connection_as_denied(inbound):
+    port = inbound.port(server_that_answers(inbound, b"welcome\n", after=b"\n").port, Protocol.TCP)
+    inbound.serve(port, access=Access(closed=True))
+    inbound.wait_for(port)
+    assert [answer_by_tls(inbound, port, inbound.client_tls(CLIENT, [MESH_ALPN])) for _ in range(2)] == [b"", b""]
+    inbound.reports.wait_for(DENIED, {CLIENT: 2}, "identity")
 
 
-def answer_by_tls(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> bytes:
+def answer_by_tls(inbound: ReportingInboundRig, port: InboundPort, tls: ssl.SSLContext) -> bytes:
     """Connect to a TCP port over TLS and send a line; return the answer."""
     with contextlib.suppress(OSError), socket.create_connection(Address(ADDRESS, port.port)) as plain:
         name = server_name(port.protocols[0].services[0], DOMAIN)
@@ -548,7 +546,7 @@ def answer_by_tls(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLCont
 
 def test_the_overflow_counter_counts_requests_beyond_the_limit_of_latency_series(monkeypatch):
     monkeypatch.setattr(traffic_stats, "MAX_HISTOGRAMS", 2)
-    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
+    with ReportingRig() as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))
         for status in ("200 OK", "201 Made", "404 Not Found", "409 Conflict"):
@@ -560,7 +558,7 @@ def test_the_overflow_counter_counts_requests_beyond_the_limit_of_latency_series
 
 def test_an_unused_series_is_evicted_and_starts_again_at_zero():
     """The receiver must detect the eviction: the new value does not include earlier counts."""
-    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root), sweep_s=0.5) as rig:
+    with ReportingRig(sweep_s=0.5) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))
 

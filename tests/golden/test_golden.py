@@ -9,29 +9,20 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
-from tests.decoding import validate
 from tests.golden import sidecars
+from tests.golden.cases import CASES, HERE, compiled
 
 from headgate.cli.compile import Stage, documents
 from headgate.cli.output import yaml_text
-from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import REASONS, Reason
 from headgate.compiler.report import Compiled
 from headgate.envoy import names
 from headgate.envoy.view import sidecar
 from headgate.model.check import check
-from headgate.plane.feed import snapshot_of
-from headgate.resources.meta import Key, Object
-from headgate.resources.registry import find_written
-from headgate.resources.versions import to_hub, with_metadata_name
-from headgate.settings import Settings
 
-HERE = Path(__file__).parent
 REASONS_PAGE = HERE.parents[1] / "docs" / "reasons.md"
-CASES = sorted(path.parent.name for path in HERE.glob("*/in.yaml"))
 TYPES = {
     "clusters": "Cluster",
     "endpoints": "ClusterLoadAssignment",
@@ -48,24 +39,6 @@ FROM_PROXIES = (
     Reason.OBJECT_REJECTED,
 )  # reported by the control plane, not by the compiler
 SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]+))?\.\n")
-
-
-def read(path: Path) -> Mapping[Key, Object]:
-    """Return all objects of a file, including invalid ones."""
-    objects = {}
-    for obj in map(with_metadata_name, yaml.load_all(path.read_text(), yaml.CSafeLoader)):
-        kind = find_written(obj["apiVersion"], obj["kind"])
-        assert kind is not None, obj
-        whole = {**obj, "metadata": {"namespace": "default", **obj["metadata"]}}
-        key = kind.key(whole["metadata"]["namespace"], whole["metadata"]["name"])
-        objects[key] = whole if validate(whole) else to_hub(whole)
-    return objects
-
-
-def compiled(case: Path) -> Compiled:
-    file = case / "settings.yaml"
-    settings = msgspec.convert(yaml.safe_load(file.read_text()), Settings) if file.exists() else Settings()
-    return compile_mesh(snapshot_of(read(case / "in.yaml")), settings)
 
 
 def owner(name: str) -> str:
@@ -92,7 +65,7 @@ def shown(result: Compiled, types: set[str], services: set[str]) -> Iterator[obj
 
 
 def printed(case: Path) -> Mapping[str, str]:
-    result = compiled(case)
+    result = compiled(case.name)
     assert check(result.mesh) == ()
     types, services = topic(case)
     stages = {

@@ -1,22 +1,23 @@
 """Access rules, enforced by the server's sidecar for the identity in the client's certificate (003, D21)."""
 
 import pytest
-from tests.netns.conftest import ECHO, GREETING, H2, ONE, TWO, WEB, Address
-from tests.netns.objects import connections, requests, strict, target
+from tests.make.objects import http_route_group, http_rule, smi_tcp_route, tcp_rule, tls_config, traffic_target
+from tests.netns.objects import ECHO, GREETING, H2, ONE, TWO, WEB
 from tests.netns.traffic import CLOSED, ask, ask_h2, talk
+from tests.wire import Address
 
 from headgate.settings import Settings
 
 MARKER = "a-secret-that-must-not-be-sent"
-VERSION = requests("versions", version=(["GET"], "/version"))
-RAW = connections("raw", ECHO.port)
-EXAMPLE = target("example", "web", ["client"], ("HTTPRouteGroup", "versions"), ("TCPRoute", "raw"))
+VERSION = http_route_group("versions", {"version": {"methods": ["GET"], "pathRegex": "/version"}})
+RAW = smi_tcp_route("raw", ECHO.port)
+EXAMPLE = traffic_target("example", "web", ["client"], [http_rule("versions"), tcp_rule("raw")])
 
 
 @pytest.fixture(params=["permissive", "strict"])
 def example(request, lab, services):
     """Specification 003's example: `client` may GET /version and use the TCP Service; other clients are denied."""
-    configs = [strict("web", {"app": name}) for name in ("one", "two")] if request.param == "strict" else []
+    configs = [tls_config("web", {"app": name}) for name in ("one", "two")] if request.param == "strict" else []
     lab.serve(*services, VERSION, RAW, EXAMPLE, *configs)
     return lab
 
@@ -72,7 +73,7 @@ def test_a_client_is_denied_as_soon_as_its_permission_is_removed(lab, services):
     client = lab.members["client"]
     lab.serve(*services, VERSION, RAW, EXAMPLE)
     assert lab.run(ask(client, ONE, path="/version")).status == 200
-    lab.serve(*services, VERSION, RAW, target("example", "web", ["stranger"], ("HTTPRouteGroup", "versions")))
+    lab.serve(*services, VERSION, RAW, traffic_target("example", "web", ["stranger"], [http_rule("versions")]))
     assert lab.run(ask(client, ONE, path="/version")).status != 200
     assert lab.run(ask(lab.members["stranger"], ONE, path="/version")).status == 200
 
@@ -80,7 +81,7 @@ def test_a_client_is_denied_as_soon_as_its_permission_is_removed(lab, services):
 def test_access_deny_closes_every_workload_without_a_traffic_target(lab, services):  # D21
     client = lab.members["client"]
     lab.serve(*services, settings=Settings(access="deny"))
-    with lab.members["one"].space.capture() as wire:
+    with lab.members["one"].capture() as wire:
         for place in (ONE, TWO, WEB):
             assert lab.run(ask(client, place, headers=[("x-secret", MARKER)])).status == 403
         assert lab.run(talk(client, ECHO, MARKER.encode())) == CLOSED
@@ -93,7 +94,9 @@ def test_access_deny_closes_every_workload_without_a_traffic_target(lab, service
 def test_access_rules_apply_to_http2(lab, services):
     client, stranger = lab.members["client"], lab.members["stranger"]
     lab.serve(
-        *services, requests("all", all=(["*"], "/.*")), target("h2", "web", ["client"], ("HTTPRouteGroup", "all"))
+        *services,
+        http_route_group("all", {"all": {"methods": ["*"], "pathRegex": "/.*"}}),
+        traffic_target("h2", "web", ["client"], [http_rule("all")]),
     )
     assert lab.run(ask_h2(client, H2, 4)) == {"one": 2, "two": 2}
     assert not {"one", "two"} & set(lab.run(ask_h2(stranger, H2, 4)))

@@ -5,9 +5,10 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from tests.netns.conftest import WEB, Address
-from tests.netns.objects import mirror, served, split
+from tests.make.objects import split
+from tests.netns.objects import WEB, mirror, served
 from tests.netns.traffic import PATIENCE_S, answered, ask, connect
+from tests.wire import Address
 
 NEW = Address("10.96.0.30", 80)
 CONNECTIONS = 4
@@ -39,7 +40,7 @@ class Flow:
 
     async def _flow(self):
         while not self._left:
-            reader, writer = await connect(self._pod, *self._where)
+            reader, writer = await connect(self._pod, self._where)
             self.opened += 1
             with closing(writer):
                 while not (self._left or reader.at_eof()):
@@ -71,17 +72,17 @@ def client(lab):
 
 
 def test_no_request_is_lost_while_services_splits_and_mirrors_change(lab, services, client):
-    new = served("new", NEW.host, [lab.members["two"]], port=NEW.port, target=8080)
+    new = served("new", NEW, [lab.members["two"]], 8080)
     lab.serve(*services)
     with Flow(lab, client, WEB) as flow:
         for _ in range(3):
             lab.serve(*services, *new)
             assert lab.run(ask(client, NEW)).body == "two"
-            lab.serve(*services, *new, split("canary", "new", one=1))
+            lab.serve(*services, *new, split("new", {"one": 1}, name="canary"))
             assert lab.run(ask(client, NEW)).body == "one"
             for change in (
-                split("canary", "web", one=1),
-                split("canary", "web", two=1),
+                split("web", {"one": 1}, name="canary"),
+                split("web", {"two": 1}, name="canary"),
                 mirror("copies", "web", 80, "one"),
             ):
                 lab.serve(*services, *new, change)

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from tests.netns.conftest import ALL_STRICT, GRPC
-from tests.netns.objects import requests, target
+from tests.make.objects import http_route_group, http_rule, traffic_target
+from tests.netns.objects import ALL_STRICT, GRPC
 from tests.netns.traffic import Relay
 
 PATIENCE_S = 60
@@ -61,8 +61,8 @@ def test_unary_calls_and_streams_pass_both_sidecars(lab, services, channel, tls_
 
 
 def test_a_denied_call_fails_with_permission_denied(lab, services, channel):
-    only = requests("hello", hello=(["POST"], "/Greeter/Hello"))
-    lab.serve(*services, only, target("grpc", "web", ["client"], ("HTTPRouteGroup", "hello")))
+    only = http_route_group("hello", {"hello": {"methods": ["POST"], "pathRegex": "/Greeter/Hello"}})
+    lab.serve(*services, only, traffic_target("grpc", "web", ["client"], [http_rule("hello")]))
     client = channel("client")
     assert hello(client) == b"hello you"
     with pytest.raises(grpc.RpcError) as refused:

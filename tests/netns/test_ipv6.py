@@ -1,12 +1,13 @@
 """Transparent sidecars of pods with IPv6 addresses."""
 
 import pytest
-from tests.netns.conftest import Address
-from tests.netns.lab import Lab
+from tests.make.objects import tls_config
+from tests.netns.namespaced_mesh import NamespacedMesh
 from tests.netns.namespaces import has_ipv6
-from tests.netns.objects import served, strict
+from tests.netns.objects import served
 from tests.netns.traffic import CLOSED, ask, talk
 from tests.waiting import until
+from tests.wire import Address
 
 WEB, ECHO = Address("fd00:96::10", 80), Address("fd00:96::14", 7000)
 pytestmark = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
@@ -14,12 +15,12 @@ pytestmark = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6
 
 @pytest.fixture(scope="module")
 def lab(_possible):
-    with Lab() as found:
+    with NamespacedMesh() as found:
         found.pod("client", account="client", ipv6=True)
         found.pod("plain", account="default", sidecar=False, ipv6=True)
         server = found.pod("one", account="web", ipv6=True, probe=(8080, "/healthy"))
-        for port, kind in ((8080, "web"), (7000, "echo")):
-            found.listen(server, port, kind)
+        found.listen(server, 8080, "web")
+        found.listen(server, 7000, "echo")
         found.start()
         yield found
 
@@ -27,10 +28,10 @@ def lab(_possible):
 def test_redirection_and_mtls_work_over_ipv6(lab):
     client, plain, one = (lab.members[name] for name in ("client", "plain", "one"))
     services = [
-        *served("web", WEB.host, [one], port=WEB.port, target=8080),
-        *served("echo", ECHO.host, [one], port=ECHO.port, target=7000, app="tcp"),
+        *served("web", WEB, [one], 8080),
+        *served("echo", ECHO, [one], 7000, "tcp"),
     ]
-    lab.serve(*services, strict("one", {"app": "one"}))
+    lab.serve(*services, tls_config("one", {"app": "one"}))
     assert lab.run(ask(client, WEB)).body == "one"
     assert one.apps[8080].seen[-1].peer == "::6"
     assert lab.run(ask(one, WEB)).body == "one"  # the pod calls its own Service

@@ -4,12 +4,13 @@ import ssl
 import time
 
 import pytest
-from tests.netns.conftest import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Address
-from tests.netns.lab import tls_of
-from tests.netns.objects import mirror, split, strict
+from tests.make.objects import split, tls_config
+from tests.netns.namespaced_mesh import tls_of
+from tests.netns.objects import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, mirror
 from tests.netns.traffic import CLOSED, ask, ask_h2, ask_often, talk
 from tests.protocols import certificate
 from tests.waiting import until
+from tests.wire import Address
 
 from headgate.identity.authority import new_root
 from headgate.settings import Settings
@@ -79,12 +80,12 @@ def strictness(mesh):
 
 
 def test_a_split_is_exact(mesh, services):
-    mesh.serve(*services, *strictness(mesh), split("canary", "web", one=90, two=10))
+    mesh.serve(*services, *strictness(mesh), split("web", {"one": 90, "two": 10}))
     assert mesh.run(ask_often(mesh.members["client"], WEB, 100)) == {"one": 90, "two": 10}
 
 
 def test_a_split_of_connections_is_exact(mesh, services):
-    mesh.serve(*services, *strictness(mesh), split("canary", "echo", echo_one=90, echo_two=10))
+    mesh.serve(*services, *strictness(mesh), split("echo", {"echo-one": 90, "echo-two": 10}))
     one, two = (mesh.members[name].apps[7000].peers for name in ("one", "two"))
     before = len(one), len(two)
     for _ in range(20):
@@ -154,7 +155,7 @@ def test_a_client_without_a_sidecar_is_served_until_the_server_is_strict(lab, se
         assert lab.run(ask(plain, places[0])).body == "one"
         assert lab.run(talk(plain, places[1], b"hello")) == ("", "hello")
         assert lab.run(talk(plain, places[2], b"hello", listen_first=True)) == ("one", "hello")
-    lab.serve(*services, strict("one", {"app": "one"}))
+    lab.serve(*services, tls_config("one", {"app": "one"}))
     one.apps[7001].peers.clear()
     assert lab.run(ask(plain, places[0])).status == 0
     assert lab.run(talk(plain, places[1], b"hello")) == CLOSED
@@ -186,7 +187,7 @@ def test_traffic_between_sidecars_is_encrypted(lab, services):
     client, one = lab.members["client"], lab.members["one"]
 
     def sent():
-        with one.space.capture() as wire:
+        with one.capture() as wire:
             assert lab.run(ask(client, ONE, "POST", body=MARKER)).status == 200
             assert lab.run(talk(client, ECHO_ONE, MARKER)) == ("", MARKER.decode())
             frames = wire.frames()

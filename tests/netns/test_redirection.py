@@ -56,7 +56,7 @@ def rules_of(pod, family="iptables"):
 
 def original_destination(server, client, host, port, *, user=APPLICATION, source=""):
     """Connect, accept at `server`, and return the original destination of the connection."""
-    with client.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
+    with client.open_socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
         calling.settimeout(PATIENCE_S)
         if source:
             calling.bind((source, 0))
@@ -68,7 +68,7 @@ def original_destination(server, client, host, port, *, user=APPLICATION, source
 
 
 def refused(client, host, port, *, user=APPLICATION):
-    with client.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
+    with client.open_socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
         calling.settimeout(PATIENCE_S)
         try:
             calling.connect((host, port))
@@ -187,7 +187,7 @@ OTHER_RULES = "*nat\n:OTHER - [0:0]\n-A OUTPUT -d 10.9.9.9/32 -p tcp -j OTHER\n-
 def test_rules_of_another_iptables_variant_are_found_and_removed(pods):
     pod, _ = pods
     printed = pod.run(HEADGATE, "redirect", "print").split("# ip6tables-restore")[0]
-    if pod.run("iptables-legacy-restore", "--noflush", stdin=printed, check=False).returncode:
+    if pod.try_run("iptables-legacy-restore", "--noflush", stdin=printed).returncode:
         pytest.skip("needs iptables-legacy, and a kernel that has its tables")
     assert "already redirected by the same rules (iptables-legacy)" in apply(pod)
     assert not rules_of(pod, "iptables-nft")  # the rules were not added a second time
@@ -200,14 +200,14 @@ def test_an_invalid_iptables_restore_input_changes_no_rule(pods, listen):
     apply(pod)
     before = rules_of(pod)
     broken = pod.run("iptables-save", "-t", "nat").replace("--to-ports 15001", "--to-ports many")
-    assert pod.run("iptables-restore", "--noflush", stdin=broken, check=False).returncode
+    assert pod.try_run("iptables-restore", "--noflush", stdin=broken).returncode
     assert rules_of(pod) == before  # the command relies on iptables-restore being one transaction
     assert original_destination(listen(pod, 15006), other, pod.address, 80) == (pod.address, 80)
 
 
 def test_the_command_without_privileges_names_the_missing_capabilities(pods):
     pod, _ = pods
-    done = pod.run(*without_capabilities("redirect", "apply"), check=False)
+    done = pod.try_run(*without_capabilities("redirect", "apply"))
     if "Permission denied" in done.stderr and "iptables" not in done.stderr:
         pytest.skip("other users than root may not read this environment")
     assert done.returncode == 1
@@ -250,7 +250,7 @@ def test_connections_to_a_link_local_address_arrive_at_the_proxy(pods, listen):
     apply(pod)
     application, inbound = listen(pod, 8080, "::"), listen(pod, 15006, "::")
     local = pod.run("sh", "-c", "ip -6 -o addr show dev eth0 scope link | awk '{print $4}'").split("/")[0]
-    with client.socket(socket.AF_INET6) as calling:
+    with client.open_socket(socket.AF_INET6) as calling:
         calling.settimeout(PATIENCE_S)
         with client.entered():
             device = socket.if_nametoindex("eth0")

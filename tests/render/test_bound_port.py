@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from tests.render.haproxy import haproxy_process
-from tests.render.haproxy.worlds import HOST, shop
 from tests.render.nginx import nginx_process
+from tests.render.shop import HOST, shop
 
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as PathCondition

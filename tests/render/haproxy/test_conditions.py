@@ -4,7 +4,8 @@ from pathlib import Path
 
 from tests.differential.backends import ask
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
-from tests.render.haproxy.worlds import HOST, Shop, shop
+from tests.render.shop import HOST, RenderedShop, shop
+from tests.wire import Address
 
 from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import Header, Match, Query, Request, Text
@@ -51,7 +52,7 @@ TEXTS = ("", "a", "b", "abc", "ABC", "a.c", "aéc", "éé", "É1", "αβ", "ab c
 MORE_TEXTS = ("aab", "a]", "[b", "1,2", "}", "%[src]", "1")
 
 
-def routes_of(web: Shop, matches: list[Match]) -> list[Route]:
+def routes_of(web: RenderedShop, matches: list[Match]) -> list[Route]:
     """Return a route for each match, with a path of its own."""
     return [
         Route(
@@ -63,7 +64,7 @@ def routes_of(web: Shop, matches: list[Match]) -> list[Route]:
 
 
 async def differing(
-    web: Shop, matches: list[Match], requests: list[tuple[str, tuple[tuple[str, str], ...]]]
+    web: RenderedShop, matches: list[Match], requests: list[tuple[str, tuple[tuple[str, str], ...]]]
 ) -> list[str]:
     """Send each request (query and headers) for each match; return the pairs for which HAProxy and the model differ."""
     found = []
@@ -72,7 +73,7 @@ async def differing(
             request = Request(authority=HOST, target=f"/{number}{query}", headers=headers)
             fields = (f"{name}: {value}\r\n" for name, value in (("host", HOST), *headers))
             head = f"GET {request.target} HTTP/1.1\r\n{''.join(fields)}\r\n".encode()
-            tally = await ask(("127.0.0.1", web.port), head, 1)
+            tally = await ask(Address("127.0.0.1", web.port), head, 1)
             wanted = 404 if first_unmet(route.match, RequestParts(request)) else "member 0"
             if set(tally.counted) != {wanted}:
                 found.append(f"{matches[number]} for {query!r} {headers}: {tally.counted}")

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from tests.authority import Authority
 from tests.differential.http_exchange import Message, exchange
-from tests.golden.test_golden import CASES, HERE, compiled
+from tests.render.golden_cases import OWN_CASES, all_meshes, selection
 from tests.render.haproxy.haproxy_process import check, needs_haproxy, serving
-from tests.render.haproxy.worlds import HOST, shop
-from tests.render.nginx.test_golden import OWN_CASES
+from tests.render.shop import HOST, shop
+from tests.wire import Address
 
-from headgate.cli.offline import compile_files
 from headgate.model.identities import PrivateText
 from headgate.model.requests import Filters, HeaderEdit, Timeouts
 from headgate.model.routing import Protocol, Route, Split
@@ -20,7 +19,7 @@ from headgate.render.haproxy.configuration import MAIN, render
 from headgate.render.nginx.configuration import render as render_nginx
 from headgate.render.omissions import Reason
 from headgate.render.output import Rendered
-from headgate.render.proxy_ports import Chosen, select
+from headgate.render.proxy_ports import select
 from headgate.resources.meta import Key
 
 UPGRADE = f"GET / HTTP/1.1\r\nhost: {HOST}\r\nconnection: upgrade\r\nupgrade: %s\r\n%s\r\n"
@@ -37,9 +36,7 @@ def with_real_certificates(rendered: Rendered) -> Rendered:
 
 @pytest.mark.parametrize("case", OWN_CASES, ids=lambda case: case.stem)
 def test_the_rendered_configuration_is_that_of_the_golden_file(case: Path, pytestconfig: pytest.Config) -> None:
-    mesh = compile_files([case]).compiled.mesh
-    chosen = Chosen(services=["default/web"]) if case.stem == "canary" else Chosen(gateways=["default/edge"])
-    text, path = render(select(mesh, chosen)).files[MAIN], Path(__file__).parent / f"{case.stem}.cfg"
+    text, path = render(selection(case)).files[MAIN], Path(__file__).parent / f"{case.stem}.cfg"
     if pytestconfig.getoption("--update-golden"):
         path.write_text(text)
     assert path.read_text() == text, f"{path} differs; if the change is intended, run make golden and read the diff"
@@ -47,14 +44,12 @@ def test_the_rendered_configuration_is_that_of_the_golden_file(case: Path, pytes
 
 @needs_haproxy
 def test_haproxy_accepts_what_is_rendered_for_every_golden_case_without_a_warning(tmp_path: Path) -> None:
-    meshes = {case.stem: compile_files([case]).compiled.mesh for case in OWN_CASES}
-    meshes |= {case: compiled(HERE / case).mesh for case in CASES}
     wrong = {}
-    for name, mesh in meshes.items():
-        selection, directory = select(mesh), tmp_path / name
+    for name, mesh in all_meshes().items():
+        selected, directory = select(mesh), tmp_path / name
         directory.mkdir()
-        write_files(with_real_certificates(render(selection)), directory)
-        if selection.ports and (messages := check(directory)):
+        write_files(with_real_certificates(render(selected)), directory)
+        if selected.ports and (messages := check(directory)):
             wrong[name] = messages
     assert wrong == {}
 
@@ -65,7 +60,7 @@ async def test_backends_get_the_http_version_of_the_client(tmp_path: Path) -> No
         both = (web.target(0, protocol=Protocol.HTTP_ANY), web.target(1, protocol=Protocol.HTTP_ANY))
         async with serving(render(select(web.divided(*both))), tmp_path):
             for version in ("1.1", "2", "2", "1.1"):
-                await exchange(("127.0.0.1", web.port), Message(version, "GET", "/", HOST, ()))
+                await exchange(Address("127.0.0.1", web.port), Message(version, "GET", "/", HOST, ()))
         assert [(member.requests, len(member.heads)) for member in web.members] == [(2, 1), (2, 1), (0, 0)]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.differential.backends import head_of
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
-from tests.render.haproxy.worlds import HOST, shop
+from tests.render.shop import HOST, shop
 
 from headgate.proxy_programs.files import write_files
 from headgate.proxy_programs.haproxy import Haproxy

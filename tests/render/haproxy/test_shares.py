@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
-from tests.render.haproxy.worlds import shop
+from tests.render.shop import shop
 
 from headgate.model.requests import Filters, HeaderEdit
 from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Split, Target

@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.differential.backends import Member, ask
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, serving
+from tests.wire import Address
 
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 from headgate.render.nginx.configuration import render
@@ -25,7 +26,7 @@ async def test_nginx_sends_each_backend_exactly_its_share(tmp_path: Path) -> Non
         endpoints=(Endpoints(ref=old, ready=(ready[0],)), Endpoints(ref=new, ready=(ready[1], ready[2]))),
     )
     async with serving(render(select(mesh)), tmp_path):
-        tally = await ask(("127.0.0.1", port), b"GET / HTTP/1.1\r\nhost: web.shop\r\n\r\n", 200)
+        tally = await ask(Address("127.0.0.1", port), b"GET / HTTP/1.1\r\nhost: web.shop\r\n\r\n", 200)
     assert tally.counted == {"member 0": 180, "member 1": 10, "member 2": 10}
     for member in members:
         member.close()

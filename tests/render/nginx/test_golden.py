@@ -9,18 +9,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from tests.authority import Authority
-from tests.golden.test_golden import CASES, HERE, compiled
+from tests.render.golden_cases import OWN_CASES, all_meshes, selection
 from tests.render.nginx.nginx_process import STREAM_MODULE, check, needs_nginx
 
-from headgate.cli.offline import compile_files
 from headgate.model.identities import Credential
 from headgate.model.routing import Mesh
 from headgate.proxy_programs.files import write_files
 from headgate.render.nginx.configuration import render
 from headgate.render.output import Rendered
-from headgate.render.proxy_ports import Chosen, select
-
-OWN_CASES = sorted(Path(__file__).parents[1].glob("cases/*.yaml"))
+from headgate.render.proxy_ports import select
 
 
 def with_certificates(rendered: Rendered, shown: Credential) -> Rendered:
@@ -45,9 +42,7 @@ def own_part(rendered: Rendered) -> str:
 
 @pytest.mark.parametrize("case", OWN_CASES, ids=lambda case: case.stem)
 def test_the_rendered_configuration_is_that_of_the_golden_file(case: Path, pytestconfig: pytest.Config) -> None:
-    mesh = compile_files([case]).compiled.mesh
-    chosen = Chosen(services=["default/web"]) if case.stem == "canary" else Chosen(gateways=["default/edge"])
-    shown = own_part(render(select(mesh, chosen)))
+    shown = own_part(render(selection(case)))
     golden = Path(__file__).parent / f"{case.stem}.conf"
     if pytestconfig.getoption("--update-golden"):
         golden.write_text(shown)
@@ -62,9 +57,7 @@ def accepted(mesh: Mesh, credential: Credential, directory: Path) -> str:
 
 @needs_nginx
 def test_nginx_accepts_what_is_rendered_for_every_golden_case(tmp_path: Path, credential: Credential) -> None:
-    meshes = {case.stem: compile_files([case]).compiled.mesh for case in OWN_CASES}
-    meshes |= {case: compiled(HERE / case).mesh for case in CASES}
-    for name, mesh in meshes.items():
+    for name, mesh in all_meshes().items():
         directory = tmp_path / name
         directory.mkdir(exist_ok=True)
         found = accepted(mesh, credential, directory)

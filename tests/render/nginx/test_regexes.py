@@ -7,6 +7,7 @@ from tests.differential.backends import ask
 from tests.differential.http_exchange import Message
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import needs_nginx, serving
+from tests.wire import Address
 
 from headgate.render.nginx.regexes import Untranslatable, to_pcre
 from headgate.render.nginx.syntax import block, pattern
@@ -89,7 +90,7 @@ async def test_translated_expressions_match_the_same_texts(tmp_path: Path) -> No
     rendered = Rendered(main="nginx.conf", files={"nginx.conf": "\n".join(lines)})
     async with serving(rendered, tmp_path):
         for text in TEXTS:
-            tally = await ask(("127.0.0.1", port), Message("1.1", "GET", "/", "a", (("x", text),)).encoded(), 1)
+            tally = await ask(Address("127.0.0.1", port), Message("1.1", "GET", "/", "a", (("x", text),)).encoded(), 1)
             found = tally.heads[200].get("bits")
             wanted = "".join(str(int(matches(item, text))) for item in PATTERNS)
             wrong = [item for item, one, two in zip(PATTERNS, found, wanted, strict=True) if one != two]

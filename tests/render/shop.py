@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.differential.backends import Member, ask
+from tests.differential.backends import Member, Responder, ask
 from tests.ports import free_port
+from tests.wire import Address
 
 from headgate.model.routing import (
     Endpoint,
@@ -26,7 +27,7 @@ HOST = "web.shop"
 BACKENDS = 3
 
 
-class Shop:
+class RenderedShop:
     """The Service `shop/web` with backends, each of which is one member."""
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -52,19 +53,20 @@ class Shop:
         """Return a mesh whose only route has a split."""
         return self.mesh(Route(split=Split(targets=targets, **more)))
 
-    async def counted(self, count: int, *, clients: int = 1, head: bytes = b"", **options: Any) -> Counter[str | int]:
+    async def counted(self, count: int, *, clients: int = 1, head: bytes = b"", **options: Any) -> Counter[Responder]:
         """Send `count` requests from each of several clients at the same time; return the number by responder."""
         head = head or f"GET / HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
-        tallies = await asyncio.gather(*(ask(("127.0.0.1", self.port), head, count, **options) for _ in range(clients)))
-        return sum((tally.counted for tally in tallies), Counter())
+        where = Address("127.0.0.1", self.port)
+        tallies = await asyncio.gather(*(ask(where, head, count, **options) for _ in range(clients)))
+        return sum((tally.counted for tally in tallies), Counter[Responder]())
 
 
 @asynccontextmanager
-async def shop() -> AsyncIterator[Shop]:
-    """Run the backends of a Shop."""
+async def shop() -> AsyncIterator[RenderedShop]:
+    """Run the backends of a RenderedShop."""
     members = [await Member(number).start() for number in range(BACKENDS)]
     try:
-        yield Shop(members)
+        yield RenderedShop(members)
     finally:
         for member in members:
             member.close()
