@@ -8,7 +8,7 @@ from tests.envoy.rig import EnvoyRig
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.nodeid.startswith("tests/envoy/") and {"envoy", "rig", "sidecar"} & set(
+        if item.nodeid.startswith("tests/envoy/") and {"envoy", "rig", "inbound"} & set(
             getattr(item, "fixturenames", ())
         ):
             item.add_marker(pytest.mark.e2e)

@@ -70,10 +70,10 @@ def rig() -> Iterator[ReportingRig]:
 
 @pytest.fixture
 def inbound() -> Iterator[ReportingInboundRig]:
-    with ReportingInboundRig() as sidecar:
-        inbound.echo("app")
-        yield sidecar
-        inbound.abort()
+    with ReportingInboundRig() as rig:
+        rig.echo("app")
+        yield rig
+        rig.abort()
 
 
 def ready(rig: ReportingRig, *routes: Route, **more) -> None:
