@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding import admit, decode, validate
+from tests.make.objects import http_route_group
 
 from headgate.errors import DecodeError, Invalid
 from headgate.resources.core import EndpointSlice, Service
@@ -109,6 +110,7 @@ NAME = "spec.backends[0].service"
         (split(matches={}), "spec.matches", "must be a list"),
         (split(matches=[{"kind": "TCPRoute", "name": "x"}]), "spec.matches[0].kind", "must be HTTPRouteGroup"),
         (split(matches=[{"kind": "HTTPRouteGroup"}]), "spec.matches[0].name", "is missing"),
+        (http_route_group("a", {"m": {"methods": []}}), "spec.matches[0].methods", "must have at least 1 entry"),
         (split(matches=[{"kind": "HTTPRouteGroup", "nam": "x", "name": "x"}]), "spec.matches[0].nam", "mean name?"),
         (
             split(matches=[{"kind": "HTTPRouteGroup", "name": "x", "apiGroup": "g"}]),

@@ -105,6 +105,7 @@ def test_backends_must_fit_the_analysis(analysis: Any, spec: Any, field: str, me
         ({"mirror": "20%", "dryRun": True}, {}, "mirror", "can't be combined with dryRun"),
         ({"match": [{"name": "a"}], "dryRun": True}, {}, "match", "can't be combined with dryRun"),
         ({"match": []}, {}, "match", "is empty"),
+        ({"match": [{"name": "a", "methods": []}]}, {}, "match[0].methods", "must have at least 1 entry"),
         ({"match": [{"name": "a", "headers": {"x-a": "("}}]}, {}, "match[0].headers.x-a", "'('"),
         ({"match": [{"name": "a", "headers": [{"x-a": "1"}]}]}, {}, "match[0].headers", "must be a map"),
         ({"steps": [{"weight": 50}, {"weight": 20}]}, {}, "steps[1].weight", "must be above 50"),

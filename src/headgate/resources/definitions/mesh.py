@@ -184,7 +184,11 @@ def request_match() -> Schema:
             "A match of requests. A request must satisfy all fields that are set.",
             "name",
             name=text("The name of the match, which is unique in the group."),
-            methods=listing("The methods; all when absent, or with *.", choice("A method.", " ".join(METHODS))),
+            methods=listing(
+                "The methods; all when absent, or with *. An empty list is rejected, because it would look like no method.",
+                choice("A method.", " ".join(METHODS)),
+                minItems=1,
+            ),
             pathRegex=text("An RE2 expression for the path, which matches from its start."),
             headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
         ),
