@@ -97,11 +97,14 @@ PROGRAMS = (
     "tests/standalone/test_processes.py",
     "tests/standalone/test_runtime_directory.py::test_the_directory_of_a_killed_headgate_is_removed_after_its_envoy_has_ended",
     "tests/standalone/test_runtime_info.py",
+    "tests/test_inotify.py::test_a_program_finds_out",
     "tests/xds/test_envoy.py",
 )
 """The beginnings of IDs of tests that start a program."""
 LONG = (
     "tests/cli/test_mesh_options.py::test_install",
+    "tests/kubernetes/test_rate_limits.py::test_a_burst_of_status_writes",
+    "tests/plane/test_response_sizes.py::test_equal_sizes_are_seldom_called_different",
     "tests/rollout/test_controller.py::test_without_requests_nothing_is_written",
     "tests/rollout/test_state.py::test_without_requests_a_rollout_holds_and_says_so",
     "tests/standalone/apiserver/test_http.py::test_a_list_returns_five_thousand_objects",
