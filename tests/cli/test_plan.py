@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
-from tests.plan.manifests import deployment, group, target
+from tests.plan.manifests import group, target, workload
 
 from headgate.cli.plan_rates import SERVICES
 from headgate.errors import Denied
@@ -105,9 +105,9 @@ def test_deleted_objects_are_planned(run: Run, tmp_path: Path) -> None:
 
 
 def test_checks_decide_the_exit_code(run: Run, tmp_path: Path) -> None:
-    pods = "---\n".join((deployment("shop"), deployment("web"), group("g", pathRegex="/items")))
+    pods = "\n---\n".join((workload("shop"), workload("web"), group("g", pathRegex="/items")))
     base, change = tmp_path / "base.yaml", tmp_path / "change.yaml"
-    base.write_text(f"{pods}---\n{target('web', 'web')}")
+    base.write_text(f"{pods}\n---\n{target('web', 'web')}")
     change.write_text(target("web", "web", "thief"))
     never = ("--never", "sa/thief", "deployment/shop")
     assert run("plan", "--base", str(base), *never).code == 0

@@ -3,8 +3,7 @@
 import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.properties.test_access import CALLERS, REQUESTS, SETTINGS
-from tests.properties.test_sidecars import mesh_of
+from tests.properties.builds import ACCESS_SETTINGS, CALLERS, REQUESTS, mesh_of
 from tests.properties.worlds import key_of, meshes
 
 from headgate.cli.traffic_rules import Rules, derive, is_allowed
@@ -53,7 +52,10 @@ def applied(world, rules: Rules):
 
 @hypothesis.settings(max_examples=50)
 @given(
-    meshes(), SETTINGS, st.randoms(use_true_random=False), st.sampled_from([account(item) for item in CALLERS if item])
+    meshes(),
+    ACCESS_SETTINGS,
+    st.randoms(use_true_random=False),
+    st.sampled_from([account(item) for item in CALLERS if item]),
 )
 def test_rules_from_the_traffic_of_a_world_refuse_none_of_it_and_all_calls_of_excluded_callers(
     world, settings, random, excluded

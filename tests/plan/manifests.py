@@ -1,102 +1,60 @@
 """Short manifests for tests of plans, and the plan of a change of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import yaml
+from tests.make import objects
+from tests.make.objects import Object, manifest
 
-from headgate.cli.offline import compile_manifests
+from headgate.cli.offline import CompiledFiles, compile_manifests
 from headgate.manifests.files import read
-from headgate.plan.plan import World, plan
+from headgate.plan.plan import Plan, World, plan
 from headgate.settings import Settings
 
-SERVICES = """
-apiVersion: v1
-kind: Service
-metadata: {name: website}
-spec: {selector: {app: website}, ports: [{name: http, port: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: v1}
-spec: {selector: {app: website, version: v1}, ports: [{name: http, port: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: v2}
-spec: {selector: {app: website, version: v2}, ports: [{name: http, port: 8080}]}
-"""
+SERVICES = objects.manifest(
+    objects.service("website", selector={"app": "website"}),
+    *(objects.service(name, selector={"app": "website", "version": name}) for name in ("v1", "v2")),
+)
 
 
-def split(v1, v2, *, name="website", group="", **annotations):
-    backends = [{"service": service, "weight": weight} for service, weight in (("v1", v1), ("v2", v2))]
-    matches = {"matches": [{"kind": "HTTPRouteGroup", "name": group}]} if group else {}
-    spec = {"service": "website", "backends": backends, **matches}
-    metadata = {"name": name, "annotations": {f"headgate.dev/{key}": value for key, value in annotations.items()}}
-    return yaml.safe_dump(
-        {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", "metadata": metadata, "spec": spec}
-    )
+def split_of(v1: Any, v2: Any, *, name: str = "website", group: str = "", **annotations: str) -> str:
+    """Return a TrafficSplit of the Service website between v1 and v2."""
+    matches = [group] if group else []
+    keys = objects.headgate_keys(**annotations)
+    return manifest(objects.split("website", {"v1": v1, "v2": v2}, name=name, matches=matches, annotations=keys))
 
 
-def group(name, **match):
-    spec = {"matches": [{"name": "m", **match}]}
-    return yaml.safe_dump(
-        {
-            "apiVersion": "specs.smi-spec.io/v1alpha4",
-            "kind": "HTTPRouteGroup",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-    )
+def group(name: str, **match: Any) -> str:
+    """Return an HTTPRouteGroup with the match `m`."""
+    return manifest(objects.http_route_group(name, {"m": match}))
 
 
-def route(*rules):
+def website_route(*rules: Object) -> str:
     """Return an HTTPRoute for the Service website."""
-    spec = {"parentRefs": [{"group": "", "kind": "Service", "name": "website", "port": 8080}], "rules": list(rules)}
-    metadata = {"name": "website"}
-    return yaml.safe_dump(
-        {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
-    )
+    return manifest(objects.route("website", *rules, parents=[objects.service_parent("website", 8080)]))
 
 
-def rule(path="", *, v1=0, v2=0, **fields):
-    """Return a rule of an HTTPRoute with a path prefix and weights of backends."""
-    backends = [{"name": name, "port": 8080, "weight": weight} for name, weight in (("v1", v1), ("v2", v2)) if weight]
-    matches = {"matches": [{"path": {"type": "PathPrefix", "value": path}}]} if path else {}
-    return {**matches, "backendRefs": backends, **fields}
+def path_rule(path: str = "", *, v1: int = 0, v2: int = 0, **fields: Any) -> Object:
+    """Return a rule of an HTTPRoute with a path prefix and weights of backends; a weight of 0 leaves the backend out."""
+    matches: Object = {"matches": [objects.path_match(path)]} if path else {}
+    return objects.rule({name: weight for name, weight in (("v1", v1), ("v2", v2)) if weight}, **matches, **fields)
 
 
-def deployment(name, **labels):
-    pod = {"serviceAccountName": name, "containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}
-    spec = {
-        "selector": {"matchLabels": {"app": name}},
-        "template": {"metadata": {"labels": {"app": name, **labels}}, "spec": pod},
-    }
-    service = {"selector": {"app": name}, "ports": [{"name": "http", "port": 8080}]}
-    return yaml.safe_dump_all(
-        [
-            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec},
-            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": service},
-        ]
-    )
+def workload(name: str, **labels: str) -> str:
+    """Return a Deployment and its Service; `labels` are further labels of its pods."""
+    template = {"account": name, "labels": {"app": name, **labels}}
+    selector = {"app": name}
+    deployed = objects.deployment(name, objects.container("app", 8080), labels=selector, template=template)
+    return manifest(deployed, objects.service(name, selector=selector))
 
 
-def target(name, *callers, server="shop", group="g"):
-    spec = {
-        "destination": {"kind": "ServiceAccount", "name": server},
-        "sources": [{"kind": "ServiceAccount", "name": caller} for caller in callers],
-        "rules": [{"kind": "HTTPRouteGroup", "name": group}],
-    }
-    return yaml.safe_dump(
-        {
-            "apiVersion": "access.smi-spec.io/v1alpha3",
-            "kind": "TrafficTarget",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-    )
+def target(name: str, *callers: str, server: str = "shop", group: str = "g") -> str:
+    """Return a TrafficTarget that allows the requests of a group."""
+    return manifest(objects.traffic_target(name, server, callers, [objects.http_rule(group)]))
 
 
-def compiled(directory: Path, *texts, **settings):
+def compiled(directory: Path, *texts: str, **settings: Any) -> CompiledFiles:
     """Return the compiled texts of manifests, each of which may have several documents."""
     directory.mkdir(parents=True, exist_ok=True)
     for number, text in enumerate(texts):
@@ -106,12 +64,11 @@ def compiled(directory: Path, *texts, **settings):
     return compile_manifests(found, Settings(**settings))
 
 
-def planned(directory: Path, before, after, **settings):
+def planned(directory: Path, before: Sequence[str], after: Sequence[str], **settings: Any) -> Plan:
     """Return the plan of a change between two lists of texts."""
     one, other = (
         compiled(directory / name, *texts, **settings) for name, texts in (("before", before), ("after", after))
     )
-    objects = [{item.key: item.object for item in found.manifests.objects} for found in (one, other)]
-    keys = objects[0].keys() | objects[1].keys()
-    changed = {key for key in keys if objects[0].get(key) != objects[1].get(key)}
-    return plan(World(one.compiled, other.compiled, changed, known=objects[1].keys()))
+    old, new = ({part.key: part.object for part in files.manifests.objects} for files in (one, other))
+    changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    return plan(World(one.compiled, other.compiled, changed, known=new.keys()))

@@ -1,12 +1,12 @@
 """Checks of access hold for all requests, or have a counterexample."""
 
 import pytest
-from tests.plan.manifests import compiled, deployment, group, planned, target
+from tests.plan.manifests import compiled, group, planned, target, workload
 
 from headgate.errors import NotFound
 from headgate.plan.checks import InvalidCheck, Never, check_claim, never, no_new_access
 
-PODS = (deployment("shop"), deployment("web"), deployment("thief"))
+PODS = (workload("shop"), workload("web"), workload("thief"))
 LOOK = group("g", pathRegex="/items", methods=["GET"])
 
 
@@ -66,7 +66,7 @@ def test_an_open_workload_is_a_counterexample_for_every_caller(tmp_path):
 
 
 def test_a_pod_without_a_sidecar_is_a_counterexample(tmp_path):
-    bare = deployment("bare", **{"headgate.dev/inject": "false"})
+    bare = workload("bare", **{"headgate.dev/inject": "false"})
     verdict = claimed(tmp_path, bare, caller="sa/web", server="deployment/bare")
     assert verdict.counterexamples == ("pod default/bare has no sidecar, so it allows all requests",)
 

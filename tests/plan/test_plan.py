@@ -1,6 +1,17 @@
 """A plan says which requests a change moves, from where to where, with an example and the cause."""
 
-from tests.plan.manifests import SERVICES, compiled, deployment, group, planned, route, rule, split, target
+from tests.make.objects import manifest, split
+from tests.plan.manifests import (
+    SERVICES,
+    compiled,
+    group,
+    path_rule,
+    planned,
+    split_of,
+    target,
+    website_route,
+    workload,
+)
 
 from headgate.plan.lines import summary
 from headgate.plan.plan import Cause
@@ -9,11 +20,11 @@ V1, V2 = "default/v1:8080", "default/v2:8080"
 
 
 def test_equal_relative_weights_are_no_change(tmp_path):
-    assert planned(tmp_path, [SERVICES, split(50, 50)], [SERVICES, split(30, 30)]).is_empty
+    assert planned(tmp_path, [SERVICES, split_of(50, 50)], [SERVICES, split_of(30, 30)]).is_empty
 
 
 def test_new_weights_move_a_share_of_all_requests(tmp_path):
-    found = planned(tmp_path, [SERVICES, split(90, 10)], [SERVICES, split(60, 40)])
+    found = planned(tmp_path, [SERVICES, split_of(90, 10)], [SERVICES, split_of(60, 40)])
     (item,) = found.requests
     assert item.entry == "Service default/website:8080"
     assert item.requests == ("all requests",)
@@ -26,8 +37,8 @@ def test_new_weights_move_a_share_of_all_requests(tmp_path):
 
 def test_a_new_match_takes_only_the_requests_that_earlier_routes_leave(tmp_path):
     early = group("early", pathRegex="/api/v1")
-    before = [SERVICES, early, split(1, 0, name="early", group="early"), split(0, 1)]
-    new = [group("new", pathRegex="/api", methods=["GET"]), split(1, 0, name="new", group="new")]
+    before = [SERVICES, early, split_of(1, 0, name="early", group="early"), split_of(0, 1)]
+    new = [group("new", pathRegex="/api", methods=["GET"]), split_of(1, 0, name="new", group="new")]
     (item,) = planned(tmp_path, before, [*before, *new]).requests
     assert item.requests == ("GET, path begins with /api",)
     assert item.changes == (f"all of them from {V2} to {V1}",)
@@ -36,15 +47,19 @@ def test_a_new_match_takes_only_the_requests_that_earlier_routes_leave(tmp_path)
 
 
 def test_the_order_of_rules_matters_only_where_they_overlap(tmp_path):
-    apart = [rule("/a", v1=1), rule("/b", v2=1)]
-    assert planned(tmp_path / "1", [SERVICES, route(*apart)], [SERVICES, route(*reversed(apart))]).is_empty
+    apart = [path_rule("/a", v1=1), path_rule("/b", v2=1)]
+    assert planned(
+        tmp_path / "1", [SERVICES, website_route(*apart)], [SERVICES, website_route(*reversed(apart))]
+    ).is_empty
     prefix = {"matches": [{"path": {"type": "RegularExpression", "value": "/(a|c).*"}}]}
     matching = {**prefix, "backendRefs": [{"name": "v1", "port": 8080}]}
     other = {
         "matches": [{"path": {"type": "RegularExpression", "value": "/[ab]x"}}],
         "backendRefs": [{"name": "v2", "port": 8080}],
     }
-    (item,) = planned(tmp_path / "2", [SERVICES, route(matching, other)], [SERVICES, route(other, matching)]).requests
+    (item,) = planned(
+        tmp_path / "2", [SERVICES, website_route(matching, other)], [SERVICES, website_route(other, matching)]
+    ).requests
     assert item.example == "GET website.default:8080/ax"
     assert item.changes == (f"all of them from {V1} to {V2}",)
 
@@ -52,15 +67,19 @@ def test_the_order_of_rules_matters_only_where_they_overlap(tmp_path):
 def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
     mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "v2", "port": 8080}, "percent": 10}}
     header = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x-a", "value": "1"}]}}
-    changed = rule("/", v1=1, timeouts={"request": "2s"}, filters=[mirror, header])
-    (item,) = planned(tmp_path / "1", [SERVICES, route(rule("/", v1=1))], [SERVICES, route(changed)]).requests
+    changed = path_rule("/", v1=1, timeouts={"request": "2s"}, filters=[mirror, header])
+    (item,) = planned(
+        tmp_path / "1", [SERVICES, website_route(path_rule("/", v1=1))], [SERVICES, website_route(changed)]
+    ).requests
     assert item.changes == (
         f"copies to {V2}: 0 % -> 10 %",
         "timeout of the request: none -> 2000 ms",
         "filter added: set request header x-a: 1",
     )
     redirect = {"filters": [{"type": "RequestRedirect", "requestRedirect": {"hostname": "b.org", "statusCode": 301}}]}
-    (item,) = planned(tmp_path / "2", [SERVICES, route(rule("/", v1=1))], [SERVICES, route(redirect)]).requests
+    (item,) = planned(
+        tmp_path / "2", [SERVICES, website_route(path_rule("/", v1=1))], [SERVICES, website_route(redirect)]
+    ).requests
     assert f"all of them from {V1} to 301" in item.changes
     assert "redirect: none -> redirect with 301: host b.org" in item.changes
 
@@ -68,15 +87,18 @@ def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
 def test_a_rewrite_of_another_matched_prefix_is_a_change(tmp_path):
     rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}}
     fields = {"filters": [{"type": "URLRewrite", "urlRewrite": rewrite}]}
-    before, after = route(rule("/a", v1=1, **fields)), route(rule("/a/b", v1=1, **fields), rule("/a", v1=1, **fields))
+    before, after = (
+        website_route(path_rule("/a", v1=1, **fields)),
+        website_route(path_rule("/a/b", v1=1, **fields), path_rule("/a", v1=1, **fields)),
+    )
     (item,) = planned(tmp_path, [SERVICES, before], [SERVICES, after]).requests
     assert item.changes == ("matched prefix: /a -> /a/b",)
     assert item.requests == ("path prefix /a, path prefix /a/b",)
 
 
 def test_a_rule_that_no_request_reaches_any_more_comes_first(tmp_path):
-    before = [SERVICES, group("late", pathRegex="/a/b"), split(1, 0, name="z", group="late")]
-    new = [group("early", pathRegex="/a"), split(0, 1, name="a", group="early")]
+    before = [SERVICES, group("late", pathRegex="/a/b"), split_of(1, 0, name="z", group="late")]
+    new = [group("early", pathRegex="/a"), split_of(0, 1, name="a", group="early")]
     found = planned(tmp_path, before, [*before, *new])
     assert {item.reason for item in found.unreachable} == {"Shadowed", "NoEffect"}
     assert all(item.causes[0].object == "TrafficSplit default/z" for item in found.unreachable)
@@ -84,13 +106,13 @@ def test_a_rule_that_no_request_reaches_any_more_comes_first(tmp_path):
 
 
 def test_a_service_that_disappears_answers_nothing(tmp_path):
-    (item,) = planned(tmp_path, [SERVICES, deployment("shop")], [SERVICES]).requests
+    (item,) = planned(tmp_path, [SERVICES, workload("shop")], [SERVICES]).requests
     assert item.changes == ("all of them from default/shop:8080 to 404 (NoSuchPort)",)
     assert {cause.object for cause in item.causes} == {"Deployment default/shop", "Service default/shop"}
 
 
 def test_access_is_gained_and_lost_by_identity(tmp_path):
-    pods = [deployment("shop"), deployment("web"), deployment("thief")]
+    pods = [workload("shop"), workload("web"), workload("thief")]
     before = [*pods, group("g", pathRegex="/items", methods=["GET"]), target("web", "web")]
     after = [*pods, group("g", pathRegex="/items/1", methods=["*"]), target("web", "web", "thief")]
     found = planned(tmp_path, before, after)
@@ -113,7 +135,7 @@ def test_access_is_gained_and_lost_by_identity(tmp_path):
 
 
 def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
-    pods = [deployment("shop"), deployment("web")]
+    pods = [workload("shop"), workload("web")]
     found = planned(tmp_path, pods, [*pods, group("g", pathRegex="/.*"), target("web", "web")])
     assert [item.callers for item in found.lost] == [
         "every ServiceAccount and callers without a sidecar",
@@ -124,10 +146,9 @@ def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
 
 
 def test_a_backend_that_refuses_the_requests_it_gets_is_a_loss_of_access(tmp_path):
-    pods = [SERVICES, deployment("shop"), deployment("canary"), group("g", pathRegex="/items")]
+    pods = [SERVICES, workload("shop"), workload("canary"), group("g", pathRegex="/items")]
     rules = [target("web", "web"), target("other", "other", server="canary")]
-    weights = split(90, 10).replace("service: v1", "service: shop").replace("service: v2", "service: canary")
-    only_shop = weights.replace("weight: 10", "weight: 0")
+    weights, only_shop = (manifest(split("website", {"shop": 90, "canary": weight})) for weight in (10, 0))
     (lost,) = planned(tmp_path / "refused", [*pods, *rules, only_shop], [*pods, *rules, weights]).lost
     assert (lost.callers, lost.requests) == ("ServiceAccount default/web", "path begins with /items")
     assert lost.destination == "Service default/website:8080"
@@ -139,15 +160,15 @@ def test_a_backend_that_refuses_the_requests_it_gets_is_a_loss_of_access(tmp_pat
 
 def test_a_tls_config_changes_the_mode_of_its_pods(tmp_path):
     config = "apiVersion: headgate.dev/v1beta1\nkind: TLSConfig\nmetadata: {name: strict}\nspec: {selector: {matchLabels: {app: shop}}}\n"
-    found = planned(tmp_path, [deployment("shop")], [deployment("shop"), config])
+    found = planned(tmp_path, [workload("shop")], [workload("shop"), config])
     (item,) = found.tls
     assert (item.pods, item.before, item.after) == (("default/shop",), "permissive", "strict")
     assert item.causes[0].object == "TLSConfig default/strict"
 
 
 def test_a_summary_has_one_line_for_each_difference(tmp_path):
-    one = compiled(tmp_path / "1", SERVICES, split(90, 10)).compiled
-    other = compiled(tmp_path / "2", SERVICES, split(0, 10)).compiled
+    one = compiled(tmp_path / "1", SERVICES, split_of(90, 10)).compiled
+    other = compiled(tmp_path / "2", SERVICES, split_of(0, 10)).compiled
     assert summary(one, one) == ()
     assert summary(one, other) == (f"Service default/website:8080: all requests: 90 % of them from {V1} to {V2}",)
 
@@ -166,6 +187,6 @@ def test_an_expression_that_is_too_complex_may_differ(tmp_path):
         "matches": [{"path": {"type": "RegularExpression", "value": f"{hard}(?:c|{hard})"}}],
         "backendRefs": [{"name": "v2", "port": 8080}],
     }
-    found = planned(tmp_path, [SERVICES, route(*before)], [SERVICES, route(*before, new)]).requests
+    found = planned(tmp_path, [SERVICES, website_route(*before)], [SERVICES, website_route(*before, new)]).requests
     assert found
     assert all(item.certain == bool(item.example) for item in found)

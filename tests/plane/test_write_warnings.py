@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 import yaml
-from tests.plan.manifests import SERVICES, compiled, deployment, group, route, rule, split, target
+from tests.make.objects import split
+from tests.plan.manifests import SERVICES, compiled, group, path_rule, split_of, target, website_route, workload
 from tests.plane.live_states import live_state_of
 
 from headgate.compiler.report import Compiled
@@ -27,12 +28,10 @@ def live_state() -> LiveState:
 async def test_warnings_before_a_write_come_from_the_snapshot_and_change_nothing(live_state: LiveState) -> None:
     """R22: a webhook warns about an object that the store does not have yet."""
     before = live_state.loop.compiled.get()
-    spec = {"service": "missing", "backends": [{"service": "one", "weight": 1}]}
-    metadata = {"name": "canary", "namespace": "default"}
-    split = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", "metadata": metadata, "spec": spec}
-    warnings = await warnings_before_write(live_state, None, split, dry_run=False)
+    shares = split("missing", {"one": 1}, name="canary")
+    warnings = await warnings_before_write(live_state, None, shares, dry_run=False)
     assert any("Service default/missing not found" in text for text in warnings), warnings
-    event = {**split, "apiVersion": "v1", "kind": "Event"}
+    event = {**shares, "apiVersion": "v1", "kind": "Event"}
     assert not await warnings_before_write(live_state, None, event, dry_run=False)
     assert live_state.loop.compiled.get() is before
 
@@ -61,10 +60,8 @@ async def test_warnings_are_computed_one_after_another(live_state: LiveState, mo
         return compiled_by(*snapshots)
 
     monkeypatch.setattr(live_state.loop, "compile_each", waiting)
-    spec = {"service": "missing", "backends": [{"service": "one", "weight": 1}]}
-    metadata = {"name": "canary", "namespace": "default"}
-    split = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", "metadata": metadata, "spec": spec}
-    asked = [asyncio.ensure_future(warnings_before_write(live_state, None, split, dry_run=False)) for _ in range(3)]
+    shares = split("missing", {"one": 1}, name="canary")
+    asked = [asyncio.ensure_future(warnings_before_write(live_state, None, shares, dry_run=False)) for _ in range(3)]
     while not begun:
         await asyncio.sleep(0)
     for _ in range(10):
@@ -78,7 +75,7 @@ async def test_warnings_are_computed_one_after_another(live_state: LiveState, mo
 EFFECT = "effect on requests and access: "
 
 
-def obj(text):
+def object_of(text):
     """Return the object of a manifest, as it is stored."""
     found = yaml.safe_load(text)
     return {**found, "metadata": {"namespace": "default", **found["metadata"]}}
@@ -91,7 +88,7 @@ def in_force(directory, *texts, **settings):
 
 async def effects(live_state, old, new, *, dry_run=False):
     """Return the warnings of a write about its effect."""
-    written = (obj(text) if text else None for text in (old, new))
+    written = (object_of(text) if text else None for text in (old, new))
     warnings = await warnings_before_write(live_state, *written, dry_run=dry_run)
     return [text.removeprefix(EFFECT) for text in warnings if text.startswith(EFFECT)]
 
@@ -104,17 +101,17 @@ def _patient(monkeypatch):
 
 
 async def test_an_update_is_answered_with_what_it_does_to_requests(tmp_path):
-    live_state = in_force(tmp_path, SERVICES, deployment("web", app="website", version="v1"), split(90, 10))
+    live_state = in_force(tmp_path, SERVICES, workload("web", app="website", version="v1"), split_of(90, 10))
     moves = f"Service default/website:8080: all requests: 30 % of them from {V1} to {V2}"
-    assert await effects(live_state, split(90, 10), split(60, 40)) == [moves]
-    assert await effects(live_state, split(90, 10), split(60, 40), dry_run=True) == [moves]
-    assert await effects(live_state, split(90, 10), split(45, 5)) == []
-    assert await effects(live_state, split(90, 10), split(90, 10)) == []
+    assert await effects(live_state, split_of(90, 10), split_of(60, 40)) == [moves]
+    assert await effects(live_state, split_of(90, 10), split_of(60, 40), dry_run=True) == [moves]
+    assert await effects(live_state, split_of(90, 10), split_of(45, 5)) == []
+    assert await effects(live_state, split_of(90, 10), split_of(90, 10)) == []
 
 
 async def test_several_effects_are_counted_and_the_first_is_named(tmp_path):
     """Access that callers lose comes first. The command after it shows all effects."""
-    shop, rules = deployment("shop"), group("g", pathRegex="/items")
+    shop, rules = workload("shop"), group("g", pathRegex="/items")
     live_state = in_force(tmp_path, shop, rules, target("buyers", "web", "app"))
     change = target("buyers", "web", "app"), target("buyers", "other")
     (text,) = await effects(live_state, *change)
@@ -132,29 +129,31 @@ async def test_a_new_object_is_answered_only_if_it_changes_requests_that_pods_se
     idle = live_state_of(
         Snapshot(1, {key: item for key, item in snapshot.objects.items() if key.kind == "Service"}, {})
     )
-    assert await effects(idle, None, split(90, 10)) == []
-    assert await effects(idle, None, route(rule("/", v1=1))) == []
-    assert await effects(idle, split(90, 10), None) == []
+    assert await effects(idle, None, split_of(90, 10)) == []
+    assert await effects(idle, None, website_route(path_rule("/", v1=1))) == []
+    assert await effects(idle, split_of(90, 10), None) == []
     assert await effects(idle, None, next(iter(SERVICES.split("---")))) == []
-    pods = deployment("web", app="website", version="v1"), deployment("web2", app="website", version="v2")
+    pods = workload("web", app="website", version="v1"), workload("web2", app="website", version="v2")
     serving = in_force(tmp_path / "2", SERVICES, *pods)
-    (created,) = await effects(serving, None, split(90, 10))
+    (created,) = await effects(serving, None, split_of(90, 10))
     assert f"from default/website:8080 to {V1}" in created
 
 
 async def test_a_deletion_is_answered_with_what_it_does(tmp_path):
-    pods = deployment("web", app="website", version="v1"), deployment("web2", app="website", version="v2")
-    live_state = in_force(tmp_path / "1", SERVICES, *pods, split(0, 1))
-    (text,) = await effects(live_state, split(0, 1), None)
+    pods = workload("web", app="website", version="v1"), workload("web2", app="website", version="v2")
+    live_state = in_force(tmp_path / "1", SERVICES, *pods, split_of(0, 1))
+    (text,) = await effects(live_state, split_of(0, 1), None)
     assert f"all of them from {V2} to default/website:8080" in text
-    closed = in_force(tmp_path / "2", deployment("shop"), group("g", pathRegex="/items"), target("buyers", "web"))
+    closed = in_force(tmp_path / "2", workload("shop"), group("g", pathRegex="/items"), target("buyers", "web"))
     (text,) = await effects(closed, target("buyers", "web"), None)
     assert "may send all requests to ServiceAccount default/shop, port 8080" in text
 
 
 async def test_the_search_for_the_effect_of_a_large_change_ends_early(tmp_path, monkeypatch):
     """It counts its steps, so a write is not delayed. The warning says that there are more differences."""
-    before, after = (route(*(rule(f"/{number}", v1=number + v2, v2=99) for number in range(16))) for v2 in (1, 2))
+    before, after = (
+        website_route(*(path_rule(f"/{number}", v1=number + v2, v2=99) for number in range(16))) for v2 in (1, 2)
+    )
     live_state = in_force(tmp_path, SERVICES, before)
     monkeypatch.setattr("headgate.plan.quote.STEPS", 350)
     (text,) = await effects(live_state, before, after)

@@ -3,32 +3,25 @@
 import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.properties.test_sidecars import all_rendered, decoded, mesh_of, rendered
+from tests.properties.builds import (
+    ACCESS_SETTINGS,
+    CALLERS,
+    REQUESTS,
+    all_rendered,
+    compiled,
+    decoded,
+    mesh_of,
+    rendered_for,
+)
 from tests.properties.worlds import RULES, key_of, meshes, named, targets
 
-from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason
 from headgate.envoy import names, pb
 from headgate.envoy.config import LISTENER, ROUTES
 from headgate.envoy.inbound_chains import RBAC
 from headgate.envoy.view import sidecar
 from headgate.model.authorization import authorize, would_refuse
-from headgate.model.identities import spiffe_id
-from headgate.model.requests import Request
-from headgate.plane.feed import snapshot_of
-from headgate.settings import Settings
 
-SETTINGS = st.builds(
-    Settings, mtls=st.sampled_from(("off", "permissive", "strict")), access=st.sampled_from(("selected", "deny"))
-)
-CALLERS = ("", *(spiffe_id("cluster.local", namespace, name) for namespace in ("default", "blue") for name in "ab"))
-REQUESTS = (
-    Request(),
-    Request(target="/x"),
-    Request(target="/x/y?z"),
-    Request(target="/x//y"),
-    Request(target="/x", method="POST"),
-)
 EXTRA = targets().map(lambda obj: obj | {"metadata": obj["metadata"] | {"name": "extra"}})
 ACCOUNT = {"kind": "ServiceAccount", "name": "ape"}
 UNUSED_ACCOUNT_TARGETS = [
@@ -57,9 +50,9 @@ def allowed_calls(mesh, *, closed_only=False):
     }
 
 
-@given(meshes(), SETTINGS, st.sampled_from(UNUSED_ACCOUNT_TARGETS), st.randoms(use_true_random=False))
+@given(meshes(), ACCESS_SETTINGS, st.sampled_from(UNUSED_ACCOUNT_TARGETS), st.randoms(use_true_random=False))
 def test_the_properties_of_access_in_every_world(world, settings, target, random):
-    """All properties share one world, because drawing it takes ten times as long as compiling it."""
+    """All properties share one world, because drawing it takes as long as compiling it."""
     mesh = mesh_of(world, settings)
     closed_workloads_without_grants_allow_no_caller(mesh)
     closed_workloads_allow_no_plaintext_call(mesh)
@@ -73,7 +66,7 @@ def closed_workloads_without_grants_allow_no_caller(mesh):
     assert not {call for call in allowed_calls(mesh) if call[0] in without_grants}
     for item in mesh.workloads:
         if item.name in without_grants:
-            config = rendered(mesh, sidecar(item))
+            config = rendered_for(mesh, sidecar(item))
             assert all(not policies for policies in _policies(decoded(config, ROUTES)))
             assert all(clusters == {names.MISSING} for clusters in _connected(decoded(config, LISTENER)))
 
@@ -89,7 +82,7 @@ def a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, ta
 
 
 @hypothesis.settings(max_examples=40)
-@given(meshes(), SETTINGS, st.randoms(use_true_random=False))
+@given(meshes(), ACCESS_SETTINGS, st.randoms(use_true_random=False))
 def test_audit_mode_refuses_no_call_and_marks_those_that_enforced_targets_refuse(world, settings, random):
     audited = {
         key: obj | {"metadata": obj["metadata"] | {"annotations": {"headgate.dev/mode": "audit"}}}
@@ -108,7 +101,7 @@ def test_audit_mode_refuses_no_call_and_marks_those_that_enforced_targets_refuse
     assert refused == allowed - enforced
 
 
-@given(meshes(), EXTRA, SETTINGS)
+@given(meshes(), EXTRA, ACCESS_SETTINGS)
 def test_an_added_target_adds_grants_to_its_own_workloads_only(world, extra, settings):
     """Requirement 2.3."""
     about = f"/ns/{extra['metadata']['namespace']}/sa/{extra['spec']['destination']['name']}"
@@ -117,7 +110,7 @@ def test_an_added_target_adds_grants_to_its_own_workloads_only(world, extra, set
     assert allowed_calls(before, closed_only=True) <= allowed_calls(after)
     for old, new in zip(before.workloads, after.workloads, strict=True):
         if not old.identity.endswith(about):
-            assert _inbound(rendered(before, sidecar(old))) == _inbound(rendered(after, sidecar(new)))
+            assert _inbound(rendered_for(before, sidecar(old))) == _inbound(rendered_for(after, sidecar(new)))
 
 
 def the_order_in_which_rules_are_written_does_not_matter(mesh, world, settings, random):
@@ -125,13 +118,13 @@ def the_order_in_which_rules_are_written_does_not_matter(mesh, world, settings, 
     assert allowed_calls(mesh) == allowed_calls(mesh_of(shuffled, settings))
 
 
-@given(meshes(), SETTINGS, st.lists(RULES, min_size=1, max_size=2))
+@given(meshes(), ACCESS_SETTINGS, st.lists(st.sampled_from(RULES), min_size=1, max_size=2))
 def test_a_rule_reported_as_not_applicable_allows_nothing(world, settings, rules):
     """R69. The same calls are allowed without the rule."""
     account = {"kind": "ServiceAccount", "name": "a"}
     spec = {"destination": account, "sources": [account], "rules": rules}
     target = named("TrafficTarget", "default", "extra", spec=spec)
-    result = compile_mesh(snapshot_of(world | {key_of(target): target}), settings)
+    result = compiled(world | {key_of(target): target}, settings)
     useless = {
         finding.field.partition("]")[0].removeprefix("spec.rules[")
         for finding in result.report.findings

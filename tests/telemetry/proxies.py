@@ -1,6 +1,7 @@
 """Simulated proxies that report cumulative series, with flushes and evictions as measured with Envoy 1.40."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from headgate.envoy import pb
 from headgate.envoy.stats_sink import BOUNDS
@@ -94,5 +95,5 @@ def _attributes(found: dict[str, str]) -> list[pb.KeyValue]:
     return [pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in found.items()]
 
 
-def _times() -> dict[str, int]:
+def _times() -> dict[str, Any]:
     return {"start_time_unix_nano": int(START * 1e6), "time_unix_nano": int((START + 2) * 1e9)}

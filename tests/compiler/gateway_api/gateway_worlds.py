@@ -1,104 +1,134 @@
 """Random routes and Gateways; names repeat often, and invalid values occur."""
 
-from hypothesis import strategies as st
-from tests.properties.worlds import MOSTLY, NAMESPACES, SELDOM, TIMES, key_of, named, worlds
+from typing import Any
 
-GROUP = "gateway.networking.k8s.io"
-HOSTS = st.lists(st.sampled_from(("*.example", "a.example", "b.example", "other.org")), max_size=3, unique=True)
-LISTENER_HOSTS = ("", "*.example", "a.example")
-SERVICES = st.sampled_from(("a", "b", "c", "a", "b", "c", "svc", "gone"))
-PORTS = st.sampled_from((8080, 8080, 80))
-PATHS = st.sampled_from(("/", "/a", "/a/", "/a/b", "/b"))
-PERCENTS = st.sampled_from(
-    ({}, {"percent": 0}, {"percent": 42}, {"fraction": {"numerator": 1, "denominator": 3}}, {"fraction": {}})
+from hypothesis import strategies as st
+from tests.make.objects import Object
+from tests.make.strategies import ORDERS, picked, subsets
+from tests.properties.worlds import EVENLY, MOSTLY, NAMESPACES, SELDOM, TIMES, World, keyed, named, worlds
+
+SERVICES = ("a", "b", "c", "a", "b", "c", "svc", "gone")
+PORTS = (8080, 8080, 80)
+PERCENTS: tuple[Object, ...] = (
+    {},
+    {"percent": 0},
+    {"percent": 42},
+    {"fraction": {"numerator": 1, "denominator": 3}},
+    {"fraction": {}},
+)
+REFERENCE = (SERVICES, PORTS, SELDOM, NAMESPACES, SELDOM)
+"""The choices for `reference`."""
+BACKENDS = picked(*REFERENCE, ({}, {"weight": 0}, {"weight": 3}, {"weight": 1_000_000}))
+MIRRORS = picked(*REFERENCE, PERCENTS)
+MATCHES = picked(
+    SELDOM,
+    ("Exact", "PathPrefix"),
+    ("/", "/a", "/a/", "/a/b", "/b"),
+    ({}, {}, {"method": "GET"}, {"method": "POST"}),
+    ((), (), ("a",), ("B", "a")),
+)
+RULE_SIZES = picked((0, 1, 2), SELDOM, (0, 1, 2, 3), (0, 1, 2))
+PARENTS = picked(
+    EVENLY,
+    SERVICES,
+    ({}, {"port": 8080}),
+    ("edge", "edge", "late", "gone"),
+    SELDOM,
+    NAMESPACES,
+    ({}, {}, {"sectionName": "l0"}, {"port": 8080}),
+)
+ROUTE_FIELDS = picked(
+    NAMESPACES, TIMES, subsets(("*.example", "a.example", "b.example", "other.org"), most=3), (1, 2, 3)
+)
+GATEWAY_FIELDS = picked(
+    MOSTLY,
+    subsets(("", "*.example", "a.example"), least=1),
+    *((8080, 8080, 9090), EVENLY) * 3,
+    SELDOM,
+    ("10.2.0.1", "10.2.0.1", "10.2.0.2", "10.0.0.1", ""),
+    TIMES,
 )
 
 
-@st.composite
-def references(draw):
-    found = {"name": draw(SERVICES), "port": draw(PORTS)}
-    if draw(SELDOM):
-        found["namespace"] = draw(NAMESPACES)
-    return found | ({"kind": "Bucket", "group": "example.com"} if draw(SELDOM) else {})
+def reference(name: str, port: int, is_elsewhere: bool, namespace: str, is_unknown: bool) -> Object:
+    """Return a reference to a backend, of an unknown kind if `is_unknown`."""
+    written: Object = {"name": name, "port": port}
+    written |= {"namespace": namespace} if is_elsewhere else {}
+    return written | ({"kind": "Bucket", "group": "example.com"} if is_unknown else {})
 
 
 @st.composite
-def matches(draw):
-    found = {"path": {"type": draw(st.sampled_from(("Exact", "PathPrefix"))), "value": draw(PATHS)}}
-    if draw(SELDOM):
-        found = {"path": {"type": "RegularExpression", "value": "/[a-z]+"}}
-    if draw(st.booleans()):
-        found["method"] = draw(st.sampled_from(("GET", "POST")))
-    if draw(st.booleans()):
-        found["headers"] = [{"name": name, "value": "1"} for name in draw(st.sampled_from((["a"], ["B", "a"])))]
-    return found
+def matches(draw: st.DrawFn) -> Object:
+    """Draw a match of an HTTPRoute's rule."""
+    is_regex, kind, path, method, headers = draw(MATCHES)
+    written: Object = {"path": {"type": kind, "value": path}, **method}
+    if is_regex:
+        written["path"] = {"type": "RegularExpression", "value": "/[a-z]+"}
+    return written | ({"headers": [{"name": name, "value": "1"} for name in headers]} if headers else {})
 
 
 @st.composite
-def rules(draw):
-    mirrors = [
-        {"type": "RequestMirror", "requestMirror": {"backendRef": draw(references()), **draw(PERCENTS)}}
-        for _ in range(draw(st.integers(0, 2)))
-    ]
-    if draw(SELDOM):
-        mirrors.append({"type": "ExtensionRef", "extensionRef": {"group": "example.com", "kind": "X", "name": "x"}})
-    backends = [
-        draw(references()) | draw(st.sampled_from(({}, {"weight": 0}, {"weight": 3}, {"weight": 1_000_000})))
-        for _ in range(draw(st.integers(0, 3)))
-    ]
+def rules(draw: st.DrawFn) -> Object:
+    """Draw a rule of an HTTPRoute."""
+    mirrors, has_extension, backends, conditions = draw(RULE_SIZES)
+    filters: list[Any] = []
+    for *target, share in (draw(MIRRORS) for _ in range(mirrors)):
+        filters.append({"type": "RequestMirror", "requestMirror": {"backendRef": reference(*target), **share}})
+    if has_extension:
+        filters.append({"type": "ExtensionRef", "extensionRef": {"group": "example.com", "kind": "X", "name": "x"}})
     return {
-        "matches": [draw(matches()) for _ in range(draw(st.integers(0, 2)))],
-        "filters": mirrors,
-        "backendRefs": backends,
+        "matches": [draw(matches()) for _ in range(conditions)],
+        "filters": filters,
+        "backendRefs": [reference(*target) | weight for *target, weight in (draw(BACKENDS) for _ in range(backends))],
     }
 
 
-@st.composite
-def parents(draw):
-    if draw(st.booleans()):
-        return {"group": "", "kind": "Service", "name": draw(SERVICES)} | draw(st.sampled_from(({}, {"port": 8080})))
-    found = {"name": draw(st.sampled_from(("edge", "edge", "late", "gone")))}
-    if draw(SELDOM):
-        found["namespace"] = draw(NAMESPACES)
-    return found | draw(st.sampled_from(({}, {}, {"sectionName": "l0"}, {"port": 8080})))
+def parent(of: tuple[Any, ...]) -> Object:
+    """Return a parentRef with drawn values of `PARENTS`: to a Service or a Gateway."""
+    is_service, service, port, gateway, is_elsewhere, namespace, part = of
+    if is_service:
+        return {"group": "", "kind": "Service", "name": service, **port}
+    return {"name": gateway, **({"namespace": namespace} if is_elsewhere else {}), **part}
 
 
 @st.composite
-def routes(draw, name):
+def routes(draw: st.DrawFn, name: str) -> Object:
+    """Draw an HTTPRoute with one parent."""
+    namespace, created, hosts, size = draw(ROUTE_FIELDS)
     spec = {
-        "parentRefs": [draw(parents())],
-        "hostnames": draw(HOSTS),
-        "rules": [draw(rules()) for _ in range(draw(st.integers(1, 3)))],
+        "parentRefs": [parent(draw(PARENTS))],
+        "hostnames": list(hosts),
+        "rules": [draw(rules()) for _ in range(size)],
     }
-    return named("HTTPRoute", draw(NAMESPACES), name, spec=spec, metadata={"creationTimestamp": draw(TIMES)})
+    return named("HTTPRoute", namespace, name, spec=spec, metadata={"creationTimestamp": created})
 
 
 @st.composite
-def gateways(draw, name):
-    hosts = draw(st.lists(st.sampled_from(LISTENER_HOSTS), min_size=1, max_size=3, unique=True))
+def gateways(draw: st.DrawFn, name: str) -> list[Object]:
+    """Draw a Gateway, or none."""
+    exists, hosts, *ports, has_tcp, address, created = draw(GATEWAY_FIELDS)
     listeners = [
-        {"name": f"l{index}", "port": draw(st.sampled_from((8080, 8080, 9090))), "protocol": "HTTP"}
+        {"name": f"l{index}", "port": ports[2 * index], "protocol": "HTTP"}
         | ({"hostname": host} if host else {})
-        | ({"allowedRoutes": {"namespaces": {"from": "All"}}} if draw(st.booleans()) else {})
+        | ({"allowedRoutes": {"namespaces": {"from": "All"}}} if ports[2 * index + 1] else {})
         for index, host in enumerate(hosts)
     ]
-    if draw(SELDOM):
+    if has_tcp:
         listeners.append({"name": "raw", "port": 9090, "protocol": "TCP"})
-    address = draw(st.sampled_from(("10.2.0.1", "10.2.0.1", "10.2.0.2", "10.0.0.1", "")))
-    return named(
+    drawn = named(
         "Gateway",
         "default",
         name,
         spec={"gatewayClassName": "headgate", "listeners": listeners},
         status={"addresses": [{"value": address}] if address else []},
-        metadata={"creationTimestamp": draw(TIMES)},
+        metadata={"creationTimestamp": created},
     )
+    return [drawn] if exists else []
 
 
 @st.composite
-def gateway_worlds(draw):
+def gateway_worlds(draw: st.DrawFn) -> World:
     """Draw objects by key, in random order: Services, splits, grants, Gateways and routes."""
-    found = list(draw(worlds()).values())
-    found += [draw(gateways(name)) for name in ("edge", "late") if draw(MOSTLY)]
-    found += [draw(routes(f"r{index}")) for index in range(draw(st.integers(1, 4)))]
-    return {key_of(obj): obj for obj in draw(st.permutations(found))}
+    drawn = [*draw(worlds()).values(), *draw(gateways("edge")), *draw(gateways("late"))]
+    drawn += [draw(routes(f"r{index}")) for index in range(draw(st.integers(1, 4)))]
+    return keyed(drawn, draw(ORDERS))
