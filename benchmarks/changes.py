@@ -14,19 +14,33 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.load import Backend, Client, connect
 from tests.chaos.machine import Up
+from tests.make import objects
+from tests.make.objects import Object
 
 NAMES = ("v0", "v1")
 PORT = 8080
 CONNECTIONS = 8
-FLIPS = 100
 EASE_S = 0.004
 """Seconds between requests of a connection; with eight connections about 1500 requests a second."""
 SETTLED_S = 0.1
 """Seconds for which the load continues after a change, several times longer than a change takes."""
+
+
+PATIENCE_S = 60
+
+
+class Scale(NamedTuple):
+    """The number of changes under each kind of load."""
+
+    flips: int
+
+
+USUAL = Scale(flips=100)
+SMALLEST = Scale(flips=2)
 
 
 class Flip(NamedTuple):
@@ -37,43 +51,29 @@ class Flip(NamedTuple):
     last_old: float
 
 
-def manifests(backends: Sequence[int]) -> list[dict[str, Any]]:
+def manifests(backends: Sequence[int]) -> list[Object]:
     """Return a split over Services with local processes as endpoints."""
     names = [f"website-{name}" for name in NAMES]
-    found = [_object("v1", "Service", name, {"ports": [{"port": PORT}]}) for name in ("website", *names)]
-    for name, port in zip(names, backends, strict=True):
-        labels = {"kubernetes.io/service-name": name}
-        found.append(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {"name": name, "labels": labels},
-                "addressType": "IPv4",
-                "endpoints": [{"addresses": ["127.0.0.1"]}],
-                "ports": [{"port": port}],
-            }
-        )
-    shares = [{"service": name, "weight": weight} for name, weight in zip(names, (100, 0), strict=True)]
-    split = {"service": "website", "backends": shares}
-    return [*found, _object("split.smi-spec.io/v1alpha4", "TrafficSplit", "website", split)]
-
-
-def _object(version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    served = [objects.service(name, objects.port(PORT)) for name in ("website", *names)]
+    slices = [
+        objects.endpoint_slice(name, ["127.0.0.1"], {"": port}) for name, port in zip(names, backends, strict=True)
+    ]
+    return [*served, *slices, objects.split("website", dict(zip(names, (100, 0), strict=True)))]
 
 
 async def flip(up: Up, clients: Sequence[Client], new: str) -> Flip:
-    """Move all traffic to one backend under load. Raises SystemExit if the traffic does not move."""
+    """Move all traffic to one backend under load. Raises TimeoutError if the traffic does not move."""
     for client in clients:
         client.seen.clear()
     changed = time.perf_counter()
     await up.weights(**{name: 100 * (name == new) for name in NAMES})
     acknowledged = time.perf_counter()
-    await asyncio.sleep(SETTLED_S)
-    seen = [answer for client in clients for answer in client.seen]
-    mine = [answer.answered for answer in seen if answer.name == new and answer.answered > changed]
-    if not mine:
-        raise SystemExit(f"no answer of {new} within {SETTLED_S} s of the change")
+    mine: Sequence[float] = ()
+    async with asyncio.timeout(PATIENCE_S):
+        while not mine:
+            await asyncio.sleep(SETTLED_S)
+            seen = [answer for client in clients for answer in client.seen]
+            mine = [answer.answered for answer in seen if answer.name == new and answer.answered > changed]
     last = max((answer.sent for answer in seen if answer.name != new), default=changed)
     return Flip(*(1000 * max(moment - changed, 0) for moment in (acknowledged, min(mine), last)))
 
@@ -87,19 +87,19 @@ def _report(what: str, flips: Sequence[Flip], requests: int, failed: int) -> Non
         print(f"  {name:20} median {statistics.median(values):6.1f} ms   p99 {p99:6.1f} ms")
 
 
-async def _flips(up: Up, what: str, pause: float) -> None:
+async def _flips(up: Up, what: str, pause: float, count: int) -> None:
     going, requests = True, 0
     clients = await connect(up.address("website", PORT), CONNECTIONS, lambda: going, pause=pause)
-    found = []
-    for number in range(FLIPS):
-        found.append(await flip(up, clients, NAMES[(number + 1) % 2]))
+    flips = []
+    for number in range(count):
+        flips.append(await flip(up, clients, NAMES[(number + 1) % 2]))
         requests += sum(len(client.seen) for client in clients)
     going = False
     await asyncio.gather(*(client.done for client in clients))
-    _report(what, found, requests, sum(client.failed for client in clients))
+    _report(what, flips, requests, sum(client.failed for client in clients))
 
 
-async def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Change the weights under both kinds of load, and print the times."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
@@ -108,5 +108,5 @@ async def measure() -> None:
         (up.manifests / "mesh.json").write_text(json.dumps({"kind": "List", "items": manifests(backends)}))
         stack.push_async_callback(up.stop)
         await up.start()
-        await _flips(up, "clients at ease", EASE_S)
-        await _flips(up, "clients at full speed", 0)
+        await _flips(up, "clients at ease", EASE_S, scale.flips)
+        await _flips(up, "clients at full speed", 0, scale.flips)

@@ -5,46 +5,52 @@ runs, so the pods have the statuses that this program writes. One replica of the
 """
 
 import asyncio
-import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from benchmarks import webhooks
 from benchmarks.load import cpu_seconds
+from benchmarks.webhooks import team
 from tests.cluster import replica
-from tests.cluster.api_server import KubeApiServer, started
+from tests.cluster.api_server import KubeApiServer, end, started
 from tests.cluster.installation import has_bundle, install
+from tests.make import objects
+from tests.make.objects import Object
 
 from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.names import NAMESPACE
-from headgate.resources.meta import Object
 from headgate.resources.pods import INJECT
 
-SERVICES, PODS, NAMESPACES = 1000, 10_000, 10
 WRITERS = 16  # concurrent requests of this program
-STATUSES = 1000  # changes of pods' statuses that do not concern the mesh, such as those of kubelets
-CHANGES = 100  # pods that become unready, one after another
-IDLE_S = 20.0
+SLICES = "discovery.k8s.io/v1beta1"
 POLL_S = 0.1
 QUIET_S = 0.05  # a replica that uses less processor time than this in a second has no work left
 SIDECAR = SidecarOptions(image="headgate", xds="headgate.headgate-system.svc:15010")
 RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}
 
 
-def namespace(number: int) -> str:
-    """Return the namespace of the Service with a number."""
-    return f"team-{number % NAMESPACES}"
+class Scale(NamedTuple):
+    """The numbers of Services and pods, and of changes.
+
+    `statuses` are changes to pods' statuses that do not concern the mesh, such as those of kubelets. `unready` pods become
+    unready, one after another. `idle` are the seconds without a change.
+    """
+
+    services: int
+    pods: int
+    statuses: int
+    unready: int
+    idle: float
+    webhooks: webhooks.Scale
 
 
-def service(number: int) -> Object:
-    """Return a Service."""
-    metadata = {"name": f"service-{number}", "namespace": namespace(number)}
-    spec = {"selector": {"app": f"service-{number}"}, "ports": [{"name": "http", "port": 8080}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+USUAL = Scale(
+    1000, 10_000, statuses=1000, unready=100, idle=20, webhooks=webhooks.Scale(1000, reviews=200, dry_runs=100)
+)
+SMALLEST = Scale(2, 2, statuses=1, unready=1, idle=0.5, webhooks=webhooks.Scale(1, reviews=1, dry_runs=1))
 
 
 def address(number: int) -> str:
@@ -52,29 +58,25 @@ def address(number: int) -> str:
     return f"10.128.{number // 250}.{number % 250 + 1}"
 
 
-def pod(number: int) -> Object:
-    """Return a pod with a sidecar."""
-    return with_transparent_sidecar(new_pod(number), SIDECAR)
+def numbered_service(number: int) -> Object:
+    """Return a Service."""
+    name = f"service-{number}"
+    return objects.service(name, objects.port(8080, "http"), selector={"app": name}, namespace=team(number))
 
 
-def new_pod(number: int) -> Object:
-    """Return a pod as a user writes it, with the label for a sidecar."""
-    app = f"service-{number % SERVICES}"
-    container = {
-        "name": "app",
-        "image": "registry.example/app:1",
-        "ports": [{"containerPort": 8080}],
-        "env": [{"name": f"SETTING_{index}", "value": "value" * 4} for index in range(10)],
-        "resources": RESOURCES,
-        "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}},
-    }
-    metadata = {"name": f"{app}-{number}", "namespace": namespace(number), "labels": {"app": app, INJECT: "true"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"serviceAccountName": "app", "containers": [container]},
-    }
+def new_pod(number: int, services: int) -> Object:
+    """Return a pod of one of the Services as a user writes it, with the label for a sidecar."""
+    app = f"service-{number % services}"
+    container = objects.container(
+        "app",
+        8080,
+        image="registry.example/app:1",
+        env=[{"name": f"SETTING_{index}", "value": "value" * 4} for index in range(10)],
+        resources=RESOURCES,
+        readinessProbe={"httpGet": {"path": "/healthz", "port": 8080}},
+    )
+    labels = {"app": app, INJECT: "true"}
+    return objects.pod(f"{app}-{number}", account="app", containers=[container], labels=labels, namespace=team(number))
 
 
 def status(number: int, heartbeat: str) -> Object:
@@ -108,61 +110,52 @@ def status(number: int, heartbeat: str) -> Object:
     }
 
 
-def endpoint_slice(number: int, unready: int = -1) -> Object:
+def endpoints(number: int, scale: Scale, *, unready: int = -1) -> Object:
     """Return the EndpointSlice of a Service; the pod `unready` is not ready."""
-    pods = range(number, PODS, SERVICES)
-    endpoints = [
-        {
-            "addresses": [address(item)],
-            "conditions": {"ready": item != unready},
-            "targetRef": {"kind": "Pod", "namespace": namespace(number), "name": f"service-{number}-{item}"},
-        }
-        for item in pods
-    ]
-    metadata = {
-        "name": f"service-{number}-1",
-        "namespace": namespace(number),
-        "labels": {"kubernetes.io/service-name": f"service-{number}"},
-    }
-    ports = [{"name": "http", "port": 8080, "protocol": "TCP"}]
-    return {
-        "apiVersion": "discovery.k8s.io/v1beta1",
-        "kind": "EndpointSlice",
-        "metadata": metadata,
-        "addressType": "IPv4",
-        "endpoints": endpoints,
-        "ports": ports,
-    }
+    name, place = f"service-{number}", team(number)
+    pods = range(number, scale.pods, scale.services)
+    return objects.endpoint_slice(
+        name,
+        [objects.endpoint(address(n), f"{name}-{n}", namespace=place, ready=n != unready) for n in pods],
+        {"http": 8080},
+        name=f"{name}-1",
+        namespace=place,
+        version=SLICES,
+    )
 
 
-class World:
+class ObjectWriter:
     """Writes objects to the API server, `WRITERS` at a time."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, scale: Scale) -> None:
         self._client = client
+        self._scale = scale
 
     async def fill(self) -> None:
         """Create all objects."""
-        names = [*(f"team-{number}" for number in range(NAMESPACES)), NAMESPACE]
-        await self._all(self._client.post("/api/v1/namespaces", {"metadata": {"name": name}}) for name in names)
-        await self._all(self._create("/api/v1", "services", service(number)) for number in range(SERVICES))
-        slices = (endpoint_slice(number) for number in range(SERVICES))
-        await self._all(self._create("/apis/discovery.k8s.io/v1beta1", "endpointslices", item) for item in slices)
-        await self._all(self._create("/api/v1", "pods", pod(number)) for number in range(PODS))
-        await self.write_statuses(PODS, "Started")
+        services, pods = range(self._scale.services), range(self._scale.pods)
+        places = (objects.namespace(team(number)) for number in range(webhooks.NAMESPACES))
+        await self._all(self._client.post("/api/v1/namespaces", place) for place in places)
+        await self._all(self._create("/api/v1", "services", numbered_service(number)) for number in services)
+        slices = (endpoints(number, self._scale) for number in services)
+        await self._all(self._create(f"/apis/{SLICES}", "endpointslices", item) for item in slices)
+        injected = (with_transparent_sidecar(new_pod(number, len(services)), SIDECAR) for number in pods)
+        await self._all(self._create("/api/v1", "pods", pod) for pod in injected)
+        await self.write_statuses(len(pods), "Started")
 
     async def fill_routes(self) -> None:
         """Create TrafficSplits and HTTPRoutes."""
-        splits = (webhooks.split(namespace(number), number) for number in range(webhooks.OBJECTS))
+        numbers = range(self._scale.webhooks.objects)
+        splits = map(webhooks.numbered_split, numbers)
         await self._all(self._create(f"/apis/{webhooks.SPLITS}", "trafficsplits", item) for item in splits)
-        routes = (webhooks.route(namespace(number), number) for number in range(webhooks.OBJECTS))
+        routes = map(webhooks.numbered_route, numbers)
         await self._all(self._create(f"/apis/{webhooks.GATEWAY_API}", "httproutes", item) for item in routes)
 
     async def write_statuses(self, number: int, heartbeat: str) -> None:
         """Write the statuses of the first `number` pods."""
         await self._all(
             self._client.merge(
-                f"/api/v1/namespaces/{namespace(item)}/pods/service-{item % SERVICES}-{item}/status",
+                f"/api/v1/namespaces/{team(item)}/pods/service-{item % self._scale.services}-{item}/status",
                 {"status": status(item, heartbeat)},
             )
             for item in range(number)
@@ -171,10 +164,10 @@ class World:
     async def make_unready(self, number: int) -> None:
         """Mark one pod as unready in each of the first `number` EndpointSlices, one after another."""
         for item in range(number):
-            path = f"/apis/discovery.k8s.io/v1beta1/namespaces/{namespace(item)}/endpointslices/service-{item}-1"
-            await self._client.merge(path, {"endpoints": endpoint_slice(item, unready=item)["endpoints"]})
+            path = f"/apis/{SLICES}/namespaces/{team(item)}/endpointslices/service-{item}-1"
+            await self._client.merge(path, {"endpoints": endpoints(item, self._scale, unready=item)["endpoints"]})
 
-    async def _create(self, root: str, plural: str, obj: Object) -> None:
+    async def _create(self, root: str, plural: str, obj: Mapping[str, Any]) -> None:
         await self._client.post(f"{root}/namespaces/{obj['metadata']['namespace']}/{plural}", obj)
 
     async def _all(self, calls: Iterable[Any]) -> None:
@@ -189,8 +182,8 @@ class World:
                 tasks.create_task(write())
 
 
-class Replica:
-    """A replica of the control plane as a process."""
+class MeasuredReplica:
+    """A replica of the control plane that runs as a process."""
 
     def __init__(self, server: KubeApiServer, log: Path) -> None:
         self._server = server
@@ -202,8 +195,7 @@ class Replica:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(self._process.wait)
+        await asyncio.to_thread(end, self._process)
 
     @property
     def seconds(self) -> float:
@@ -230,31 +222,31 @@ class Replica:
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
 
-async def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Fill the cluster, start a replica, and print the measurements."""
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as directory, started(Path(directory)) as api:
-        await install(api, webhooks=False)
-        async with api.client() as client:
-            world = World(client)
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as directory, started(Path(directory)) as server:
+        async with server.client() as client:
+            writer = ObjectWriter(client, scale)
             began = time.monotonic()
-            await world.fill()
-            print(f"{SERVICES} Services, {PODS} pods; written in {time.monotonic() - began:.0f} s", flush=True)
-            async with Replica(api, Path(directory, "replica.log")) as process:
-                async for line in _measured(world, process):
+            await writer.fill()
+            took = time.monotonic() - began
+            print(f"{scale.services} Services, {scale.pods} pods; written in {took:.0f} s", flush=True)
+            await install(server)  # now, so that no webhook is called for the objects before
+            async with MeasuredReplica(server, Path(directory, "replica.log")) as measured:
+                async for line in _measured(writer, measured, scale):
                     print(line, flush=True)
-                await world.fill_routes()
-                await process.rest()
-                await install(api)
-                while not await asyncio.to_thread(has_bundle, api):
+                while not await asyncio.to_thread(has_bundle, server):
                     await asyncio.sleep(POLL_S)
-                await process.rest()
-                server = f"https://127.0.0.1:{api.webhook_port}"
-                print(f"{webhooks.OBJECTS} TrafficSplits, {webhooks.OBJECTS} HTTPRoutes", flush=True)
-                async for line in webhooks.measured(client, server, new_pod(0), namespace, lambda: process.seconds):
+                await writer.fill_routes()
+                await measured.rest()
+                url = f"https://127.0.0.1:{server.webhook_port}"
+                print(f"{scale.webhooks.objects} TrafficSplits, {scale.webhooks.objects} HTTPRoutes", flush=True)
+                pod = new_pod(0, scale.services)
+                async for line in webhooks.measured(client, url, pod, lambda: measured.seconds, scale.webhooks):
                     print(line, flush=True)
 
 
-async def _measured(world: World, process: Replica) -> AsyncIterator[str]:
+async def _measured(writer: ObjectWriter, process: MeasuredReplica, scale: Scale) -> AsyncIterator[str]:
     """Yield a line of text for each measurement."""
     while not await process.is_ready():
         await asyncio.sleep(POLL_S)
@@ -266,13 +258,13 @@ async def _measured(world: World, process: Replica) -> AsyncIterator[str]:
     yield f"certificates of all pods: issued after {took:.0f} s, {process.seconds:.1f} s of processor time in total"
     yield f"memory: {process.mebibytes('VmRSS'):.0f} MiB, peak {process.mebibytes('VmHWM'):.0f} MiB"
     before = process.seconds
-    await asyncio.sleep(IDLE_S)
-    yield f"idle: {(process.seconds - before) / IDLE_S:.1%} of a processor"
+    await asyncio.sleep(scale.idle)
+    yield f"idle: {(process.seconds - before) / scale.idle:.1%} of a processor"
     before = process.seconds
-    await world.write_statuses(STATUSES, "Heartbeat")
-    await asyncio.sleep(2)
-    yield f"a pod's status that does not concern the mesh: {(process.seconds - before) / STATUSES * 1000:.2f} ms"
+    await writer.write_statuses(scale.statuses, "Heartbeat")
+    await process.rest()
+    yield f"a pod's status that does not concern the mesh: {(process.seconds - before) / scale.statuses * 1000:.2f} ms"
     before = process.seconds
-    await world.make_unready(CHANGES)
-    await asyncio.sleep(2)
-    yield f"an unready pod: {(process.seconds - before) / CHANGES * 1000:.1f} ms"
+    await writer.make_unready(scale.unready)
+    await process.rest()
+    yield f"an unready pod: {(process.seconds - before) / scale.unready * 1000:.1f} ms"

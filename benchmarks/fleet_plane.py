@@ -4,21 +4,17 @@ The process has the parts of `headgate up` without Envoys, workloads and the HTT
 """
 
 import asyncio
-import gc
 import logging
-import os
-import resource
 import time
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import uvloop
 from benchmarks import build
-from benchmarks.pods import APPLICATION_PORT, PORT, Json, pod
+from benchmarks.pods import APPLICATION_PORT, PORT, meshed
+from tests.make import objects
+from tests.make.objects import Object
 
-from headgate.event_loop import GC_THRESHOLDS
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
@@ -27,7 +23,7 @@ from headgate.objects.ports import Ports
 from headgate.plane.feed import Feed
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
-from headgate.plane.status.writer import StatusWriter
+from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.plane.trust import Trust
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
@@ -40,21 +36,20 @@ ENDPOINTS = 10  # endpoints of each Service
 TICK_S = 0.01
 
 
-def mesh(services: int, proxies: int) -> Iterator[Json]:
+def mesh(services: int, proxies: int) -> Iterator[Object]:
     """Yield Services with ten endpoints each; one in ten has a split.
 
     The first endpoints are pods with transparent sidecars.
     """
-    for item in build.objects(services):
+    for item in build.services(services):
         name = item["metadata"]["name"]
         if item["kind"] == "EndpointSlice":
             number = int(name.removeprefix("service-"))
             addresses = [f"10.{place}.{number // 250}.{number % 250 + 1}" for place in range(ENDPOINTS)]
-            item["endpoints"] = [{"addresses": [address]} for address in addresses]
-            for place, endpoint in enumerate(item["endpoints"]):
-                if number + place * services < proxies:
-                    endpoint["targetRef"] = {"kind": "Pod", "name": f"{name}-{place}"}
-                    yield pod(f"{name}-{place}", addresses[place], {PORT: APPLICATION_PORT}, "transparent")
+            pods = [f"{name}-{place}" if number + place * services < proxies else "" for place in range(ENDPOINTS)]
+            item["endpoints"] = list(map(objects.endpoint, addresses, pods))
+            for pod, address in zip(filter(None, pods), addresses, strict=False):
+                yield meshed(pod, address, {PORT: APPLICATION_PORT}, "transparent")
         yield item
 
 
@@ -66,7 +61,8 @@ def node_ids(services: int, proxies: int) -> list[str]:
 class Plane:
     """A control plane that serves on a unix socket in a directory."""
 
-    def __init__(self, directory: Path, secret: bytes, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, directory: Path, secret: bytes) -> None:
+        logging.disable()  # the fleet's counts replace the log messages
         self._socket = directory / "xds.sock"
         self._secret = secret
         self._tasks = tasks
@@ -87,14 +83,17 @@ class Plane:
             if "status" in item:
                 await self._store.update(item, subresource="status")
         ports = Ports(self._store, EventRecorder(self._store, "headgate"), Latest(value=True))
-        status = StatusWriter(ports, self._loop, self._fleet, Latest({}), self._feed.versions)
-        trust = self._trust.run(ports, self._loop, self._fleet)
+        counted = CountedStates(Latest({}), Latest({}), Latest({}))
+        status = StatusWriter(ports, self._loop, self._fleet, counted, self._feed)
+        fleet_known = asyncio.Event()
+        trust = self._trust.run(ports, self._loop, self._fleet, fleet_known)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)
         await self._live_state.wait_compiled()
         while any(proxy.config.get() is None for proxy in self._fleet.proxies.values()):
             await asyncio.sleep(TICK_S)
         self._fleet.assume_configured()
+        fleet_known.set()
         self._server = XdsServer(self._fleet, LocalTokens(self._secret))
         await self._server.start(f"unix:{self._socket}")
         config = next(iter(self._fleet.proxies.values())).config.get() or {}
@@ -112,7 +111,7 @@ class Plane:
         key = TRAFFIC_SPLIT.key("default", f"service-{number}")
         obj = await self._store.get(key)
         began = time.monotonic()
-        stored = await self._store.update({**obj, "spec": build.split(number, weight)["spec"]})
+        stored = await self._store.update({**obj, "spec": build.weighted(number, weight)["spec"]})
         return began, int(stored["metadata"]["generation"])
 
     async def programmed(self, number: int, generation: int) -> float:
@@ -174,27 +173,7 @@ def _number(name: str) -> int:
     return int(name.removeprefix("service-"))
 
 
-def is_programmed(obj: Json, generation: int) -> bool:
+def is_programmed(obj: Mapping[str, Any], generation: int) -> bool:
     """Return whether an object's status says that every proxy applies this generation or a later one."""
     found = {item["type"]: item for item in obj.get("status", {}).get("conditions", ())}.get("Programmed", {})
-    return found.get("status") == "True" and found.get("observedGeneration", 0) >= generation
-
-
-def run(commands: Connection, directory: str, secret: bytes) -> None:
-    """Run a control plane that executes commands until the connection closes."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    gc.set_threshold(*GC_THRESHOLDS)
-    logging.disable()  # the fleet's counts replace the log messages
-    uvloop.run(_serve(commands, Path(directory), secret))
-
-
-async def _serve(commands: Connection, directory: Path, secret: bytes) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        plane = Plane(directory, secret, tasks)
-        while True:
-            command, *arguments = await asyncio.get_running_loop().run_in_executor(None, commands.recv)
-            if command == "end":
-                os._exit(0)  # exit without cleanup, as if killed: the kernel closes all connections
-            work: Callable[..., Any] = getattr(plane, command)
-            result = work(*arguments)
-            commands.send(await result if asyncio.iscoroutine(result) else result)
+    return bool(found.get("status") == "True" and found.get("observedGeneration", 0) >= generation)

@@ -7,18 +7,13 @@ it reconnects and reports the resource versions of its configuration.
 """
 
 import asyncio
-import os
 import random
-import resource
 import struct
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
-
-import uvloop
+from typing import Any, NamedTuple, cast
 
 from headgate.envoy.bootstrap import FIRST_RECONNECT_MS, LAST_RECONNECT_S
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, TypeUrl
@@ -45,51 +40,65 @@ class Read(NamedTuple):
     nonce: slice
 
 
-class World:
-    """The state that all proxies of a run share.
+class Proxies:
+    """All proxies, and what they share: the address of the xDS server, the resource names to subscribe to, and the counts."""
 
-    It has the address of the xDS server, the resource names to subscribe to, and the counts.
-    """
-
-    def __init__(self, address: str, named: Named, secret: bytes) -> None:
+    def __init__(self, _tasks: asyncio.TaskGroup, address: str, secret: bytes) -> None:
         self.address = address
-        self.named = {type_url: frozenset(names) for type_url, names in named.items()}
         self.tokens = LocalTokens(secret)
-        self.known: dict[Any, Read] = {}
+        self.named: Mapping[TypeUrl, frozenset[str]] = {}
+        self._responses: dict[tuple[int, bytes, bytes], Read] = {}
+        self._proxies: Sequence[Proxy] = ()  # they live as long as this object
         self.begin()
 
-    def begin(self) -> None:
-        """Reset the counts."""
+    async def connect(self, named: Named, nodes: Sequence[str]) -> None:
+        """Connect a proxy for each node ID."""
+        self.named = {type_url: frozenset(names) for type_url, names in named.items()}
+        self._proxies = [Proxy(self, node) for node in nodes]
+        await asyncio.gather(*(proxy.connect() for proxy in self._proxies))
+
+    def begin(self) -> float:
+        """Reset the counts; return the processor time so far."""
         self.counts: Counter[str] = Counter()
         self.sent: Counter[TypeUrl] = Counter()
-        self.answered: set[str] = set()  # proxies that got a response
         self.last_bytes = self.last_ack = 0.0
+        return time.process_time()
+
+    def report(self) -> Mapping[str, Any]:
+        """Return the counts, the times of the last response and of the last ACK, and the processor time."""
+        return {
+            "counts": dict(self.counts),
+            "sent": dict(self.sent),
+            "last bytes": self.last_bytes,
+            "last ack": self.last_ack,
+            "processor": time.process_time(),
+        }
 
     def read(self, message: bytes) -> Read:
         """Return the content of a response; a response that another proxy received before is not parsed again."""
         key = len(message), message[64:SAMPLE], message[-SAMPLE:]
-        if key not in self.known:
-            self.known[key] = scan(message)
-        return self.known[key]
+        if key not in self._responses:
+            self._responses[key] = scan(message)
+        return self._responses[key]
 
 
 class Proxy(asyncio.Protocol):
     """One proxy, across its connections."""
 
-    def __init__(self, world: World, node: str) -> None:
-        self._world = world
+    def __init__(self, proxies: Proxies, node: str) -> None:
+        self._shared = proxies
         self._node = node
         self._held: dict[TypeUrl, Mapping[str, str]] = {}
         self._failures = 0
         self._random = random.Random(node)
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.WriteTransport | None = None
 
     async def connect(self) -> None:
         """Connect, and retry until a connection succeeds."""
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await loop.create_unix_connection(lambda: self, self._world.address)
+                await loop.create_unix_connection(lambda: self, self._shared.address)
             except OSError:
                 self._failures += 1
                 longest = min(FIRST_RECONNECT_MS / 1000 * 2**self._failures, LAST_RECONNECT_S)
@@ -98,15 +107,9 @@ class Proxy(asyncio.Protocol):
                 self._failures = 0
                 return
 
-    def close(self) -> None:
-        """Close the connection and do not reconnect."""
-        if self._transport:
-            transport, self._transport = self._transport, None
-            transport.abort()
-
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open the stream, and subscribe with the versions of the resources that the proxy has."""
-        self._transport = transport
+        self._transport = transport = cast("asyncio.WriteTransport", transport)  # uvloop's inherit from no class
         self._rest, self._parts = b"", bytearray()
         self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # send windows of the connection and of the stream, in bytes
         self._stream_window = INITIAL_WINDOW
@@ -115,7 +118,7 @@ class Proxy(asyncio.Protocol):
         self._waits, self._unsent = 0, list[bytes]()
         self._opened: set[TypeUrl] = set()
         settings = struct.pack("!HIHI", 4, WINDOW, 2, 0)
-        token = b"Bearer " + self._world.tokens.issue(self._node).encode()
+        token = b"Bearer " + self._shared.tokens.issue(self._node).encode()
         transport.write(
             PREFACE
             + _frame(SETTINGS, 0, 0, settings)
@@ -123,23 +126,22 @@ class Proxy(asyncio.Protocol):
             + _frame(HEADERS, END_HEADERS, 1, _headers(token))
         )
         self._node_field = _field(1, _field(1, self._node.encode()))
-        if names := self._world.named.get(RUNTIME):
+        if names := self._shared.named.get(RUNTIME):
             self._open(RUNTIME, names)
         self._open(CLUSTER)
         if self._held.get(CLUSTER):
             self._open(ENDPOINTS, self._held[ENDPOINTS])
-            self._open(SECRET, self._world.named[SECRET])
+            self._open(SECRET, self._shared.named[SECRET])
             self._open(LISTENER)
             self._open(ROUTES, self._held[ROUTES])
             self._open(CHAIN, self._held[CHAIN])
             self._open(SCOPES)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Reconnect after a while, unless the proxy itself closed the connection."""
-        if self._transport:
-            self._transport = None
-            self._world.counts["lost"] += 1
-            self._task = asyncio.get_running_loop().create_task(self._return())
+        """Reconnect after a while."""
+        self._transport = None
+        self._shared.counts["lost"] += 1
+        self._task = asyncio.get_running_loop().create_task(self._return())
 
     async def _return(self) -> None:
         await asyncio.sleep(self._random.uniform(0, FIRST_RECONNECT_MS / 1000))
@@ -180,33 +182,32 @@ class Proxy(asyncio.Protocol):
         elif kind == WINDOW_UPDATE:
             self._windows[1 if stream[3] else 0] += int.from_bytes(payload, "big")
         elif kind == RESET or (kind == HEADERS and flags & END_STREAM):
-            self._world.counts["ended"] += 1
+            self._shared.counts["ended"] += 1
             self._transport.close()
         self._flush()
 
     def _respond(self, message: bytes) -> None:
         """Handle a response as Envoy does: store versions, acknowledge, subscribe."""
-        world = self._world
-        found = world.read(message)
-        world.last_bytes = time.monotonic()
-        world.answered.add(self._node)
-        world.counts["responses"] += 1
-        world.counts["bytes"] += len(message)
-        world.sent[found.type_url] += len(found.versions)
+        shared = self._shared
+        found = shared.read(message)
+        shared.last_bytes = time.monotonic()
+        shared.counts["responses"] += 1
+        shared.counts["bytes"] += len(message)
+        shared.sent[found.type_url] += len(found.versions)
         self._hold(found)
         ack = _field(2, found.type_url.encode()) + _field(6, message[found.nonce])
         if found.type_url == CLUSTER:
-            new = [name for name in found.versions if name in world.named[ENDPOINTS]]
+            new = [name for name in found.versions if name in shared.named[ENDPOINTS]]
             self._waits += len(new)
             self._open(ENDPOINTS, new)
-            self._open(SECRET, world.named[SECRET])
+            self._open(SECRET, shared.named[SECRET])
             self._unsent.append(ack)
         else:
             self._write(ack)
-            world.last_ack = time.monotonic()
+            shared.last_ack = time.monotonic()
         if found.type_url == LISTENER:
-            self._open(ROUTES, world.named[ROUTES])
-            self._open(CHAIN, world.named[CHAIN])
+            self._open(ROUTES, shared.named[ROUTES])
+            self._open(CHAIN, shared.named[CHAIN])
         if found.type_url == CHAIN:
             self._open(SCOPES)
         if found.type_url == ENDPOINTS and self._waits:
@@ -218,7 +219,7 @@ class Proxy(asyncio.Protocol):
         """Acknowledge the clusters, and subscribe to listeners."""
         for ack in self._unsent:
             self._write(ack)
-            self._world.last_ack = time.monotonic()
+            self._shared.last_ack = time.monotonic()
         self._unsent.clear()
         self._open(LISTENER)
 
@@ -342,40 +343,3 @@ def _text(value: bytes) -> bytes:
         out.append(size & 0x7F | 0x80)
         size >>= 7
     return bytes([*out, size]) + value
-
-
-def run(commands: Connection) -> None:
-    """Run proxies in this process, and execute commands until the connection closes."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    uvloop.run(_serve(commands))
-
-
-async def _serve(commands: Connection) -> None:
-    loop = asyncio.get_running_loop()
-    world, proxies = World("", {}, bytes(32)), list[Proxy]()
-    while True:
-        command, *arguments = await loop.run_in_executor(None, commands.recv)
-        if command == "connect":
-            address, named, secret, nodes = arguments
-            world = World(address, named, secret)
-            proxies = [Proxy(world, node) for node in nodes]
-            await asyncio.gather(*(proxy.connect() for proxy in proxies))
-            commands.send(len(proxies))
-        elif command == "begin":
-            world.begin()
-            commands.send(time.process_time())
-        elif command == "report":
-            commands.send(
-                {
-                    "counts": dict(world.counts),
-                    "sent": dict(world.sent),
-                    "proxies": len(world.answered),
-                    "last bytes": world.last_bytes,
-                    "last ack": world.last_ack,
-                    "processor": time.process_time(),
-                }
-            )
-        elif command == "end":
-            for proxy in proxies:
-                proxy.close()
-            os._exit(0)

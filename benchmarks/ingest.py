@@ -1,6 +1,6 @@
 """Measure the cost of receiving the reports of a large mesh: CPU time, memory per edge, and the time to read the counts.
 
-`python benchmarks/ingest.py [PROXIES] [EDGES]`: every proxy reports all of its series every 5 seconds. Another process
+`python benchmarks/ingest.py [PROXIES EDGES]`: every proxy reports all of its series every 5 seconds. Another process
 sends the reports through gRPC on a unix socket; only the receiver is measured.
 """
 
@@ -12,8 +12,10 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc.aio
 import msgspec
@@ -28,10 +30,21 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 INTERVAL_S = 5.0
-ROUNDS = 4  # reports of each proxy; all series are new in the first report
 BUSY = 0.5  # the fraction of edges with requests between two reports
 SECRET = bytes(32)
 START = time.time() - 10
+
+
+class Scale(NamedTuple):
+    """The numbers of proxies, the edges of each, and its reports. All series are new in the first report."""
+
+    proxies: Sequence[int]
+    edges: int
+    rounds: int
+
+
+USUAL = Scale(proxies=(200, 2000), edges=20, rounds=4)
+SMALLEST = Scale(proxies=(2,), edges=1, rounds=2)
 
 
 class Simulated:
@@ -47,10 +60,6 @@ class Simulated:
     def report(self) -> bytes:
         """Return the next report: a cumulative histogram for each edge."""
         self._rounds += 1
-        at = {
-            "start_time_unix_nano": int(START * 1e6),
-            "time_unix_nano": int((START + self._rounds * INTERVAL_S) * 1e9),
-        }
         points = []
         for pod, buckets in self._edges:
             if self._rounds == 1 or self._random.random() < BUSY:
@@ -60,7 +69,12 @@ class Simulated:
             tags = _attributes([*place, ("code", "200-"), ("grpc", "")])
             points.append(
                 pb.HistogramDataPoint(
-                    attributes=tags, count=sum(buckets), bucket_counts=buckets, explicit_bounds=BOUNDS, **at
+                    attributes=tags,
+                    count=sum(buckets),
+                    bucket_counts=buckets,
+                    explicit_bounds=BOUNDS,
+                    start_time_unix_nano=int(START * 1e6),
+                    time_unix_nano=int((START + self._rounds * INTERVAL_S) * 1e9),
                 )
             )
         metrics = [pb.Metric(name="mesh.latency") for _ in points]
@@ -75,19 +89,19 @@ def _attributes(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
     return [pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in pairs]
 
 
-def reports(proxies: int, edges: int) -> Iterator[list[tuple[str, bytes]]]:
+def reports(proxies: int, edges: int, rounds: int) -> Iterator[list[tuple[str, bytes]]]:
     """Yield rounds of reports; a round is a list of pairs of token and report."""
     all_of_them = [Simulated(number, edges) for number in range(proxies)]
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         yield [(proxy.token, proxy.report()) for proxy in all_of_them]
 
 
-def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchronize.Barrier") -> None:
+def send(address: str, proxies: int, edges: int, rounds: int, turn: Barrier) -> None:
     """Send all rounds; wait before each round until the receiver is ready."""
 
     async def main() -> None:
         channels = [grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(20)]
-        for sent in reports(proxies, edges):
+        for sent in reports(proxies, edges, rounds):
             turn.wait()
             for first in range(0, len(sent), 100):
                 calls = [
@@ -102,7 +116,13 @@ def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchron
     asyncio.run(main())
 
 
-async def receive(proxies: int, edges: int) -> None:
+async def measure(scale: Scale) -> None:
+    """Print the costs for each number of proxies."""
+    for proxies in scale.proxies:
+        await receive(proxies, scale.edges, scale.rounds)
+
+
+async def receive(proxies: int, edges: int, rounds: int) -> None:
     """Receive the reports and print the costs."""
     receiver = Receiver(Windows(), reports_per_eviction(CLUSTER_SECONDS), clock=lambda: START)
     with tempfile.TemporaryDirectory() as directory:
@@ -111,10 +131,10 @@ async def receive(proxies: int, edges: int) -> None:
         await xds.start(address)
         context = multiprocessing.get_context("spawn")
         turn = context.Barrier(2)
-        sender = context.Process(target=send, args=(address, proxies, edges, turn))
+        sender = context.Process(target=send, args=(address, proxies, edges, rounds, turn))
         sender.start()
         before = _memory()
-        for number in range(ROUNDS):
+        for number in range(rounds):
             await asyncio.to_thread(turn.wait)
             began, wall = time.process_time(), time.perf_counter()
             await asyncio.to_thread(turn.wait)
@@ -147,5 +167,5 @@ def _memory() -> float:
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:]]
-    asyncio.run(receive(*(numbers or [500, 20])))
+    proxies, edges = map(int, sys.argv[1:] or ("500", "20"))
+    asyncio.run(measure(USUAL._replace(proxies=(proxies,), edges=edges)))

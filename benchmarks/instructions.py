@@ -15,25 +15,38 @@ import subprocess
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
+import pytest
 from benchmarks.contest import WEIGHTS
-from benchmarks.lab import GATEWAY, SIDECAR, free_port, start_envoy, start_gateway, website
+from benchmarks.lab import GATEWAY, SIDECAR, start_envoy, start_gateway, website
 from benchmarks.load import Backend
 from benchmarks.proxy import minimal
 from msgspec import structs
+from tests.ports import free_port
 
 from headgate.model.routing import Endpoints, Mesh, Route, RouteTable, Split, Target
 from headgate.standalone.proxies.envoy_process import find_envoy
 
-WARM, FEW, MANY, TRIES = 300, 100, 600, 3
+
+class Scale(NamedTuple):
+    """The numbers of requests before the count, in a short run and in a long run, and the number of tries."""
+
+    warm: int
+    few: int
+    many: int
+    tries: int
 
 
-async def compare() -> None:
-    """Count and print the instructions for all configurations; do nothing if valgrind is missing."""
+USUAL = Scale(warm=300, few=100, many=600, tries=3)
+SMALLEST = None  # under valgrind, four Envoys take a minute to start
+
+
+async def measure(scale: Scale) -> None:
+    """Count and print the instructions for all configurations."""
     if not shutil.which("valgrind"):
-        print("skipped: valgrind is not installed (apt-get install valgrind)")
-        return
+        pytest.skip("valgrind is not installed (apt-get install valgrind)")
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend()) for _ in WEIGHTS]
@@ -41,7 +54,7 @@ async def compare() -> None:
         stack.enter_context(mock.patch.dict(os.environ, HEADGATE_ENVOY=str(counted)))
         port = free_port()
         by_hand = minimal(port, backends, f"{directory}/least.sock", localities=True)
-        least = await _per_request(directory, await start_envoy(stack, directory / "least", by_hand), port)
+        least = await _per_request(directory, await start_envoy(stack, directory / "least", by_hand), port, scale)
         print(f"{'by hand, localities':<20} {least:9,.0f} instructions per request", flush=True)
         split = website(free_port(), backends, WEIGHTS)
         for what, node, mesh in (
@@ -52,7 +65,7 @@ async def compare() -> None:
             async with AsyncExitStack() as inner:
                 place = Path(inner.enter_context(tempfile.TemporaryDirectory(dir=directory)))
                 found = await start_gateway(inner, place, mesh, node)
-                ours = await _per_request(directory, found.pid, found.port)
+                ours = await _per_request(directory, found.pid, found.port, scale)
             print(f"{what:<20} {ours:9,.0f} instructions per request, ratio {ours / least:.3f}", flush=True)
 
 
@@ -75,18 +88,18 @@ def _under_valgrind(directory: Path, envoy: Path) -> Path:
     return program
 
 
-async def _per_request(directory: Path, pid: int, port: int) -> float:
+async def _per_request(directory: Path, pid: int, port: int, scale: Scale) -> float:
     """Return the instructions per request: the minimum of some tries."""
-    await _ask(port, WARM)
+    await _ask(port, scale.warm)
     await _control("--instr=on", pid)
-    await _ask(port, WARM)
-    return min([await _try(directory, pid, port) for _ in range(TRIES)])
+    await _ask(port, scale.warm)
+    return min([await _try(directory, pid, port, scale) for _ in range(scale.tries)])
 
 
-async def _try(directory: Path, pid: int, port: int) -> float:
+async def _try(directory: Path, pid: int, port: int, scale: Scale) -> float:
     """Return the busiest thread's instructions per request: a long run minus a short run, to exclude start-up."""
-    few, many = [await _counted(directory, pid, port, requests) for requests in (FEW, MANY)]
-    return max(many[thread] - few.get(thread, 0) for thread in many) / (MANY - FEW)
+    few, many = [await _counted(directory, pid, port, requests) for requests in (scale.few, scale.many)]
+    return max(many[thread] - few.get(thread, 0) for thread in many) / (scale.many - scale.few)
 
 
 async def _counted(directory: Path, pid: int, port: int, requests: int) -> dict[str, int]:
@@ -114,7 +127,7 @@ async def _ask(port: int, requests: int) -> None:
         writer.write(f"GET / HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(f"a request failed: {head!r}")
+            raise RuntimeError(f"a request failed: {head!r}")
         found = re.search(rb"content-length: (\d+)", head)
         await reader.readexactly(int(found[1]) if found else 0)
     writer.close()

@@ -1,7 +1,6 @@
 """The Envoys that the benchmarks measure: configured by headgate over xDS, with a split over small backends."""
 
 import os
-import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -90,11 +89,3 @@ async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes, bi
     stack.push_async_callback(envoy.stop)
     await envoy.ready(START_SECONDS)
     return envoy.state.get().pid
-
-
-def free_port() -> int:
-    """Return a currently free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -11,9 +11,13 @@ import random
 import statistics
 import time
 from collections import Counter
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
+from starlette.responses import Response
+from tests.make import objects
+from tests.make.objects import Object
 
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
@@ -26,77 +30,97 @@ from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.windows import Windows
 
 GROUP = METRICS_GROUPS["traffic.metrics.k8s.io", "v1beta1"]
-PODS, DEPLOYMENTS, CALLERS, REQUESTS, NODES = 5000, 500, 4, 100, 50
+REQUESTS, NODES = 100, 50
 WINDOW, INTERVAL = 30, 5  # seconds
-ROUNDS = 100
-ASKED = (
+QUERIES = (
     "pods",
     "pods?t=2m",
     "pods?uncertainty=true",
-    "pods?labelSelector=app=app-7",
-    "namespaces/default/pods/app-7-5d-00007",
-    "namespaces/default/pods/app-7-5d-00007/edges",
+    "pods?labelSelector=app=app-0",
+    "namespaces/default/pods/app-0-5d-00000",
+    "namespaces/default/pods/app-0-5d-00000/edges",
     "deployments",
-    "namespaces/default/deployments/app-7/edges",
+    "namespaces/default/deployments/app-0/edges",
     "services",
     "nodes",
     "namespaces",
 )
 
 
+class Scale(NamedTuple):
+    """The numbers of pods, of their Deployments, of the callers of each pod, and of rounds of each query."""
+
+    pods: int
+    deployments: int
+    callers: int
+    rounds: int
+
+
+USUAL = Scale(pods=5000, deployments=500, callers=4, rounds=100)
+SMALLEST = Scale(pods=2, deployments=1, callers=1, rounds=4)
+
+
 class Mesh:
-    """A source of objects that do not change."""
+    """A source of objects that do not change: Deployments with their pods, and a Service for each of them."""
 
-    def __init__(self) -> None:
-        deployments = [_object(f"app-{n}") for n in range(DEPLOYMENTS)]
-        sets = [_object(f"app-{n}-5d", "Deployment", f"app-{n}") for n in range(DEPLOYMENTS)]
-        services = [_object(f"app-{n}", selector={"app": f"app-{n}"}) for n in range(DEPLOYMENTS)]
-        self.pods = [_pod(number) for number in range(PODS)]
-        self._kinds = {"Deployment": deployments, "ReplicaSet": sets, "Service": services, "Pod": self.pods}
-        self._kinds["Namespace"] = [_object("default")]
+    def __init__(self, scale: Scale) -> None:
+        apps = [f"app-{number}" for number in range(scale.deployments)]
+        self.pods = [_pod(number, scale.deployments) for number in range(scale.pods)]
+        self._kinds = {
+            "Namespace": [objects.namespace("default")],
+            "Deployment": [objects.deployment(app) for app in apps],
+            "ReplicaSet": [objects.obj("ReplicaSet", f"{app}-5d", metadata=_owned("Deployment", app)) for app in apps],
+            "Service": [objects.service(app, selector={"app": app}) for app in apps],
+            "Pod": self.pods,
+        }
 
-    async def list(self, _, kind, __=""):
-        return Listing(self._kinds.get(kind, ()), 1)
+    async def list(self, _group: str, kind: str, _namespace: str = "") -> Listing:
+        """Return all objects of a kind."""
+        return Listing(self._kinds.get(kind, ()), "1")
 
 
-def _object(name, owner_kind="", owner="", **spec):
-    owners = [{"kind": owner_kind, "name": owner, "controller": True}] if owner else []
-    return {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}, "spec": spec}
+def _owned(kind: str, name: str) -> Object:
+    return {"ownerReferences": [{"kind": kind, "name": name, "controller": True}]}
 
 
-def _pod(number):
-    app = f"app-{number % DEPLOYMENTS}"
-    obj = _object(f"{app}-5d-{number:05}", "ReplicaSet", f"{app}-5d", nodeName=f"node-{number % NODES}")
-    obj["metadata"]["labels"] = {"app": app}
-    return obj
+def _pod(number: int, deployments: int) -> Object:
+    app = f"app-{number % deployments}"
+    return objects.pod(
+        f"{app}-5d-{number:05}",
+        labels={"app": app},
+        metadata=_owned("ReplicaSet", f"{app}-5d"),
+        nodeName=f"node-{number % NODES}",
+    )
 
 
 class SimulatedProxies:
     """Simulated proxies. Each call of `report` advances the clock by one second and adds the reports of this second."""
 
-    def __init__(self, mesh):
-        self._names = [f"default/{pod['metadata']['name']}" for pod in mesh.pods]
-        self._turns = [[] for _ in range(INTERVAL)]
-        for name in self._names:
-            for caller in random.sample(range(PODS), CALLERS):
-                self._turns[caller % INTERVAL].append(self._flow(self._names[caller], name))
-        self._grown = [_growth() for _ in range(PODS)]
+    def __init__(self, mesh: Mesh, scale: Scale) -> None:
+        self._deployments = scale.deployments
+        names = [f"default/{pod['metadata']['name']}" for pod in mesh.pods]
+        self._turns: list[list[Flow]] = [[] for _ in range(INTERVAL)]
+        for name in names:
+            for caller in random.sample(range(scale.pods), scale.callers):
+                self._turns[caller % INTERVAL].append(self._flow(names[caller], name))
+        self._grown = [_growth() for _ in range(scale.pods)]
         self._now = 0
         self.windows = Windows(clock=lambda: self._now + time.process_time())
         for _ in range(WINDOW):
             self.report()
 
-    def _flow(self, caller, name):
-        service = f"default/app-{int(name.rpartition('-')[2]) % DEPLOYMENTS}"
+    def _flow(self, caller: str, name: str) -> Flow:
+        service = f"default/app-{int(name.rpartition('-')[2]) % self._deployments}"
         return Flow(source=Peer(pod=caller), destination=Peer(pod=name), service=service, port=80, backend=service)
 
-    def report(self):
+    def report(self) -> None:
+        """Add the reports of the next second."""
         self._now += 1
         for flow in self._turns[self._now % INTERVAL]:
             self.windows.add(flow, random.choice(self._grown))
 
 
-def _growth():
+def _growth() -> Counts:
     number = REQUESTS * INTERVAL // WINDOW
     latencies = Counter(bucket_of(random.lognormvariate(8, 0.7)) for _ in range(number))
     return Counts.of({class_index(200): number}, gathered(latencies))
@@ -110,30 +134,33 @@ class Times(NamedTuple):
     again: list[float]
 
     @property
-    def both(self):
-        return [sum(one) for one in zip(self.reading, self.first, strict=True)]
+    def both(self) -> list[float]:
+        """Return the times of each first answer with its reading."""
+        return [sum(pair) for pair in zip(self.reading, self.first, strict=True)]
 
 
-async def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Run the benchmark and print the results."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)  # headgate sets the same thresholds
-    mesh = Mesh()
-    numbers = SimulatedProxies(mesh)
-    print(f"{PODS} pods, {PODS * CALLERS} flows; milliseconds: median, p99")
-    for asked in ASKED:
-        times = await _times(MetricsApi(mesh, numbers.windows), numbers, asked)
-        shown = (f"{what} {_shown(getattr(times, what))}" for what in ("reading", "first", "both", "again"))
-        print(f"  {asked:46} {'   '.join(shown)}")
+    mesh = Mesh(scale)
+    proxies = SimulatedProxies(mesh, scale)
+    print(f"{scale.pods} pods, {scale.pods * scale.callers} flows; milliseconds: median, p99")
+    for query in QUERIES:
+        rounds = scale.rounds if query.startswith("pods") else scale.rounds // 4
+        times = await _times(MetricsApi(mesh, proxies.windows), proxies, query, rounds)
+        columns = {"reading": times.reading, "first": times.first, "both": times.both, "again": times.again}
+        print(f"  {query:46} {'   '.join(f'{name} {_shown(column)}' for name, column in columns.items())}")
     gc.set_threshold(*thresholds)
 
 
-async def _times(api, numbers, asked):
+async def _times(api: MetricsApi, proxies: SimulatedProxies, query: str, rounds: int) -> Times:
+    """Return the times of a query in some rounds; the round before them warms the caches."""
     times = Times([], [], [])
-    for number in range((ROUNDS if asked.startswith("pods") else ROUNDS // 4) + 1):
-        numbers.report()
-        reading = await _timed(numbers.windows.read(window(_request(asked).query_params)))
-        first, *again = [await _timed(_ask(api, asked)) for _ in range(3)]
+    for number in range(rounds + 1):
+        proxies.report()
+        reading = await _timed(proxies.windows.read(window(_request(query).query_params)))
+        first, *again = [await _timed(_answer(api, query)) for _ in range(3)]
         if number:
             times.reading.append(reading)
             times.first.append(first)
@@ -141,21 +168,21 @@ async def _times(api, numbers, asked):
     return times
 
 
-def _request(asked):
-    path, _, query = asked.partition("?")
-    return Request({"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []})
+def _request(query: str) -> Request:
+    path, _, parameters = query.partition("?")
+    return Request({"type": "http", "method": "GET", "path": path, "query_string": parameters.encode(), "headers": []})
 
 
-async def _ask(api, asked):
-    request = _request(asked)
+async def _answer(api: MetricsApi, query: str) -> Response:
+    request = _request(query)
     return await api.answer(request, parse_path(GROUP, request.url.path.split("/")))
 
 
-async def _timed(work):
+async def _timed(work: Awaitable[object]) -> float:
     began = time.process_time()
     await work
     return (time.process_time() - began) * 1000
 
 
-def _shown(found):
-    return f"{statistics.median(found):7.1f} {sorted(found)[int(len(found) * 0.99)]:7.1f}"
+def _shown(times: Sequence[float]) -> str:
+    return f"{statistics.median(times):7.1f} {sorted(times)[int(len(times) * 0.99)]:7.1f}"

@@ -12,10 +12,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contest import CLIENTS, WEIGHTS, Contender, compete
-from benchmarks.lab import free_port, start_envoy, website
+from benchmarks import contest
+from benchmarks.contest import CLIENTS, WEIGHTS, Contender, Scale, compete
+from benchmarks.lab import start_envoy, website
 from benchmarks.load import Backend
 from google.protobuf import json_format
+from tests.ports import free_port
 
 from headgate.envoy import descriptors, pb
 from headgate.envoy.bootstrap import bootstrap
@@ -26,6 +28,8 @@ from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 from headgate.xds.unary_methods import Authenticate
+
+USUAL, SMALLEST = contest.USUAL, contest.SMALLEST
 
 
 def silent(config: ProxyConfig) -> ProxyConfig:
@@ -84,12 +88,12 @@ def report(counting: Contender, without: Contender) -> None:
     print(f"{rate:.3f} times the throughput of these clients")
 
 
-async def compare() -> None:
+async def measure(scale: Scale) -> None:
     """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend(processor=CLIENTS)) for _ in WEIGHTS]
         counting = await start(stack, directory, backends, counts=True)
         without = await start(stack, directory, backends, counts=False)
-        await compete((counting, without))
+        await compete((counting, without), scale)
         report(counting, without)

@@ -14,20 +14,30 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.lab import Gateway, free_port, start_gateway, website
+from benchmarks.lab import Gateway, start_gateway, website
 from benchmarks.load import Backend, connect, cpu_seconds
 from msgspec import structs
+from tests.ports import free_port
 
 from headgate.latest import until
 from headgate.model.routing import Endpoint, Endpoints, Mesh, Mirror, PortRef, Target
 
-ROUNDS = 7
-SECONDS = 1.5
-WARM_SECONDS = 0.3
 CONNECTIONS = 8
 PAUSE_S = 0.01
 """Seconds between a response and the next request: about 700 requests/s in total."""
 COPIES = PortRef("default/copies", 80)
+
+
+class Scale(NamedTuple):
+    """The number of slices of load on each case, their seconds, and those of the load before each slice."""
+
+    rounds: int
+    seconds: float
+    warm: float
+
+
+USUAL = Scale(rounds=7, seconds=1.5, warm=0.3)
+SMALLEST = Scale(rounds=1, seconds=0.05, warm=0.05)
 
 
 class Case(NamedTuple):
@@ -66,23 +76,23 @@ async def paced(port: int, seconds: float) -> tuple[list[float], int]:
     return times, sum(client.failed for client in clients)
 
 
-async def measure_case(gateway: Gateway, mesh: Mesh, name: str) -> Result:
-    """Run one slice of load with the mirror of a case. Raises SystemExit if a request fails."""
+async def measure_case(gateway: Gateway, mesh: Mesh, name: str, scale: Scale) -> Result:
+    """Run one slice of load with the mirror of a case. Raises RuntimeError if a request fails."""
     gateway.apply(mesh)
     await until(gateway.proxy.settled, gateway.fleet.change_count)
-    await paced(gateway.port, WARM_SECONDS)
+    await paced(gateway.port, scale.warm)
     before = cpu_seconds(gateway.pid)
-    times, failed = await paced(gateway.port, SECONDS)
+    times, failed = await paced(gateway.port, scale.seconds)
     if failed or not times:
-        raise SystemExit(f"{name}: {failed} requests failed")
+        raise RuntimeError(f"{name}: {failed} requests failed")
     used = cpu_seconds(gateway.pid) - before
     return Result(times[len(times) // 2], times[len(times) * 99 // 100], used / len(times) * 1e6)
 
 
-def report(results: dict[str, list[Result]]) -> None:
+def report(results: dict[str, list[Result]], scale: Scale) -> None:
     """Print a row for each case, with its ratios to the case without a mirror within each round."""
     print(
-        f"{ROUNDS} slices of {SECONDS:g} s each, {CONNECTIONS} connections that pause {PAUSE_S * 1000:g} ms after a response"
+        f"{scale.rounds} slices of {scale.seconds:g} s each, {CONNECTIONS} connections that pause {PAUSE_S * 1000:g} ms after a response"
     )
     print(f"{'medians':22} {'p50 ms':>8} {'p99 ms':>8} {'CPU us/req':>11}   ratios to none: p50, p99, CPU")
     plain = next(iter(results.values()))
@@ -97,7 +107,7 @@ def report(results: dict[str, list[Result]]) -> None:
         )
 
 
-async def compare() -> None:
+async def measure(scale: Scale) -> None:
     """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
@@ -110,7 +120,7 @@ async def compare() -> None:
         cases.append(Case("100 %, mirror hangs", 100, hanging.sockets[0].getsockname()[1]))
         cases.append(Case("100 %, mirror is dead", 100, free_port()))
         results: dict[str, list[Result]] = {case.name: [] for case in cases}
-        for _ in range(ROUNDS):
+        for _ in range(scale.rounds):
             for case in random.sample(cases, len(cases)):
-                results[case.name].append(await measure_case(gateway, mirrored(plain, case), case.name))
-        report(results)
+                results[case.name].append(await measure_case(gateway, mirrored(plain, case), case.name, scale))
+        report(results, scale)

@@ -6,6 +6,8 @@ Each HTTPRoute or match has one rule. A change is one weight, one new rule befor
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -32,11 +34,20 @@ from headgate.plan.access import access_changes
 from headgate.plan.traffic import request_classes
 from headgate.resources.meta import Key
 
-NUMBERS = (100, 1000, 5000)
-ROUNDS = 3
 ROOT, ONE, OTHER = (PortRef(f"default/{name}", 8080) for name in ("website", "v1", "v2"))
-TARGETS = 1000
 NAMESPACE = "spiffe://cluster.local/ns/default/sa"
+
+
+class Scale(NamedTuple):
+    """The numbers of routes, the number of TrafficTargets, and how often each plan is made."""
+
+    routes: Sequence[int]
+    targets: int
+    rounds: int
+
+
+USUAL = Scale(routes=(100, 1000, 5000), targets=1000, rounds=3)
+SMALLEST = Scale(routes=(2,), targets=2, rounds=1)
 
 
 def routes(number: int, *, one: int, regex: bool = False) -> list[Route]:
@@ -96,45 +107,50 @@ def _workload(index: int, callers: Sequence[str]) -> Workload:
     )
 
 
-def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Print the processor time of each plan in milliseconds, and the number of its classes."""
     print(f"{'routes':>8} {'change':32} {'classes':>8} {'ms':>9}")
-    for number in NUMBERS:
+    for number in scale.routes:
         for regex in (False, True):
             before = routes(number, one=50, regex=regex)
             kind = "regular expressions" if regex else "prefixes"
             middle = number // 2
             changed = structs.replace(before[middle], split=_split(70))
             first = Route(match=Match(path=Path(kind="prefix", value="/p1")), split=_split(1), name="first")
-            _time(number, f"one weight, {kind}", before, [*before[:middle], changed, *before[middle + 1 :]])
-            _time(number, f"a rule before all, {kind}", before, [first, *before])
-            if number <= TARGETS or not regex:
-                _time(number, f"all weights, {kind}", before, routes(number, one=70, regex=regex))
-    _access()
+            _time(
+                number, f"one weight, {kind}", scale.rounds, before, [*before[:middle], changed, *before[middle + 1 :]]
+            )
+            _time(number, f"a rule before all, {kind}", scale.rounds, before, [first, *before])
+            if number <= 1000 or not regex:
+                _time(number, f"all weights, {kind}", scale.rounds, before, routes(number, one=70, regex=regex))
+    _access(scale.targets, scale.rounds)
 
 
-def _time(number: int, title: str, before: Sequence[Route], after: Sequence[Route]) -> None:
+def _time(number: int, title: str, rounds: int, before: Sequence[Route], after: Sequence[Route]) -> None:
     # Copies: as after two separate compilations, equal values are not the same objects.
     one, other = mesh(before), mesh([structs.replace(route) for route in after])
-    took, found = _timed(lambda: len(list(request_classes(one, other))))
+    took, found = _timed(rounds, lambda: len(list(request_classes(one, other))))
     print(f"{number:8} {title:32} {found:8} {took:9.1f}")
 
 
-def _access() -> None:
-    before = guarded(TARGETS, lambda _: ("web",))
-    for title, callers in (
-        ("one new caller", lambda index: ("web", "thief") if index == TARGETS // 2 else ("web",)),
-        ("a new caller everywhere", lambda _: ("web", "thief")),
+def _access(targets: int, rounds: int) -> None:
+    before = guarded(targets, lambda _: ("web",))
+    for title, after in (
+        ("one new caller", guarded(targets, lambda index: ("web", "thief") if index == targets // 2 else ("web",))),
+        ("a new caller everywhere", guarded(targets, lambda _: ("web", "thief"))),
     ):
-        after = guarded(TARGETS, callers)
-        took, found = _timed(lambda after=after: len(list(access_changes(before, after))))
-        print(f"{TARGETS} TrafficTargets, {title}: {found} changes of access, {took:.1f} ms")
+        took, changes = _timed(rounds, partial(_changes, before, after))
+        print(f"{targets} TrafficTargets, {title}: {changes} changes of access, {took:.1f} ms")
 
 
-def _timed(work: Callable[[], int]) -> tuple[float, int]:
+def _changes(before: Mesh, after: Mesh) -> int:
+    return len(list(access_changes(before, after)))
+
+
+def _timed(rounds: int, work: Callable[[], int]) -> tuple[float, int]:
     """Return the median processor time in milliseconds, and the result."""
     times, found = [], 0
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         began = time.process_time()
         found = work()
         times.append((time.process_time() - began) * 1000)

@@ -13,10 +13,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contest import CLIENTS, WEIGHTS, Contender, compete
-from benchmarks.lab import free_port, start_envoy, start_gateway, website
+from benchmarks import contest
+from benchmarks.contest import CLIENTS, WEIGHTS, Contender, Scale, compete
+from benchmarks.lab import start_envoy, start_gateway, website
 from benchmarks.load import Backend
+from tests.ports import free_port
 
+USUAL, SMALLEST = contest.USUAL, contest.SMALLEST
 Json = dict[str, Any]
 
 
@@ -77,7 +80,7 @@ def report(contenders: list[Contender]) -> None:
         print(f"{'to ' + other.name:20} {rate:8.3f} {p99:8.3f} {cpu:11.3f}")
 
 
-async def compare() -> None:
+async def measure(scale: Scale) -> None:
     """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
@@ -88,5 +91,5 @@ async def compare() -> None:
             port, place = free_port(), directory / name
             by_hand = minimal(port, backends, f"{place}.sock", localities=name == "localities")
             contenders.append(Contender(f"minimal, {name}", port, await start_envoy(stack, place, by_hand), []))
-        await compete(contenders)
+        await compete(contenders, scale)
         report(contenders)

@@ -6,6 +6,7 @@ are fixed, so the numbers are the same in each run.
 """
 
 import math
+import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +31,17 @@ WORSE = RateTest(rejects=Rejects.HIGHER, limit=0.0)
 FINE = RateTest(rejects=Rejects.LOWER, limit=MARGIN)
 WINDOWS_S = (1, 10, 30)
 PER_SECOND = (18, 2)
+SPAWN = multiprocessing.get_context("spawn")  # a fork of a process with gRPC may hang
+
+
+class Scale(NamedTuple):
+    """The largest number of rollouts of a case."""
+
+    rollouts: int
+
+
+USUAL = Scale(rollouts=MOST)
+SMALLEST = Scale(rollouts=1)
 
 
 class Seen(NamedTuple):
@@ -199,21 +211,25 @@ def _window(seconds: int) -> tuple[int, int]:
 CASES = (*worse(), *equal(), *promoted(), *clustered())
 
 
-def _decisions(number: int, first: int) -> list[int | None]:
+def _decisions(number: int, rollouts: range) -> list[int | None]:
     case = CASES[number]
-    return simulation.decisions(case.test, case.series, case.most, range(first, first + SLICE))
+    return simulation.decisions(case.test, case.series, case.most, rollouts)
 
 
-async def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Print a row for each case: the share of rollouts that the rule decided, and the canary requests that this took."""
     print("decided: rolled back, or promoted by the rule promotion; requests: of the canary, until then")
     print(f"  {'true failure rates':32} {'rule':12} rollouts  decided  median     p90  aim")
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    cases = [case._replace(rollouts=min(case.rollouts, scale.rollouts)) for case in CASES]
+    with ProcessPoolExecutor(os.cpu_count(), SPAWN) as pool:
         started = [
-            [pool.submit(_decisions, number, first) for first in range(0, case.rollouts, SLICE)]
-            for number, case in enumerate(CASES)
+            [
+                pool.submit(_decisions, number, range(case.rollouts)[first : first + SLICE])
+                for first in range(0, case.rollouts, SLICE)
+            ]
+            for number, case in enumerate(cases)
         ]
-        for case, slices in zip(CASES, started, strict=True):
+        for case, slices in zip(cases, started, strict=True):
             report(case, sorted(requests for part in slices for requests in part.result() if requests is not None))
 
 

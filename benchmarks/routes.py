@@ -20,16 +20,15 @@ from typing import Any, NamedTuple
 
 from benchmarks.load import cpu_seconds
 from tests.api_client import Api, access
-from tests.e2e.manifests import endpoints, service
+from tests.e2e.manifests import endpoints
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
-from tests.e2e.test_routes import gateway, gateway_address, gateway_api_object
+from tests.e2e.test_routes import gateway, gateway_address
+from tests.make import objects
+from tests.make.objects import Object
 from tests.waiting import until
 from tests.wire import Address, Client, Load, Network, Request, ask_once
 
 CHANGE_PAUSE_S = 0.2
-IDLE_S = 180
-SETTLE_S = 10
-"""Seconds after the last change until the idle time begins."""
 PROBE_PAUSE_S = 0.005
 """Seconds between two requests of a probe."""
 WRITERS = 8
@@ -39,12 +38,21 @@ RESPONSES = "(cds|lds|rds|scoped_rds|sds).*update_success$"
 """The counters of Envoy that grow with each xDS response."""
 
 
-class Counts(NamedTuple):
-    """How many routes are created one by one, how many are attached at once, and how often a route changes."""
+class Scale(NamedTuple):
+    """How many routes are created one by one, how many are attached at once, and how often a route changes.
 
-    created: int = 3000
-    attached: int = 1000
-    changes: int = 1000
+    `settle` are the seconds after the last change until the idle time begins, `idle` those of the idle time.
+    """
+
+    created: int
+    attached: int
+    changes: int
+    settle: float = 10
+    idle: float = 180
+
+
+USUAL = Scale(created=3000, attached=1000, changes=1000)
+SMALLEST = Scale(created=3, attached=2, changes=1, settle=0, idle=0)
 
 
 class Edge(NamedTuple):
@@ -61,33 +69,30 @@ class Edge(NamedTuple):
     processes: Callable[[], Mapping[str, int]]
 
 
-def modifier(kind: str, name: str) -> Mapping[str, Any]:
+def modifier(kind: str, name: str) -> Object:
     """Return a filter that adds a header to requests (`Request`) or responses (`Response`)."""
     added = {"add": [{"name": name, "value": "added"}]}
     return {"type": f"{kind}HeaderModifier", f"{kind.lower()}HeaderModifier": added}
 
 
-def route(name: str, *rules: Mapping[str, Any]) -> Mapping[str, Any]:
+def hosted(name: str, *rules: Object) -> Object:
     """Return an HTTPRoute for a host of its own."""
-    spec = {"parentRefs": [{"name": "edge"}], "hostnames": [f"{name}.example.com"], "rules": rules}
-    found: Mapping[str, Any] = json.loads(gateway_api_object("HTTPRoute", name, spec))
-    return found
+    return objects.route(name, *rules, parents=[{"name": "edge"}], hostnames=[f"{name}.example.com"])
 
 
-def probed(name: str) -> Mapping[str, Any]:
+def probed(name: str) -> Object:
     """Return a route with one rule to a backend, and one to a missing backend."""
     filters = [modifier("Request", "added-header"), modifier("Response", "added-resp-header")]
-    served = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": [{"name": "backend", "port": 8080}]}
-    missing = {"backendRefs": [{"name": "missing", "port": 8080}]}
-    return route(name, {**served, "filters": filters}, {**missing, "filters": filters})
+    served = objects.rule({"backend": 1}, matches=[objects.path_match(f"/{name}")], filters=filters)
+    return hosted(name, served, objects.rule({"missing": 1}, filters=filters))
 
 
-def changing(number: int) -> Mapping[str, Any]:
+def changing(number: int) -> Object:
     """Return a route whose port, backend and filters alternate."""
     if number % 2:
-        return route("changing", {"backendRefs": [{"name": "backend", "port": 8080}]})
-    backend = {"name": "second", "port": 8081, "filters": [modifier("Response", "my-added-header")]}
-    return route("changing", {"backendRefs": [backend], "filters": [modifier("Request", "added-header")]})
+        return hosted("changing", objects.rule({"backend": 1}))
+    backend = objects.backend_ref("second", 8081, filters=[modifier("Response", "my-added-header")])
+    return hosted("changing", {"backendRefs": [backend], "filters": [modifier("Request", "added-header")]})
 
 
 class Probe(NamedTuple):
@@ -191,7 +196,7 @@ class StatusWrites:
             self.count += 1
 
 
-def attach_and_detach(edge: Edge, count: int) -> None:
+def attach_and_detach(edge: Edge, count: int, settle: float) -> None:
     """Create and delete routes at once; print how often the Gateway's status is written, and when it is right."""
     writes = StatusWrites(edge.kubeconfig)
     until(lambda: writes.count, "the watch")
@@ -216,40 +221,40 @@ def attach_and_detach(edge: Edge, count: int) -> None:
     until(lambda: all(map(is_programmed, edge.api.get("httproutes")["items"])), "the statuses of all routes", 300)
     print(f"  all routes have their status {time.perf_counter() - ended:.1f} s later", flush=True)
     each(lambda api, name: api.delete(f"httproute/{name}"), before, "detached")
-    time.sleep(SETTLE_S)
+    time.sleep(settle)
     print(f"  {writes.count - begun} writes in total", flush=True)
     for client in clients:
         client.close()
 
 
-def idle(mesh: RunningMesh) -> None:
+def idle(mesh: RunningMesh, settle: float, seconds: float) -> None:
     """Change nothing for a while; print the numbers of writes to the API and of xDS responses."""
 
     def state() -> tuple[int, int]:
         stats = json.loads(mesh.envoy(f"/stats?format=json&filter={RESPONSES}"))["stats"]
         return int(mesh.get("httproute")["metadata"]["resourceVersion"]), sum(stat["value"] for stat in stats)
 
-    time.sleep(SETTLE_S)
+    time.sleep(settle)
     before = state()
-    time.sleep(IDLE_S)
+    time.sleep(seconds)
     writes, responses = (now - then for now, then in zip(state(), before, strict=True))
-    print(f"{IDLE_S} s without a change: {writes} writes to the API, {responses} xDS responses", flush=True)
+    print(f"{seconds} s without a change: {writes} writes to the API, {responses} xDS responses", flush=True)
 
 
-async def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Run the scenarios on one headgate, one after the other."""
-    counts = Counts()
     with mesh_in_a_new_directory() as mesh:
         ports = {"http": 8080, "other": 8081}
         for name in ("backend", "second"):
             backends: Sequence[Any] = [mesh.backend(name)]
-            mesh.apply(service(name, ports), endpoints(name, dict.fromkeys(ports, backends)))
+            served = objects.service(name, *(objects.port(number, port) for port, number in ports.items()))
+            mesh.apply(objects.manifest(served), endpoints(name, dict.fromkeys(ports, backends)))
         mesh.apply(gateway())
         edge = on_one_machine(mesh)
-        change_under_load(edge, counts.changes)
-        attach_and_detach(edge, counts.attached)
-        idle(mesh)
-        create_with_probes(edge, counts.created)
+        change_under_load(edge, scale.changes)
+        attach_and_detach(edge, scale.attached, scale.settle)
+        idle(mesh, scale.settle, scale.idle)
+        create_with_probes(edge, scale.created)
 
 
 def on_one_machine(mesh: RunningMesh) -> Edge:

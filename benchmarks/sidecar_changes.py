@@ -7,13 +7,13 @@ less than 5 ms for each additional sidecar.
 
 import gc
 import statistics
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from benchmarks.build import split
-from benchmarks.pods import Authority, Capture, mesh
+from benchmarks.build import timed, weighted
+from benchmarks.pods import Capture, WorkloadAuthority, mesh
 from benchmarks.stream import Stream
+from tests.make.values import snapshot
 
 from headgate.compiler.compile import Compiler
 from headgate.compiler.snapshot import Snapshot
@@ -22,7 +22,6 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
 from headgate.event_loop import GC_THRESHOLDS
 from headgate.model.routing import Workload
-from headgate.plane.feed import snapshot_of
 from headgate.resources.decode import check_stored
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
@@ -30,10 +29,20 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.messages import write_response
 from headgate.xds.subscription import Response
 
-SERVICES = 1000
-SIDECARS = (1, 10, 100)
-CHANGES = 7
-T = TypeVar("T")
+CAPTURES: tuple[Capture, ...] = ("explicit", "transparent")
+WIDTHS = (8, 8, 8, 8, 8, 8, 6, 9, 12)
+
+
+class Scale(NamedTuple):
+    """The number of Services, the numbers of sidecars, and the number of changes for each of them."""
+
+    services: int
+    sidecars: Sequence[int]
+    changes: int
+
+
+USUAL = Scale(services=1000, sidecars=(1, 10, 100), changes=7)
+SMALLEST = Scale(services=3, sidecars=(2,), changes=1)
 
 
 class Cost(NamedTuple):
@@ -56,9 +65,8 @@ class Sidecars:
     """The pipeline from objects to bytes for all sidecars of a mesh."""
 
     def __init__(self, services: int, sidecars: int, capture: Capture = "explicit") -> None:
-        found = {key_of(item): item for item in mesh(services, sidecars, capture)}
-        self._objects = dict(snapshot_of(found).objects)
-        self._authority = Authority()
+        self._objects = dict(snapshot(*mesh(services, sidecars, capture)).objects)
+        self._authority = WorkloadAuthority()
         self._compiler = Compiler()
         self._memo = Memo()
         self._fleet = Fleet()
@@ -69,17 +77,17 @@ class Sidecars:
         read = check_stored(change)
         assert read.value, read.causes
         self._objects[key_of(change)] = read.value
-        snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
-        compiled, compiling = _timed(lambda: self._compiler.compile(snapshot, Settings()))
+        written, before = Snapshot(1, dict(self._objects)), self._memo.encoded
+        compiled, compiling = timed(lambda: self._compiler.compile(written, Settings()))
         self._memo.begin_build()
         workloads = compiled.mesh.workloads
         for item in workloads:
             self._authority.credential(item)
         views = [project(compiled.mesh, sidecar(item), self._authority.credential(item)) for item in workloads]
-        first, shared = _timed(lambda: encode(views[0], self._memo))
-        rest, further = _timed(lambda: [encode(view, self._memo) for view in views[1:]])
+        first, shared = timed(lambda: encode(views[0], self._memo))
+        rest, further = timed(lambda: [encode(view, self._memo) for view in views[1:]])
         configs = dict(zip(workloads, (first, *rest), strict=True))
-        sent, answering = _timed(lambda: [self._deliver(item, config) for item, config in configs.items()])
+        sent, answering = timed(lambda: [self._deliver(item, config) for item, config in configs.items()])
         return Cost(
             compile=compiling,
             shared=shared,
@@ -101,12 +109,6 @@ class Sidecars:
         return sent
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    began = time.process_time()
-    result = work()
-    return result, (time.process_time() - began) * 1000
-
-
 def _row(what: str, costs: list[Cost]) -> None:
     compiling, shared, further, session = (
         statistics.median(getattr(cost, name) for cost in costs) for name in ("compile", "shared", "further", "session")
@@ -117,24 +119,20 @@ def _row(what: str, costs: list[Cost]) -> None:
     print(f"{what:40} {times} {last.encoded:8} {last.resources[-1]:6} {last.sent[-1]:9,} {sum(last.sent):12,}")
 
 
-def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Print a row for the first build and one for a change of weights, for each number of sidecars."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
-    print(f"{SERVICES} Services; milliseconds of processor time; resources and bytes of the last sidecar, bytes of all")
+    print(
+        f"{scale.services} Services; milliseconds of processor time; resources and bytes of the last sidecar, bytes of all"
+    )
     names = ("total", "compile", "shared", "further", "session", "encoded", "sent", "bytes", "bytes of all")
     print(f"{'':40} " + " ".join(f"{name:>{width}}" for name, width in zip(names, WIDTHS, strict=True)))
     for capture in CAPTURES:
-        for number in SIDECARS:
-            pipeline = Sidecars(SERVICES, number, capture)
+        for number in scale.sidecars:
+            pipeline = Sidecars(scale.services, number, capture)
             what = f"{number} {capture}"
-            _row(f"{what}, first build", [pipeline.build(split(0, 90))])
-            _row(f"{what}, one weight", [pipeline.build(split(0, weight)) for weight in range(1, CHANGES + 1)])
+            _row(f"{what}, first build", [pipeline.build(weighted(0, 90))])
+            changes = (weighted(0, weight) for weight in range(1, scale.changes + 1))
+            _row(f"{what}, one weight", [pipeline.build(change) for change in changes])
     gc.set_threshold(*thresholds)
-
-
-CAPTURES: tuple[Capture, ...] = ("explicit", "transparent")
-WIDTHS = (8, 8, 8, 8, 8, 8, 6, 9, 12)
-
-if __name__ == "__main__":
-    measure()

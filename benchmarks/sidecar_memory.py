@@ -5,7 +5,6 @@ pods with sidecars as Services, and a split for one Service in ten. With the acc
 call every pod. With `deny`, a pod may call ten pods, and its sidecar is configured only for these.
 """
 
-import asyncio
 import gc
 import os
 import shlex
@@ -14,36 +13,45 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import pytest
 from benchmarks.lab import start_envoy
-from benchmarks.pods import Authority, Capture, Json, allowed, mesh
+from benchmarks.pods import Capture, WorkloadAuthority, allowed, mesh
 from benchmarks.stream import Stream
+from tests.make.objects import Object
+from tests.make.values import compiled
 
-from headgate.compiler.compile import compile_mesh
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.latest import until
 from headgate.model.routing import Mesh
-from headgate.plane.feed import snapshot_of
-from headgate.resources.registry import key_of
-from headgate.settings import Settings
 from headgate.standalone.proxies.envoy_process import find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.messages import write_response
 from headgate.xds.server import XdsServer
 
-SIZES = (10, 100, 1000)
 CALLEES = 10
-ROUNDS = 3
 CAPTURES: tuple[Capture, ...] = ("explicit", "transparent")
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
 Access = Literal["selected", "deny"]
+ACCESS: tuple[Access, ...] = ("selected", "deny")
+
+
+class Scale(NamedTuple):
+    """The numbers of Services, and how often each sidecar is started."""
+
+    services: Sequence[int]
+    rounds: int
+
+
+USUAL = Scale(services=(10, 100, 1000), rounds=3)
+SMALLEST = Scale(services=(3,), rounds=1)
 
 
 class Needs(NamedTuple):
@@ -54,14 +62,13 @@ class Needs(NamedTuple):
     seconds: float
 
 
-def compiled(services: int, capture: Capture, access: Access) -> Mesh:
+def pods(services: int, capture: Capture, access: Access) -> Mesh:
     """Return a mesh with this number of pods, in which the first pod may call at most ten pods, or all."""
-    found = {key_of(item): item for item in (*mesh(services, services, capture), *_rules(services, access))}
-    settings = Settings(access=access, outbound="allow" if access == "selected" else "refuse")
-    return compile_mesh(snapshot_of(found), settings).mesh
+    written = (*mesh(services, services, capture), *_rules(services, access))
+    return compiled(*written, access=access, outbound="allow" if access == "selected" else "refuse").mesh
 
 
-def _rules(services: int, access: Access) -> Iterator[Json]:
+def _rules(services: int, access: Access) -> Iterator[Object]:
     for number in range(min(services, CALLEES)) if access == "deny" else ():
         yield from allowed(f"service-{number}", "service-0")
 
@@ -71,7 +78,7 @@ def config(found: Mesh) -> tuple[str, ProxyConfig]:
     workload = found.workloads[0]
     assert workload.name == "default/service-0", workload.name
     node = sidecar(workload)
-    return node.id, encode(project(found, node, Authority().credential(workload)), Memo())
+    return node.id, encode(project(found, node, WorkloadAuthority().credential(workload)), Memo())
 
 
 def sent(wanted: ProxyConfig) -> tuple[int, int]:
@@ -128,30 +135,27 @@ def _mib(pid: int, field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
 
-async def _row(what: str, node_id: str, wanted: ProxyConfig) -> None:
-    found = [await start(node_id, wanted) for _ in range(ROUNDS)]
+async def _row(what: str, node_id: str, wanted: ProxyConfig, *, rounds: int) -> None:
+    found = [await start(node_id, wanted) for _ in range(rounds)]
     resident, own, seconds = (statistics.median(values) for values in zip(*found, strict=True))
     resources, size = sent(wanted)
     print(f"{what:40} {resources:10} {size:11,} {resident:10.1f} {own:10.1f} {seconds:10.2f}", flush=True)
 
 
-async def measure() -> None:
+async def measure(scale: Scale) -> None:
     """Print a row for each number of Services, kind of sidecar and setting of `access`, and rows for the gateway."""
     if reason := missing():
-        print(f"skipped: network namespaces can't be created: {reason}")
-        return
+        pytest.skip(f"network namespaces can't be created: {reason}")
     heads = ("resources", "xDS bytes", "RSS MiB", "own MiB", "ready in s")
-    print(f"{f'medians of {ROUNDS}':40}" + "".join(f" {head:>{max(10, len(head))}}" for head in heads))
-    for services in SIZES:
+    print(f"{f'medians of {scale.rounds}':40}" + "".join(f" {head:>{max(10, len(head))}}" for head in heads))
+    for services in scale.services:
         for capture in CAPTURES:
             for access in ACCESS:
-                await _row(f"{services} Services, {capture}, {access}", *config(compiled(services, capture, access)))
-        everything = encode(project(compiled(services, "explicit", "selected"), GATEWAY), Memo())
-        await _row(f"{services} Services, gateway", GATEWAY.id, everything)
+                await _row(
+                    f"{services} Services, {capture}, {access}",
+                    *config(pods(services, capture, access)),
+                    rounds=scale.rounds,
+                )
+        everything = encode(project(pods(services, "explicit", "selected"), GATEWAY), Memo())
+        await _row(f"{services} Services, gateway", GATEWAY.id, everything, rounds=scale.rounds)
         gc.collect()
-
-
-ACCESS: tuple[Access, ...] = ("selected", "deny")
-
-if __name__ == "__main__":
-    asyncio.run(measure())

@@ -19,30 +19,39 @@ from typing import NamedTuple
 
 from benchmarks.lab import start_envoy
 from benchmarks.load import Backend, Client, cpu_seconds
-from benchmarks.pods import Authority, Json, pod
+from benchmarks.pods import WorkloadAuthority, meshed
+from tests.make import objects
+from tests.make.objects import Object
+from tests.make.values import compiled
 
-from headgate.compiler.compile import compile_mesh
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import OUTBOUND_PORT, project, sidecar
 from headgate.latest import until
 from headgate.model.routing import Mesh, TlsMode, Workload
-from headgate.plane.feed import snapshot_of
-from headgate.resources.registry import key_of
-from headgate.settings import Settings
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
-ROUNDS = 5
-SECONDS = 1.2
-WARM_SECONDS = 0.3
 CONNECTIONS, CALM_CONNECTIONS = 16, 8
+FEWEST = 2  # requests of a kept connection: the first includes connecting, and does not count
 PAUSE_S = 0.01
 """Seconds between a response and the next request, for the slices below saturation."""
 HTTP, TCP = 8080, 9000
 NETWORK = f"127.94.{os.getpid() % 250 + 1}"
 """The network of the pods, different in each run because sidecars have the same ports everywhere."""
 CALLER = f"{NETWORK}.1"
+
+
+class Scale(NamedTuple):
+    """The number of slices of load on each path, their seconds, and those of the load before each slice."""
+
+    rounds: int
+    seconds: float
+    warm: float
+
+
+USUAL = Scale(rounds=5, seconds=1.2, warm=0.3)
+SMALLEST = Scale(rounds=1, seconds=0.1, warm=0.05)
 
 
 class Place(NamedTuple):
@@ -96,12 +105,14 @@ class Asker(Client):
 
     def __init__(self, way: Way, kind: Kind, *, until: float, pause: float) -> None:
         authority = f"{way.place.name}.default:{kind.port}"
-        super().__init__(authority, lambda: not kind.fresh and time.perf_counter() < until, pause)
+        super().__init__(authority, lambda: not kind.fresh and self._goes_on(until), pause)
         self._tunnel = f"CONNECT {authority} HTTP/1.1\r\nhost: {authority}\r\n\r\n" if kind.port == TCP else ""
         self._is_open = not (self._tunnel and way.through)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+    def _goes_on(self, until: float) -> bool:
+        return time.perf_counter() < until or len(self.seen) < FEWEST
+
+    def _begin(self) -> None:
         if self._is_open:
             self._ask()
         else:
@@ -118,43 +129,31 @@ class Asker(Client):
             self.transport.close()  # the request counts as failed
 
 
-def objects(bare: Place, plain: Place, secured: Place) -> Iterator[Json]:
+def written(bare: Place, plain: Place, secured: Place) -> Iterator[Object]:
     """Yield the objects of the mesh: three Services, one of them with mutual TLS only, and a caller."""
-    yield pod("caller", CALLER, {})
+    yield meshed("caller", CALLER, {})
     yield from _served(bare, sidecar=False)
     yield from _served(plain)
     yield from _served(secured)
-    yield {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "TLSConfig",
-        "metadata": {"name": "secured", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "secured"}}},
-    }
+    yield objects.tls_config("secured", {"app": "secured"})
 
 
-def _served(place: Place, *, sidecar: bool = True) -> Iterator[Json]:
+def _served(place: Place, *, sidecar: bool = True) -> Iterator[Object]:
     behind = {HTTP: place.http, TCP: place.tcp}
     if sidecar:
-        yield pod(place.name, place.address, behind)
-    metadata = {"name": place.name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    written = [{"name": app, "port": port, "appProtocol": app} for app, port in (("http", HTTP), ("tcp", TCP))]
-    yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": written}}
-    target = {"kind": "Pod", "name": place.name} if sidecar else None
-    yield {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": metadata | {"labels": {"kubernetes.io/service-name": place.name}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [place.address]} | ({"targetRef": target} if target else {})],
-        "ports": [
-            {"name": app, "port": port if sidecar else behind[port]} for app, port in (("http", HTTP), ("tcp", TCP))
-        ],
-    }
+        yield meshed(place.name, place.address, behind)
+    ports = {"http": HTTP, "tcp": TCP}
+    yield objects.service(place.name, *(objects.port(port, app, app=app) for app, port in ports.items()))
+    yield objects.endpoint_slice(
+        place.name,
+        [objects.endpoint(place.address, place.name if sidecar else "")],
+        {app: port if sidecar else behind[port] for app, port in ports.items()},
+    )
 
 
 async def start(stack: AsyncExitStack, directory: Path, mesh: Mesh) -> list[int]:
     """Start a sidecar for each workload, configured by headgate; return their PIDs when all are in sync."""
-    fleet, memo, authority = Fleet(), Memo(), Authority()
+    fleet, memo, authority = Fleet(), Memo(), WorkloadAuthority()
     server = XdsServer(fleet)
     await server.start(f"unix:{directory}/xds.sock")
     stack.push_async_callback(server.stop)
@@ -183,7 +182,7 @@ async def _connected(way: Way, kind: Kind, *, until: float, pause: float) -> Ask
 async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause: float = 0) -> list[float]:
     """Send requests for some seconds; return the sorted durations in milliseconds, including connecting.
 
-    Raises SystemExit if a request fails.
+    Raises RuntimeError if a request fails.
     """
     end = time.perf_counter() + seconds
 
@@ -194,7 +193,7 @@ async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause
             client = await _connected(way, kind, until=end, pause=pause)
             await client.done
             if client.failed or not client.seen:
-                raise SystemExit(f"{kind.name}, {way.name}: a request failed")
+                raise RuntimeError(f"{kind.name}, {way.name}: a request failed")
             times = [(one.answered - (began if kind.fresh else one.sent)) * 1000 for one in client.seen]
             found += times if kind.fresh else times[1:]  # the first duration includes connecting
             await asyncio.sleep(pause if kind.fresh else 0)
@@ -204,15 +203,19 @@ async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause
     return sorted(one for found in several for one in found)
 
 
-async def measure_slice(way: Way, kind: Kind, pids: Sequence[int]) -> Result:
+async def measure_slice(way: Way, kind: Kind, pids: Sequence[int], scale: Scale) -> Result:
     """Run a slice of load at full speed, and one with pauses between requests."""
-    await drive(way, kind, connections=CONNECTIONS, seconds=WARM_SECONDS)
+    await drive(way, kind, connections=CONNECTIONS, seconds=scale.warm)
     before = sum(map(cpu_seconds, pids))
-    fast = await drive(way, kind, connections=CONNECTIONS, seconds=SECONDS)
+    fast = await drive(way, kind, connections=CONNECTIONS, seconds=scale.seconds)
     used = sum(map(cpu_seconds, pids)) - before
-    calm = await drive(way, kind, connections=CALM_CONNECTIONS, seconds=SECONDS, pause=PAUSE_S)
+    calm = await drive(way, kind, connections=CALM_CONNECTIONS, seconds=scale.seconds, pause=PAUSE_S)
     return Result(
-        len(fast) / SECONDS, _percentile(fast, 99), used / len(fast) * 1e6, _percentile(calm, 50), _percentile(calm, 99)
+        len(fast) / scale.seconds,
+        _percentile(fast, 99),
+        used / len(fast) * 1e6,
+        _percentile(calm, 50),
+        _percentile(calm, 99),
     )
 
 
@@ -220,10 +223,10 @@ def _percentile(times: Sequence[float], percent: int) -> float:
     return times[len(times) * percent // 100]
 
 
-def report(results: Results) -> None:
+def report(results: Results, scale: Scale) -> None:
     """Print a row for each path, by kind of load, with its ratios to the direct path within each round."""
     print(
-        f"{ROUNDS} slices of {SECONDS:g} s each; {CONNECTIONS} connections at full speed, {CALM_CONNECTIONS} with pauses"
+        f"{scale.rounds} slices of {scale.seconds:g} s each; {CONNECTIONS} connections at full speed, {CALM_CONNECTIONS} with pauses"
     )
     for kind in KINDS:
         heads = (
@@ -251,7 +254,7 @@ def report(results: Results) -> None:
             )
 
 
-async def compare() -> None:
+async def measure(scale: Scale) -> None:
     """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
@@ -264,8 +267,7 @@ async def compare() -> None:
             for number, name in enumerate(("bare", "plain", "secured"), 2)
         ]
         bare, plain, secured = places
-        keyed = {key_of(item): item for item in objects(*places)}
-        mesh = compile_mesh(snapshot_of(keyed), Settings(mtls="off")).mesh
+        mesh = compiled(*written(*places), mtls="off").mesh
         _check(mesh.workloads)
         pids = await start(stack, directory, mesh)
         ways = [
@@ -275,17 +277,13 @@ async def compare() -> None:
             Way("two sidecars, mutual TLS", secured, through=True),
         ]
         results: Results = {(kind, way): [] for kind in KINDS for way in ways}
-        for _ in range(ROUNDS):
+        for _ in range(scale.rounds):
             for kind, way in random.sample(list(results), len(results)):
-                results[kind, way].append(await measure_slice(way, kind, pids))
-        report(results)
+                results[kind, way].append(await measure_slice(way, kind, pids, scale))
+        report(results, scale)
 
 
 def _check(workloads: Sequence[Workload]) -> None:
     modes = {item.name.partition("/")[2]: item.tls_mode for item in workloads}
     assert modes["plain"] is TlsMode.PLAIN, modes
     assert modes["secured"] is TlsMode.STRICT, modes
-
-
-if __name__ == "__main__":
-    asyncio.run(compare())

@@ -10,9 +10,10 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks.build import split
-from benchmarks.pods import Authority, mesh
+from benchmarks.build import weighted
+from benchmarks.pods import WorkloadAuthority, mesh
 from benchmarks.stream import Stream
 
 from headgate.compiler.compile import compile_mesh
@@ -29,16 +30,28 @@ from headgate.plane.feed import Feed, snapshot_of
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import SPLIT, key_of
+from headgate.resources.registry import TRAFFIC_SPLIT, key_of
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
-SIZES = ((100, 100), (300, 300))  # pairs: number of Services, number of proxies
-WEIGHTS = 5
-LATER = 10  # proxies that connect one by one after all other proxies
 BATCH = 20  # proxies that acknowledge in the same turn of the event loop
 QUIET_S = 1.0
+
+
+class Scale(NamedTuple):
+    """Pairs of a number of Services and one of proxies, and the number of changed weights.
+
+    `later` proxies connect one by one after all other proxies.
+    """
+
+    sizes: Sequence[tuple[int, int]]
+    weights: int
+    later: int
+
+
+USUAL = Scale(sizes=((100, 100), (300, 300)), weights=5, later=10)
+SMALLEST = Scale(sizes=((3, 2),), weights=1, later=1)
 
 
 class Lab:
@@ -47,7 +60,7 @@ class Lab:
     def __init__(self, services: int, proxies: int) -> None:
         self._objects: dict[Key, Object] = {key_of(item): item for item in mesh(services, proxies, "transparent")}
         for number in range(services - 2):
-            item = split(number, 90)
+            item = weighted(number, 90)
             self._objects[key_of(item)] = item
         self.store, self._fleet, self._memo = MemoryStore(), Fleet(), Memo()
         credentials = Credentials(
@@ -61,7 +74,7 @@ class Lab:
             CountedStates(Latest({}), Latest({}), Latest({})),
             Feed(self.store),
         )
-        self._authority = Authority()
+        self._authority = WorkloadAuthority()
         self._streams: dict[str, Stream] = {}
         self._workloads: Sequence[Workload] = ()
         self.spent = 0.0  # CPU seconds of everything except the writer
@@ -81,7 +94,7 @@ class Lab:
     async def change(self, number: int, weight: int) -> Key:
         """Change a weight and build; return the key of the split."""
         with self.apart():
-            key = key_of(item := split(number, weight))
+            key = key_of(item := weighted(number, weight))
             self._objects[key] = await self.store.update(item)
             self.build()
         return key
@@ -133,10 +146,10 @@ class Lab:
     @property
     def splits(self) -> list[Key]:
         """Return the keys of all splits."""
-        return [key for key in self._objects if key.group == SPLIT]
+        return [key for key in self._objects if key.group == TRAFFIC_SPLIT.group]
 
 
-async def _row(services: int, proxies: int) -> None:
+async def _row(services: int, proxies: int, scale: Scale) -> None:
     lab = Lab(services, proxies)
     await lab.fill()
     lab.build()
@@ -150,20 +163,22 @@ async def _row(services: int, proxies: int) -> None:
         return 1000 * spent / number
 
     began = [time.process_time()]
-    await lab.deliver(0, -LATER)
-    await lab.programmed(lab.splits, f"{proxies - LATER} of {proxies - LATER} proxies hold it")
-    first = await cost(proxies - LATER)
-    for later in range(LATER, 0, -1):
+    await lab.deliver(0, -scale.later)
+    await lab.programmed(
+        lab.splits, f"{proxies - scale.later} of {proxies - scale.later} proxies have the configuration"
+    )
+    first = await cost(proxies - scale.later)
+    for later in range(scale.later, 0, -1):
         await lab.deliver(-later, 1 - later or None)
         await asyncio.sleep(0.1)
-    await lab.programmed(lab.splits, f"{proxies} of {proxies} proxies hold it")
-    further = await cost(LATER)
+    await lab.programmed(lab.splits, f"{proxies} of {proxies} proxies have the configuration")
+    further = await cost(scale.later)
     weights, waits, computed = [], [], lab.computed
-    for weight in range(1, WEIGHTS + 1):
+    for weight in range(1, scale.weights + 1):
         key = await lab.change(0, weight)
         written = time.monotonic()
         await lab.deliver()
-        await lab.programmed([key], f"{proxies} of {proxies} proxies hold it")
+        await lab.programmed([key], f"{proxies} of {proxies} proxies have the configuration")
         waits.append(1000 * (time.monotonic() - written))
         weights.append(await cost(1))
     work.cancel()
@@ -172,7 +187,7 @@ async def _row(services: int, proxies: int) -> None:
         further,
         statistics.median(weights),
         statistics.median(waits),
-        (lab.computed - computed) / WEIGHTS,
+        (lab.computed - computed) / scale.weights,
     )
     print(
         f"{f'{services} Services, {proxies} proxies':30} " + " ".join(f"{column:12.1f}" for column in columns),
@@ -180,18 +195,12 @@ async def _row(services: int, proxies: int) -> None:
     )
 
 
-async def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> None:
+async def measure(scale: Scale) -> None:
     """Print a row for each size: CPU milliseconds per proxy while all connect, per later proxy, and per change of a weight.
 
     The last columns are the time until the new weight is in the status, and the number of statuses computed for it.
     """
     names = ("connecting", "one more", "one weight", "programmed", "computed")
     print(f"{'milliseconds':30} " + " ".join(f"{name:>12}" for name in names))
-    for services, proxies in sizes:
-        await _row(services, proxies)
-
-
-if __name__ == "__main__":
-    import sys
-
-    asyncio.run(measure([(int(sys.argv[1]), int(sys.argv[2]))]))
+    for services, proxies in scale.sizes:
+        await _row(services, proxies, scale)

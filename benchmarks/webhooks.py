@@ -9,15 +9,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 import aiohttp
+from tests.make import objects
+from tests.make.objects import Object
 
 from headgate.kubernetes.client import Client
-from headgate.resources.meta import Object
 
-OBJECTS = 1000  # number of objects of each kind
-REVIEWS = 200  # number of requests to each webhook
-DRY_RUNS = 100
+NAMESPACES = 10
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 SPLITS = "split.smi-spec.io/v1alpha4"
+
+
+class Scale(NamedTuple):
+    """The numbers of objects of each kind, of requests to each webhook, and of dry runs."""
+
+    objects: int
+    reviews: int
+    dry_runs: int
 
 
 class Latencies(NamedTuple):
@@ -33,21 +40,24 @@ class Latencies(NamedTuple):
         return f"{name}: p50 {self.p50:.1f} ms, p99 {self.p99:.1f} ms ({more}); {self.cpu:.1f} ms of processor time"
 
 
-def split(namespace: str, number: int) -> Object:
+def team(number: int) -> str:
+    """Return the namespace of the objects with a number."""
+    return f"team-{number % NAMESPACES}"
+
+
+def numbered_split(number: int) -> Object:
     """Return a TrafficSplit whose root and backends are Services of one namespace."""
-    backends = [{"service": f"service-{number}", "weight": 0}, {"service": f"service-{number + 10}", "weight": 1}]
-    spec = {"service": f"service-{number + 20}", "backends": backends}
-    metadata = {"name": f"split-{number}", "namespace": namespace}
-    return {"apiVersion": SPLITS, "kind": "TrafficSplit", "metadata": metadata, "spec": spec}
+    weights = {f"service-{number}": 0, f"service-{number + 10}": 1}
+    return objects.split(
+        f"service-{number + 20}", weights, name=f"split-{number}", namespace=team(number), version=SPLITS
+    )
 
 
-def route(namespace: str, number: int) -> Object:
+def numbered_route(number: int) -> Object:
     """Return an HTTPRoute of a Service with two backends."""
-    refs = [{"name": f"service-{number + step}", "port": 8080, "weight": 1} for step in (0, 10)]
-    parent = {"group": "", "kind": "Service", "name": f"service-{number}"}
-    spec = {"parentRefs": [parent], "rules": [{"backendRefs": refs}]}
-    metadata = {"name": f"route-{number}", "namespace": namespace}
-    return {"apiVersion": GATEWAY_API, "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
+    rule = objects.rule({f"service-{number + step}": 1 for step in (0, 10)})
+    parents = [objects.service_parent(f"service-{number}")]
+    return objects.route(f"route-{number}", rule, parents=parents, namespace=team(number), version=GATEWAY_API)
 
 
 def review(obj: Object) -> dict[str, Any]:
@@ -57,7 +67,7 @@ def review(obj: Object) -> dict[str, Any]:
 
 
 async def measured(
-    client: Client, server: str, pod: Object, namespace: Callable[[int], str], processor_time: Callable[[], float]
+    client: Client, server: str, pod: Object, processor_time: Callable[[], float], scale: Scale
 ) -> AsyncIterator[str]:
     """Yield the results.
 
@@ -90,24 +100,24 @@ async def measured(
 
             return ask
 
-        base = await series(REVIEWS, empty)
+        base = await series(scale.reviews, empty)
         yield base.line("an empty request", base)
         for name, path, obj in (
-            ("validation of a TrafficSplit", "/validate", lambda index: split(namespace(index), index)),
-            ("validation of an HTTPRoute", "/validate", lambda index: route(namespace(index), index)),
+            ("validation of a TrafficSplit", "/validate", numbered_split),
+            ("validation of an HTTPRoute", "/validate", numbered_route),
             ("injection into a pod", "/inject", lambda _index: pod),
         ):
-            yield (await series(REVIEWS, asked(path, obj))).line(name, base)
+            yield (await series(scale.reviews, asked(path, obj))).line(name, base)
 
     async def dry_run(root: str, plural: str, obj: Object) -> None:
         metadata = {**obj["metadata"], "name": "new"}
         place = f"{root}/namespaces/{metadata['namespace']}/{plural}"
         await client.post(place, {**obj, "metadata": metadata}, dryRun="All")
 
-    maps = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace(0)}}
-    without = await series(DRY_RUNS, lambda _index: dry_run("/api/v1", "configmaps", maps))
+    maps = objects.config_map("new", namespace=team(0))
+    without = await series(scale.dry_runs, lambda _index: dry_run("/api/v1", "configmaps", maps))
     yield without.line("a dry run of a ConfigMap, without a webhook", without)
     validated = await series(
-        DRY_RUNS, lambda index: dry_run(f"/apis/{SPLITS}", "trafficsplits", split(namespace(index), index))
+        scale.dry_runs, lambda index: dry_run(f"/apis/{SPLITS}", "trafficsplits", numbered_split(index))
     )
     yield validated.line("a dry run of a TrafficSplit", without)

@@ -86,7 +86,7 @@ def classes(tests: Iterable[TestFile], worlds: list[str], repeated: list[str]) -
 def not_importable() -> Iterator[str]:
     """Yield the messages about test files that pytest can't collect, and about benchmarks (takes 10 s)."""
     collect = ("-m", "pytest", "--collect-only", "-qq", "-p", "no:hypothesispytest")
-    for words in (collect, ("-c", "import benchmarks.run")):
+    for words in (collect, ("-c", "import benchmarks.__main__")):
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
         if done.returncode:
             yield f"{done.stdout[done.stdout.find('= ERRORS =') :]}{done.stderr}"

@@ -17,11 +17,10 @@ SYSTEM = f"/api/v1/namespaces/{NAMESPACE}"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/headgate"
 
 
-async def install(server: KubeApiServer, values: Values = VALUES, *, webhooks: bool = True) -> None:
-    """Apply the objects of an installation, which may be without `webhooks`, and the Gateway API's definitions."""
-    own = [obj for obj in on_this_machine(server, values) if webhooks or "webhooks" not in obj]
+async def install(server: KubeApiServer, values: Values = VALUES) -> None:
+    """Apply the objects of an installation and the Gateway API's definitions."""
     async with server.client() as client:
-        async for _ in Installer(client).apply((*gateway_api_definitions(), *own)):
+        async for _ in Installer(client).apply((*gateway_api_definitions(), *on_this_machine(server, values))):
             pass
 
 

@@ -1,7 +1,7 @@
 """The cost of a change, in resources and bytes, is equal for ten Services and for hundreds (docs/performance.md)."""
 
 import pytest
-from benchmarks.build import Pipeline, gateway, objects, route, split
+from benchmarks.build import Pipeline, edge, edge_route, services, weighted
 from benchmarks.pods import mesh
 from benchmarks.sidecar_changes import Sidecars
 
@@ -19,16 +19,16 @@ ADDRESS = 4  # routes, a cluster, endpoints and a scope for its pod's address, s
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 
 
-@pytest.mark.parametrize("services", [10, 300])
-def test_a_weight_change_encodes_and_sends_one_resource(services):
-    pipeline = Pipeline(objects(services))
-    first = pipeline.build(split(0, 90))
-    assert first.encoded == first.resources > services
+@pytest.mark.parametrize("count", [10, 300])
+def test_a_weight_change_encodes_and_sends_one_resource(count):
+    pipeline = Pipeline(services(count))
+    first = pipeline.build(weighted(0, 90))
+    assert first.encoded == first.resources > count
     for weight in (80, 70):
-        change = pipeline.build(split(0, weight))
+        change = pipeline.build(weighted(0, weight))
         assert (change.encoded, change.resources) == (1, 1)
         assert change.sent < 1000
-    same = pipeline.build(split(0, 70))
+    same = pipeline.build(weighted(0, 70))
     assert (same.encoded, same.resources, same.sent) == (0, 0, 0)
 
 
@@ -36,18 +36,18 @@ def test_a_weight_change_encodes_and_sends_one_resource(services):
 @pytest.mark.parametrize(("services", "sidecars"), [(10, 3), (100, 10)])
 def test_a_weight_change_is_encoded_once_and_sent_once_to_each_sidecar(services, sidecars, capture):
     pipeline = Sidecars(services, sidecars, capture)
-    pipeline.build(split(0, 90))
+    pipeline.build(weighted(0, 90))
     for weight in (80, 70):
-        change = pipeline.build(split(0, weight))
+        change = pipeline.build(weighted(0, weight))
         assert change.encoded == 1
         assert change.resources == (1,) * sidecars
         assert max(change.sent) < 1000
-    assert set(pipeline.build(split(0, 70)).sent) == {0}
+    assert set(pipeline.build(weighted(0, 70)).sent) == {0}
 
 
 @pytest.mark.parametrize("services", [10, 100])
 def test_a_further_sidecar_costs_only_its_own_resources(services):
-    fewer, more = (Sidecars(services, sidecars).build(split(0, 90)).encoded for sidecars in (2, 9))
+    fewer, more = (Sidecars(services, sidecars).build(weighted(0, 90)).encoded for sidecars in (2, 9))
     assert more - fewer == (9 - 2) * (OWN + ADDRESS)
 
 
@@ -57,7 +57,7 @@ def test_a_change_of_endpoints_reuses_the_objects_of_other_types(capture):
     memo = Memo()
 
     def build(weight):
-        found = {key_of(item): item for item in (*mesh(20, 3, capture), split(0, weight))}
+        found = {key_of(item): item for item in (*mesh(20, 3, capture), weighted(0, weight))}
         compiled = compile_mesh(snapshot_of(found), Settings()).mesh
         memo.begin_build()
         return [encode(project(compiled, sidecar(item), CREDENTIAL), memo) for item in compiled.workloads]
@@ -83,7 +83,7 @@ def test_a_sidecar_has_only_the_services_that_it_may_call():
 
 @pytest.mark.parametrize("routes", [10, 300])
 def test_a_new_route_encodes_and_sends_its_own_resources(routes):
-    pipeline = Pipeline(gateway(routes))
-    pipeline.build(route(0))
-    more = pipeline.build(route(routes))
+    pipeline = Pipeline(edge(routes))
+    pipeline.build(edge_route(0))
+    more = pipeline.build(edge_route(routes))
     assert (more.encoded, more.resources) == (3, 3)  # a scope for its host, a cluster and its endpoints
