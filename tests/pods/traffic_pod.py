@@ -48,7 +48,7 @@ class ControlledPod:
 
 
 class PodBackend:
-    """The HTTP server of a pod, with the attributes of `tests.e2e.wire.Backend`."""
+    """The HTTP server of a pod, with the attributes of `tests.wire.Backend`."""
 
     def __init__(self, pod: ControlledPod) -> None:
         self.address = pod.address
