@@ -77,10 +77,6 @@ READ = [  # commands to run after ALLOWED is applied, each with a regular expres
     ("api-resources --api-group=headgate.dev", r"tlsconfigs +headgate.dev/v1beta1 +true +TLSConfig"),
     ("explain tt.spec.rules.matches", "all when absent"),
     ("explain tt.destination --api-version=access.smi-spec.io/v1alpha1", "port"),
-    ("explain traffictarget.status.pods.sidecars", "nothing is enforced at pods"),
-    ("explain tr.spec.matches.ports", "all when empty"),
-    ("explain tlsconfig.spec.selector.matchLabels", "every pod of the"),
-    ("explain tlsconfig.spec.subjectNames", "DNS|certificates"),
 ]
 MISTAKES = [
     (

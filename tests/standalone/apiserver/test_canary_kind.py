@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import pytest
 from tests.embedded_api import AsgiClient, EmbeddedApi
 from tests.resources.canary import canary
 from tests.resources.seeds import CANARY_004
@@ -58,17 +57,10 @@ async def test_get_shows_the_state_of_the_rollout(api: EmbeddedApi) -> None:
     assert re.search(r"(?s)Canary: +website-v2.*Weight: +900m.*Phase: +Progressing", described)
 
 
-@pytest.mark.parametrize(
-    ("field", "text"),
-    [
-        ("spec.backends.weight", "1 is\n? *1000m"),
-        ("spec.analysis.success.maxDrop", "0% when"),
-        ("spec.analysis.steps.pause", "promotes"),
-        ("status.phase", "RolledBack"),
-    ],
-)
-async def test_explain_describes_each_field(api: EmbeddedApi, field: str, text: str) -> None:
-    assert re.search(text, await api.ok("explain", f"canary.{field}"))
+async def test_explain_describes_the_fields(api: EmbeddedApi) -> None:
+    """`test_openapi` has further fields."""
+    explained = await api.ok("explain", "canary.spec.analysis.steps")
+    assert re.search(r"(?s)pause.*promotes", explained)
 
 
 async def test_a_mistake_is_rejected_with_its_field_and_the_fix(api: EmbeddedApi) -> None:

@@ -66,3 +66,27 @@ def test_each_field_of_a_mesh_schema_has_a_description(group: str, version: str,
             described(schema["items"], f"{path}[]")
 
     described(catalog.schemas()[group, version, kind], kind)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "path", "text"),
+    [
+        ("headgate.dev/v1beta1", "Canary", "spec.backends.weight", "1 is 1000m"),
+        ("headgate.dev/v1beta1", "Canary", "spec.analysis.success.maxDrop", "0% when"),
+        ("headgate.dev/v1beta1", "Canary", "spec.analysis.steps.pause", "promotes"),
+        ("headgate.dev/v1beta1", "Canary", "status.phase", "RolledBack"),
+        ("access.smi-spec.io/v1alpha3", "TrafficTarget", "status.pods.sidecars", "nothing is enforced at pods"),
+        ("specs.smi-spec.io/v1alpha4", "TCPRoute", "spec.matches.ports", "all when empty"),
+        ("headgate.dev/v1beta1", "TLSConfig", "spec.selector.matchLabels", "every pod of the"),
+        ("headgate.dev/v1beta1", "TLSConfig", "spec.subjectNames", "DNS|certificates"),
+    ],
+)
+def test_the_document_for_kubectl_explain_describes_each_field(version: str, kind: str, path: str, text: str) -> None:
+    """The tests with the real kubectl explain some fields too."""
+    group, _, number = version.partition("/")
+    named = {"group": group, "version": number, "kind": kind}
+    schemas = json.loads(openapi.v3_json(f"apis/{version}"))["components"]["schemas"].values()
+    field = next(schema for schema in schemas if named in schema.get("x-kubernetes-group-version-kind", ()))
+    for name in path.split("."):
+        field = field.get("items", field)["properties"][name]
+    assert re.search(text, field["description"])
