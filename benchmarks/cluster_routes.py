@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from benchmarks import routes
 from tests.api_client import Api
-from tests.e2e.gateway_api.objects import gateway
-from tests.e2e.test_routes import PORT
+from tests.e2e.gateway_api.objects import PORT, edge_gateway
 from tests.pods.cluster_host import build_traffic_image, token_kubeconfig, traffic_deployment
 from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod, program, service, started
 from tests.pods.gateway_api import install_gateway_api
@@ -58,7 +57,7 @@ def install(cluster: Cluster) -> None:
         ]
         cluster.apply(traffic_deployment(PLACE, name), made)
     cluster.wait_rolled_out(PLACE, *BACKENDS)
-    cluster.kubectl("-n", PLACE, "create", "-f", "-", stdin=gateway())
+    cluster.kubectl("-n", PLACE, "create", "-f", "-", stdin=edge_gateway())
     cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
 
 

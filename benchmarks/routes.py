@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.load import cpu_seconds
 from tests.api_client import Api, access
+from tests.e2e.gateway_api.objects import gateway_address, gateway_for_hosts
 from tests.e2e.manifests import endpoints
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
-from tests.e2e.test_routes import gateway, gateway_address
 from tests.make import objects
 from tests.make.objects import Object
 from tests.waiting import until
@@ -249,7 +249,7 @@ async def measure(scale: Scale) -> None:
             backends: Sequence[Any] = [mesh.backend(name)]
             served = objects.service(name, *(objects.port(number, port) for port, number in ports.items()))
             mesh.apply(objects.manifest(served), endpoints(name, dict.fromkeys(ports, backends)))
-        mesh.apply(gateway())
+        mesh.apply(gateway_for_hosts())
         edge = on_one_machine(mesh)
         change_under_load(edge, scale.changes)
         attach_and_detach(edge, scale.attached, scale.settle)

@@ -10,7 +10,7 @@ T = TypeVar("T")
 POLL_S = 0.02
 
 
-def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_S) -> T:
+def until(condition: Callable[[], T | None], what: str = "", seconds: float = DEADLINE_S) -> T:
     """Call `condition` until it returns a true value; return that value.
 
     AssertionError and LookupError of `condition` count as false. Raises AssertionError after `seconds`.

@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 import sys
+from functools import partial
 from pathlib import Path
 
 SLOW_S = 0.05
@@ -70,7 +71,7 @@ async def serve(directory: Path, places: list[str]) -> None:
         name, _, address = place.partition("=")
         host, _, port = address.rpartition(":")
         counter = Counter(directory / f"{name}.{os.getpid()}")
-        await loop.create_server(lambda name=name, counter=counter: Connection(name, counter), host, int(port))
+        await loop.create_server(partial(Connection, name, counter), host, int(port))
     await loop.create_future()
 
 

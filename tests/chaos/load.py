@@ -21,7 +21,7 @@ class Target(NamedTuple):
     host: str
 
 
-class Answer(NamedTuple):
+class TimedAnswer(NamedTuple):
     """One request: when it was sent and answered (`time.monotonic`), the status, and the backend that answered.
 
     `status` is 0 if there was no complete response; then `backend` has the error.
@@ -34,11 +34,11 @@ class Answer(NamedTuple):
     target: Target
 
 
-class Load:
+class TimedLoad:
     """Clients that send requests from `start` to `stop`; `answers` records each one."""
 
     def __init__(self, targets: Sequence[Target], *, clients: int) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[TimedAnswer] = []
         self._targets = targets
         self._clients = clients
         self._going = False
@@ -64,7 +64,7 @@ class Load:
                 await asyncio.sleep(PAUSE_S)
 
     @property
-    def failed(self) -> list[Answer]:
+    def failed(self) -> list[TimedAnswer]:
         """Return the requests that no backend answered."""
         return [answer for answer in self.answers if answer.status != 200]
 
@@ -98,15 +98,15 @@ class Load:
                 status = int(head.split(" ", 2)[1])
                 body = await reader.readexactly(int(head.partition("content-length: ")[2].partition("\r")[0]))
         except (OSError, asyncio.IncompleteReadError) as error:  # TimeoutError is a subclass of OSError
-            self.answers.append(Answer(sent, time.monotonic(), 0, repr(error), target))
+            self.answers.append(TimedAnswer(sent, time.monotonic(), 0, repr(error), target))
             return False
-        self.answers.append(Answer(sent, time.monotonic(), status, body.decode(), target))
+        self.answers.append(TimedAnswer(sent, time.monotonic(), status, body.decode(), target))
         return "connection: close" not in head
 
 
 async def ask(target: Target, count: int) -> Counter[str]:
     """Send requests on one connection, one after the other; return the backend or the error of each."""
-    load = Load([target], clients=1)
+    load = TimedLoad([target], clients=1)
     load._going = True
     host, _, port = target.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -1,20 +1,20 @@
 """Start, kill and restart one `headgate up`, and call its API over one connection."""
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import json
+import os
 import signal
-import ssl
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
+from tests.api_client import Api
+from tests.fork_client import Forked
+from tests.headgate_program import server
 
 from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import adopt
@@ -30,71 +30,34 @@ AUTHORITY = "/api/v1/namespaces/headgate-system/configmaps/headgate-ca"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
-class Api:
-    """A client of the Kubernetes API with the token of a kubeconfig and a keep-alive connection."""
+class Calls:
+    """Calls of the Kubernetes API with the token of a kubeconfig; they leave the event loop to the load."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        content = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
-        self._host, _, self._port = cluster["server"].removeprefix("https://").rpartition(":")
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self._tls = ssl.create_default_context(cadata=authority)
-        self._token = user["token"]
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._turn = asyncio.Lock()
+        self._api = Api(kubeconfig)
 
     async def get(self, path: str) -> dict[str, Any]:
         """Read an object or a list."""
-        return await self.call("GET", path)
+        return await self._call("GET", path)
 
     async def create(self, path: str, obj: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object in the list at `path`."""
-        return await self.call("POST", path, obj)
+        return await self._call("POST", path, obj)
 
     async def patch(self, path: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Merge-patch an object."""
-        return await self.call("PATCH", path, change)
+        return await self._call("PATCH", path, change, "application/merge-patch+json")
 
     async def delete(self, path: str) -> dict[str, Any]:
         """Delete an object."""
-        return await self.call("DELETE", path)
+        return await self._call("DELETE", path)
 
-    async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send one request; any status but success fails the test."""
-        content = json.dumps(body).encode() if body else b""
-        async with self._turn:
-            try:
-                status, answer = await self._exchange(method, path, content)
-            except (asyncio.IncompleteReadError, ConnectionError) as error:
-                if getattr(error, "partial", b""):
-                    raise
-                await self.close()  # the server closes connections that are idle for 5 s
-                status, answer = await self._exchange(method, path, content)
-        assert status < 300, f"{method} {path}: {status} {answer.decode()}"
-        found: dict[str, Any] = json.loads(answer)
-        return found
+    async def _call(self, *arguments: Any) -> dict[str, Any]:
+        return dict(await asyncio.to_thread(self._api.call, *arguments))
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the connection."""
-        if self._streams:
-            self._streams[1].close()
-            with contextlib.suppress(OSError):
-                await self._streams[1].wait_closed()
-            self._streams = None
-
-    async def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(self._host, int(self._port), ssl=self._tls)
-        reader, writer = self._streams
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        head = (
-            f"{method} {path} HTTP/1.1\r\nhost: {self._host}:{self._port}\r\nauthorization: Bearer {self._token}\r\n"
-            f"content-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
-        writer.write(head.encode() + body)
-        answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        length = int(answer.partition("content-length: ")[2].partition("\r")[0])
-        return int(answer.split(" ", 2)[1]), await reader.readexactly(length)
+        self._api.close()
 
 
 class Up:
@@ -105,7 +68,7 @@ class Up:
         self.state = directory / "state"
         self.manifests.mkdir()
         self._stderr = directory / "stderr"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Forked | None = None
         self._reading: asyncio.Task[None] | None = None
 
     @property
@@ -119,22 +82,27 @@ class Up:
 
     async def start(self) -> None:
         """Start headgate, and return when all proxies have acknowledged the applied manifests."""
-        command = (sys.executable, "-m", "headgate", "up", self.manifests, "--state", self.state, "-o", "json")
-        with self._stderr.open("ab") as errors:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=errors, limit=2**24
-            )
-        assert process.stdout
+        reading, writing = os.pipe()
+        words = ("up", str(self.manifests), "--state", str(self.state), "-o", "json")
+        with (
+            Path(os.devnull).open() as nothing,
+            os.fdopen(writing, "w") as output,
+            self._stderr.open("ab") as errors,
+        ):
+            self._process = Forked(server(), words, (nothing.fileno(), output.fileno(), errors.fileno()))
+        lines = asyncio.StreamReader(limit=2**24)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reading, "rb")
+        )
         async with asyncio.timeout(PATIENCE_S):
-            while (line := await process.stdout.readline()) and not json.loads(line).get("ready"):
+            while (line := await lines.readline()) and not json.loads(line).get("ready"):
                 pass  # skip the messages about starting pods
         if not line:
-            await self._process.wait()
-            self._process = None
+            await self._ended()
             raise AssertionError(f"headgate up ended: {self._stderr.read_text()[-2000:]}")
         self.ready = json.loads(line)
-        self.api = Api(Path(self.ready["kubeconfig"]))
-        self._reading = asyncio.create_task(_drain(process.stdout))
+        self.api = Calls(Path(self.ready["kubeconfig"]))
+        self._reading = asyncio.create_task(_drain(lines))
 
     @property
     def pid(self) -> int:
@@ -160,9 +128,15 @@ class Up:
     async def _end(self, number: int) -> None:
         assert self._process
         if self._reading:
-            await self.api.close()
+            self.api.close()
         self._process.send_signal(number)
-        await self._process.wait()
+        await self._ended()
+
+    async def _ended(self) -> None:
+        """Wait for the end of headgate."""
+        assert self._process
+        await asyncio.to_thread(self._process.wait)
+        self._process.close()
         if self._reading:
             await self._reading
         self._process = self._reading = None
@@ -204,3 +178,16 @@ async def until(condition: Callable[[], Any], what: str, seconds: float = PATIEN
     while not await condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         await asyncio.sleep(POLL_S)
+
+
+async def ready(up: Up) -> list[str]:
+    """Return the names of the ready pods of v1 and v2."""
+    pods = (await up.api.get(f"{PODS}?labelSelector=version+in+%28v1%2Cv2%29"))["items"]
+    return [
+        pod["metadata"]["name"]
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+        and any(
+            item["type"] == "Ready" and item["status"] == "True" for item in pod.get("status", {}).get("conditions", ())
+        )
+    ]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.backend import counts as counted
-from tests.chaos.load import Load
+from tests.chaos.load import TimedLoad
 from tests.chaos.machine import DEPLOYMENTS, PODS, SERVICES, SLICES, SPLITS, Up, until
+from tests.make.objects import endpoint_slice, service
 from tests.ports import free_port
 
 BACKEND = Path(__file__).with_name("backend.py")
@@ -53,21 +54,10 @@ async def outside(counts: Path) -> AsyncIterator[Outside]:
     await found.stop()
 
 
-async def add(up: Up, name: str, port: int) -> None:
+async def add(up: Up, name: str, target: int) -> None:
     """Create a Service without a selector, and its EndpointSlice with the port of a process outside of pods."""
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": PORT}]}}
-    await up.api.create(SERVICES, service)
-    await up.api.create(
-        SLICES,
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["127.0.0.1"]}],
-            "ports": [{"port": port}],
-        },
-    )
+    await up.api.create(SERVICES, service(name, {"port": PORT}))
+    await up.api.create(SLICES, endpoint_slice(name, ["127.0.0.1"], {"": target}))
 
 
 async def split_over(up: Up, names: list[str]) -> None:
@@ -75,7 +65,7 @@ async def split_over(up: Up, names: list[str]) -> None:
     await up.api.patch(f"{SPLITS}/website", {"spec": {"backends": backends}})
 
 
-async def wait_for_answer(load: Load, backend: str) -> None:
+async def wait_for_answer(load: TimedLoad, backend: str) -> None:
     """Wait for the next answer of a backend."""
     mark = len(load.answers)
 
@@ -87,7 +77,7 @@ async def wait_for_answer(load: Load, backend: str) -> None:
 
 @pytest.mark.e2e
 async def test_no_request_is_lost_while_50_backends_are_added_and_removed(
-    up: Up, load: Load, outside: Outside, counts: Path
+    up: Up, load: TimedLoad, outside: Outside, counts: Path
 ) -> None:
     for number, (name, port) in enumerate(zip(outside.names, outside.ports, strict=True), start=1):
         if number % 2:  # a split may name a backend before it exists
@@ -128,7 +118,7 @@ async def pod_names(up: Up, version: str) -> set[str]:
 
 
 @pytest.mark.e2e
-async def test_no_request_is_lost_while_pods_are_deleted_and_recreated(up: Up, load: Load, counts: Path) -> None:
+async def test_no_request_is_lost_while_pods_are_deleted_and_recreated(up: Up, load: TimedLoad, counts: Path) -> None:
     await up.in_force(await up.weights(v1=50, v2=50, v3=0))
     for version in ("v1", "v2") * ROUNDS:
         before = await pod_names(up, version)
@@ -148,7 +138,9 @@ async def test_no_request_is_lost_while_pods_are_deleted_and_recreated(up: Up, l
 
 
 @pytest.mark.e2e
-async def test_no_request_is_lost_while_a_deployment_is_rolled_out_and_scaled(up: Up, load: Load, counts: Path) -> None:
+async def test_no_request_is_lost_while_a_deployment_is_rolled_out_and_scaled(
+    up: Up, load: TimedLoad, counts: Path
+) -> None:
     deployment = f"{DEPLOYMENTS}/website-v1"
     for number in range(ROUNDS):
         before = await pod_names(up, "v1")
@@ -175,7 +167,7 @@ async def test_no_request_is_lost_while_a_deployment_is_rolled_out_and_scaled(up
 
 @pytest.mark.e2e
 async def test_no_request_is_lost_while_a_manual_endpoint_slice_is_edited(
-    up: Up, load: Load, outside: Outside, counts: Path
+    up: Up, load: TimedLoad, outside: Outside, counts: Path
 ) -> None:
     await add(up, "website-x", outside.ports[0])
     await split_over(up, ["website-x"])

@@ -8,25 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.backend import counts as counted
-from tests.chaos.load import Load
-from tests.chaos.machine import PODS, Up
+from tests.chaos.load import TimedLoad
+from tests.chaos.machine import PODS, Up, ready
 
 SECONDS = 9.0
 KILLS = 3
 LIVE = ("v1", "v2")
-
-
-async def ready(up: Up) -> list[str]:
-    """Return the names of the ready pods of v1 and v2."""
-    pods = (await up.api.get(f"{PODS}?labelSelector=version+in+%28{'%2C'.join(LIVE)}%29"))["items"]
-    return [
-        pod["metadata"]["name"]
-        for pod in pods
-        if "deletionTimestamp" not in pod["metadata"]
-        and any(
-            item["type"] == "Ready" and item["status"] == "True" for item in pod.get("status", {}).get("conditions", ())
-        )
-    ]
 
 
 async def disturb(up: Up, rng: random.Random) -> None:
@@ -41,7 +28,7 @@ async def disturb(up: Up, rng: random.Random) -> None:
 
 @pytest.mark.e2e
 async def test_no_request_is_lost_while_weights_pods_and_the_control_plane_change_at_once(
-    up: Up, load: Load, counts: Path
+    up: Up, load: TimedLoad, counts: Path
 ) -> None:
     rng = random.Random(11)
     for _ in range(KILLS):

@@ -9,22 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.backend import counts as counted
-from tests.chaos.load import Load
-from tests.chaos.machine import AUTHORITY, PODS, TLS_CONFIGS, Up
-from tests.chaos.test_everything import ready
+from tests.chaos.load import TimedLoad
+from tests.chaos.machine import AUTHORITY, PODS, TLS_CONFIGS, Up, ready
+from tests.make.objects import tls_config
 
 SECONDS = 9.0
 KILLS = 3
-
-
-def strict(version: str) -> dict[str, object]:
-    """Return a TLSConfig for the pods of a version."""
-    return {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "TLSConfig",
-        "metadata": {"name": version},
-        "spec": {"selector": {"matchLabels": {"version": version}}},
-    }
 
 
 async def disturb(up: Up, rng: random.Random, number: int) -> None:
@@ -34,7 +24,7 @@ async def disturb(up: Up, rng: random.Random, number: int) -> None:
     if version in present:
         await up.api.delete(f"{TLS_CONFIGS}/{version}")
     else:
-        await up.api.create(TLS_CONFIGS, strict(version))
+        await up.api.create(TLS_CONFIGS, tls_config(version, {"version": version}))
     if number % 3 == 0:
         await up.api.patch(AUTHORITY, {"metadata": {"annotations": {"headgate.dev/rotate-ca": f"number {number}"}}})
     names = await ready(up)
@@ -45,7 +35,7 @@ async def disturb(up: Up, rng: random.Random, number: int) -> None:
 
 @pytest.mark.e2e
 async def test_no_request_is_lost_while_tls_modes_roots_and_pods_change_at_once(
-    up: Up, load: Load, counts: Path
+    up: Up, load: TimedLoad, counts: Path
 ) -> None:
     """R74, R77: no call fails in any step of the migration and of the rotation."""
     rng, numbers = random.Random(7), itertools.count()

@@ -45,7 +45,7 @@ def mesh(weight: int, services: int = 1) -> Mesh:
     )
 
 
-class World:
+class ServedFleet:
     """A server and its fleet; all proxies get the same mesh."""
 
     def __init__(self, address: str) -> None:
@@ -74,15 +74,15 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    found = World(f"unix:{tmp_path}/xds.sock")
+async def served(tmp_path: Path) -> AsyncIterator[ServedFleet]:
+    found = ServedFleet(f"unix:{tmp_path}/xds.sock")
     xds = XdsServer(found.fleet)
     await xds.start(found.address)
     yield found
     await xds.stop()
 
 
-class Proxy:
+class AdsClient:
     """A client of delta ADS over gRPC; with `mute` it never answers a response."""
 
     def __init__(self, node: str, *, mute: bool = False) -> None:
@@ -147,21 +147,21 @@ class Proxy:
 
 
 async def test_a_proxy_that_never_answers_does_not_delay_other_proxies(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    served: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "ANSWER_SECONDS", 0.01)
-    slow, good = world.fleet.expect("slow"), world.fleet.expect("good")
-    world.apply(mesh(1))
-    async with Proxy("slow", mute=True) as mute, Proxy("good") as other:
-        await mute.connect(world.address)
+    slow, good = served.fleet.expect("slow"), served.fleet.expect("good")
+    served.apply(mesh(1))
+    async with AdsClient("slow", mute=True) as mute, AdsClient("good") as other:
+        await mute.connect(served.address)
         await mute.request(ENDPOINTS, NAME)
         await mute.request(ROUTES, NAME)
-        await other.connect(world.address)
-        await world.sent("slow")
+        await other.connect(served.address)
+        await served.sent("slow")
         for weight in range(2, CHANGES):
-            world.apply(mesh(weight))
-            await world.settled("good")
-        progress = Receipts(world.fleet.connected()).progress([REF])
+            served.apply(mesh(weight))
+            await served.settled("good")
+        progress = Receipts(served.fleet.connected()).progress([REF])
         assert progress.holding == 1
         assert progress.lagging == ("slow",)
         assert not slow.settled()
@@ -172,17 +172,17 @@ async def test_a_proxy_that_never_answers_does_not_delay_other_proxies(
         assert good.settled()
 
 
-async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(world: World) -> None:
-    slow = world.fleet.expect("slow")
-    world.apply(mesh(1, services=1000))
-    channel = grpc.aio.insecure_channel(world.address)
+async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(served: ServedFleet) -> None:
+    slow = served.fleet.expect("slow")
+    served.apply(mesh(1, services=1000))
+    channel = grpc.aio.insecure_channel(served.address)
     call = channel.stream_stream(METHOD)()
     try:
         for type_url in (CLUSTER, LISTENER):
             await call.write(pb.DeltaDiscoveryRequest(node=pb.Node(id="slow"), type_url=type_url).SerializeToString())
-        await world.sent("slow")
+        await served.sent("slow")
         for weight in range(2, 50):
-            world.apply(mesh(weight, services=1000))
+            served.apply(mesh(weight, services=1000))
             await asyncio.sleep(0)
         assert slow.session
         in_flight = [
@@ -198,47 +198,47 @@ async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(world
         await channel.close()
 
 
-async def test_a_proxy_that_reports_old_versions_gets_new_resources_and_removals(world: World) -> None:
-    world.fleet.expect("old")
-    world.apply(mesh(1))
-    async with Proxy("old") as proxy:
+async def test_a_proxy_that_reports_old_versions_gets_new_resources_and_removals(served: ServedFleet) -> None:
+    served.fleet.expect("old")
+    served.apply(mesh(1))
+    async with AdsClient("old") as proxy:
         old = {CLUSTER: {NAME: "of-another-release", "outbound/default/gone/80": "1"}, LISTENER: {}}
-        await proxy.connect(world.address, initial=old)
+        await proxy.connect(served.address, initial=old)
         await proxy.request(ENDPOINTS, NAME, initial={NAME: "of-another-release"})
         await proxy.request(ROUTES, NAME)
-        await world.settled("old")
+        await served.settled("old")
         assert {type_url for type_url, _ in proxy.versions} == {CLUSTER, ENDPOINTS, LISTENER, ROUTES}
         clusters = [response for response in proxy.received if response.type_url == CLUSTER]
         removed = [name for response in clusters for name in response.removed_resources]
         assert removed == ["outbound/default/gone/80"]
 
 
-async def test_a_request_for_an_unknown_type_gets_no_response(world: World) -> None:
-    world.fleet.expect("new")
-    world.apply(mesh(1))
-    async with Proxy("new") as proxy:
-        await proxy.connect(world.address)
+async def test_a_request_for_an_unknown_type_gets_no_response(served: ServedFleet) -> None:
+    served.fleet.expect("new")
+    served.apply(mesh(1))
+    async with AdsClient("new") as proxy:
+        await proxy.connect(served.address)
         await proxy.request("type.googleapis.com/envoy.config.future.v9.Resource", "x", initial={"x": "1"})
-        await world.settled("new")
+        await served.settled("new")
         assert {response.type_url for response in proxy.received} == {CLUSTER, ENDPOINTS, LISTENER, ROUTES}
 
 
-async def test_an_invalid_request_ends_only_its_own_stream(world: World) -> None:
-    world.fleet.expect("bad")
-    world.fleet.expect("good")
-    world.apply(mesh(1))
-    async with Proxy("bad") as bad, Proxy("good") as good:
-        await bad.connect(world.address)
-        await good.connect(world.address)
-        await world.settled("bad")
+async def test_an_invalid_request_ends_only_its_own_stream(served: ServedFleet) -> None:
+    served.fleet.expect("bad")
+    served.fleet.expect("good")
+    served.apply(mesh(1))
+    async with AdsClient("bad") as bad, AdsClient("good") as good:
+        await bad.connect(served.address)
+        await good.connect(served.address)
+        await served.settled("bad")
         await bad.send(b"\xff\xff\xff no protobuf")
         assert await bad.ended() == grpc.StatusCode.INVALID_ARGUMENT
-        world.apply(mesh(2))
-        await world.settled("good")
+        served.apply(mesh(2))
+        await served.settled("good")
 
 
-async def test_a_stream_that_begins_with_an_invalid_request_ends_with_invalid_argument(world: World) -> None:
-    async with grpc.aio.insecure_channel(world.address) as channel:
+async def test_a_stream_that_begins_with_an_invalid_request_ends_with_invalid_argument(served: ServedFleet) -> None:
+    async with grpc.aio.insecure_channel(served.address) as channel:
         call = channel.stream_stream(METHOD)()
         await call.write(b"\xff\xff\xff no protobuf")
         assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT

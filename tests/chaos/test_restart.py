@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.backend import counts as counted
-from tests.chaos.load import Load
+from tests.chaos.load import TimedLoad
 from tests.chaos.machine import PODS, Up
 
 KILLS = 3
@@ -19,7 +19,7 @@ async def processes(up: Up) -> set[str]:
 
 @pytest.mark.e2e
 async def test_no_request_is_lost_while_the_control_plane_is_killed_repeatedly(
-    up: Up, load: Load, counts: Path
+    up: Up, load: TimedLoad, counts: Path
 ) -> None:
     before = await processes(up)
     ready = up.ready

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.chaos.backend import counts as counted
-from tests.chaos.load import Answer, Load, Target, ask
+from tests.chaos.load import Target, TimedAnswer, TimedLoad, ask
 from tests.chaos.machine import Up
 
 CHANGES = 200
@@ -24,7 +24,7 @@ class Change(NamedTuple):
     live: frozenset[str]
 
 
-def misrouted(answers: list[Answer], changes: list[Change]) -> list[Answer]:
+def misrouted(answers: list[TimedAnswer], changes: list[Change]) -> list[TimedAnswer]:
     """Return the answers of backends that had weight 0 during the whole request."""
     wrong = []
     for answer in answers:
@@ -50,7 +50,7 @@ def test_misrouted_returns_the_answers_of_backends_with_weight_0() -> None:
     target = Target("", "", "")
 
     def seen(sent: float, answered: float, backend: str) -> bool:
-        return misrouted([Answer(sent, answered, 200, backend, target)], changes) == []
+        return misrouted([TimedAnswer(sent, answered, 200, backend, target)], changes) == []
 
     assert [seen(5, 6, name) for name in "abc"] == [True, False, False]
     assert [seen(10.1, 10.2, name) for name in "abc"] == [
@@ -63,7 +63,9 @@ def test_misrouted_returns_the_answers_of_backends_with_weight_0() -> None:
 
 
 @pytest.mark.e2e
-async def test_no_request_is_lost_or_misrouted_during_200_changes_of_weights(up: Up, load: Load, counts: Path) -> None:
+async def test_no_request_is_lost_or_misrouted_during_200_changes_of_weights(
+    up: Up, load: TimedLoad, counts: Path
+) -> None:
     rng = random.Random(7)
     changes = [Change(0, 0, live({"v1": 100}))]
     while len(changes) <= CHANGES:

@@ -173,16 +173,16 @@ class Session:
         command = step.command.removesuffix(" &")
         if command.startswith("headgate up"):
             log = self._up(command)
-            until(lambda: self._compare(step, _started(log)), f"line {step.line}", SECONDS)
+            until(lambda: self._shows(step, _started(log)), f"line {step.line}", SECONDS)
             return
         if not command.startswith(_RETRIED):
-            self._compare(step, self._run(command))
+            self._shows(step, self._run(command))
             return
-        until(lambda: self._compare(step, self._run(command)), f"line {step.line}", SECONDS)
+        until(lambda: self._shows(step, self._run(command)), f"line {step.line}", SECONDS)
 
     @staticmethod
-    def _compare(step: Step, printed: Sequence[str]) -> bool:
-        """Assert that the output is as shown; return True for `until`."""
+    def _shows(step: Step, printed: Sequence[str]) -> bool:
+        """Return True. Raises AssertionError if the output differs from the page."""
         if step.shown:
             wrong = differs(step.shown, printed)
             assert not wrong, f"line {step.line}: $ {step.command}: expected {wrong!r} in {chr(10).join(printed)}"

@@ -12,7 +12,7 @@ from headgate.envoy import pb
 from headgate.telemetry.reports.otlp import METHOD, Report, Series, read_report
 
 
-class Collector(grpc.GenericRpcHandler):
+class Collector(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """An OTLP receiver; `values` holds the last values of each proxy."""
 
     def __init__(self) -> None:

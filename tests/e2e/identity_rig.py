@@ -9,14 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.manifests import deployment, service
+from tests.e2e.manifests import counting_deployment
 from tests.e2e.running_mesh import KUBECTL, RunningMesh
+from tests.make import objects
+from tests.make.objects import Object, headgate_keys, http_route_group, http_rule, manifest, tcp_rule, traffic_target
 from tests.waiting import until
 from tests.wire import Address, Answer, Client, Load, Network, Request, ask_unix
 
 PORTS = {"http": 8080, "raw": 9000}
 SIDECAR_PORT = 15001
 PAUSE_S = 0.01
+WEB, RAW = http_rule("web"), tcp_rule("raw")
+"""Rules of TrafficTargets, whose routes `ROUTES` has."""
+ROUTES = manifest(
+    http_route_group("web", {"all": {"methods": ["*"], "pathRegex": ".*"}}), objects.obj("TCPRoute", "raw", spec={})
+)
 SERVER = "server"
 CALLER = "caller"
 
@@ -24,11 +31,9 @@ CALLER = "caller"
 def workload(name: str, root: Path, *, replicas: int = 1) -> str:
     """Return a Deployment that runs as the ServiceAccount of its name, and its Service: HTTP on 8080, TCP on 9000."""
     labels = {"app": name}
-    made = json.loads(deployment(name, root / name, labels=labels, ports=PORTS, replicas=replicas))
-    made["spec"]["template"]["spec"]["serviceAccountName"] = name
-    led = json.loads(service(name, PORTS, selector=labels))
-    led["spec"]["ports"][1]["appProtocol"] = "tcp"
-    return "\n---\n".join(map(json.dumps, (led, made)))
+    made = counting_deployment(name, root / name, labels=labels, ports=PORTS, replicas=replicas, account=name)
+    ports = [objects.port(PORTS["http"], "http"), objects.port(PORTS["raw"], "raw", app="tcp")]
+    return f"{manifest(objects.service(name, *ports, selector=labels, namespace=''))}\n---\n{made}"
 
 
 def site(root: Path, *, replicas: int = 1) -> Mapping[str, str]:
@@ -36,23 +41,15 @@ def site(root: Path, *, replicas: int = 1) -> Mapping[str, str]:
     return {"server.yaml": workload(SERVER, root, replicas=replicas), "caller.yaml": workload(CALLER, root)}
 
 
-def tls_config(name: str = "strict", app: str = SERVER) -> str:
+def strict_tls(name: str = "strict", app: str = SERVER) -> str:
     """Return a TLSConfig for the pods of an application."""
-    spec = {"selector": {"matchLabels": {"app": app}}}
-    made = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": {"name": name}, "spec": spec}
-    return json.dumps(made)
+    return manifest(objects.tls_config(name, {"app": app}))
 
 
-def target(*sources: str, rule: Mapping[str, str]) -> str:
-    """Return a TrafficTarget that allows ServiceAccounts to call the server; `rule` refers to an SMI route."""
-    spec = {
-        "destination": {"kind": "ServiceAccount", "name": SERVER},
-        "sources": [{"kind": "ServiceAccount", "name": name} for name in sources],
-        "rules": [rule],
-    }
-    metadata = {"name": f"{rule['name']}-callers"}
-    made = {"apiVersion": "access.smi-spec.io/v1alpha3", "kind": "TrafficTarget", "metadata": metadata, "spec": spec}
-    return json.dumps(made)
+def access(*sources: str, rule: Object, **annotations: str) -> str:
+    """Return a TrafficTarget `RULE-callers` that allows ServiceAccounts to call the server by a rule, an SMI route."""
+    written = headgate_keys(**annotations)
+    return manifest(traffic_target(f"{rule['name']}-callers", SERVER, sources, [rule], annotations=written))
 
 
 def headgate_wait(mesh: RunningMesh, what: str) -> str:
@@ -87,7 +84,7 @@ def pods(mesh: RunningMesh, app: str) -> Sequence[Any]:
     return [pod for pod in mesh.get("pods")["items"] if pod["metadata"]["labels"]["app"] == app]
 
 
-def pod(mesh: RunningMesh, app: str) -> Any:
+def only_pod(mesh: RunningMesh, app: str) -> Any:
     """Return the only pod of an application."""
     (found,) = pods(mesh, app)
     return found
@@ -109,7 +106,7 @@ def caller_requests(mesh: RunningMesh) -> Sequence[Request]:
     requests = [
         mesh.request(SERVER, PORTS["http"]),
         mesh.request(SERVER, PORTS["http"], via="proxy"),
-        request_through_sidecar(pod(mesh, CALLER)),
+        request_through_sidecar(only_pod(mesh, CALLER)),
     ]
     return [*requests, *requests]
 
@@ -170,8 +167,24 @@ def raw_port_targets(mesh: RunningMesh) -> Sequence[tuple[Address, str]]:
     port = PORTS["raw"]
     return [
         (mesh.address(SERVER, port), ""),
-        (pod_address(pod(mesh, CALLER), SIDECAR_PORT), f"{SERVER}.default:{port}"),
+        (pod_address(only_pod(mesh, CALLER), SIDECAR_PORT), f"{SERVER}.default:{port}"),
     ]
+
+
+@contextlib.contextmanager
+def open_connections(mesh: RunningMesh) -> Iterator[tuple[TunnelClient, TunnelClient]]:
+    """Yield two clients in a pod that call through its sidecar: one with HTTP, the other with TCP."""
+    request = request_through_sidecar(only_pod(mesh, CALLER))
+    web, raw = TunnelClient(request.address, request=request), TunnelClient(*raw_port_targets(mesh)[1])
+    try:
+        yield web, raw
+    finally:
+        mesh.network.run(close(web, raw))
+
+
+def ask(mesh: RunningMesh, client: TunnelClient) -> Answer:
+    """Send one request of a client."""
+    return mesh.network.run(client.ask())
 
 
 def wait_for_requests(load: Load, count: int = 100) -> None:

@@ -27,7 +27,8 @@ class Prometheus:
 
     def ask(self, query: str) -> Sequence[Any]:
         """Run a query; return its result, an instant vector."""
-        return self.get(f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")["data"]["result"]
+        answer = self.get(f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")
+        return list(answer["data"]["result"])
 
     def get(self, path: str) -> Any:
         """GET a path of the API; return the decoded JSON."""

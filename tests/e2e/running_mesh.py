@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
+import pytest
 import yaml
 from tests.api_client import Api
 from tests.fork_client import Forked
@@ -80,6 +82,7 @@ class RunningMesh:
         self._barrier = 0
         self.api: Any = None  # an `Api` after the first start
         self.directory.mkdir()
+        (root / "stderr").touch()
         for name, text in (manifests or {}).items():
             (self.directory / name).write_text(text)
         self._user = user
@@ -115,8 +118,7 @@ class RunningMesh:
     def launch(self) -> int:
         """Start `headgate up` without waiting; return the index of its first output line."""
         mark = len(self.lines)
-        if self.process:
-            self.process.close()
+        self._release_process()
         reading, writing = os.pipe()
         with (
             Path(os.devnull).open() as nothing,
@@ -129,6 +131,12 @@ class RunningMesh:
         self._reader = threading.Thread(target=self._read_lines, args=(self.process, reading), daemon=True)
         self._reader.start()
         return mark
+
+    def _release_process(self) -> None:
+        """Wait until the thread has read all output of an ended headgate, and close the connection to the process."""
+        if self._reader and self.process:
+            self._reader.join(DEADLINE_S)
+            self.process.close()
 
     def _read_lines(self, process: Forked, file: int) -> None:
         with os.fdopen(file) as lines:
@@ -218,11 +226,8 @@ class RunningMesh:
         finally:
             if self.runs:
                 self.kill()
-            if self._reader:
-                self._reader.join(DEADLINE_S)
+            self._release_process()
             self._disconnect()
-            if self.process:
-                self.process.close()
             for pid in (*self.processes().values(), *self.sidecars().values(), *self.nginx().values()):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
@@ -410,3 +415,34 @@ def mesh_in_a_new_directory(*options: str, **more: Any) -> Iterator[RunningMesh]
         RunningMesh(Path(root), *options, **more) as mesh,
     ):
         yield mesh
+
+
+def occupied(mesh: RunningMesh, namespace: str) -> socket.socket:
+    """Occupy an address in the mesh's loopback range (`127.A`), so that Envoy can't listen there for a Service.
+
+    The address is unique for each namespace: Envoy still listens on the addresses of earlier tests.
+    """
+    part = mesh.address("taken-range", 8080, namespace).host.rsplit(".", 2)[0]
+    last = int(namespace.removeprefix("ns")) % 250 + 1
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((f"{part}.99.{last}", 8080))
+    listener.listen()
+    return listener
+
+
+UNPRIVILEGED_UID = 65534
+
+
+def unprivileged(new_mesh: Callable[..., RunningMesh]) -> RunningMesh:
+    """Start a mesh as an unprivileged user, or skip the test."""
+    if os.geteuid():
+        return new_mesh()
+    if not shutil.which("setpriv"):
+        pytest.skip("needs setpriv, to run headgate as another user than root")
+    tried = subprocess.run(
+        ["setpriv", f"--reuid={UNPRIVILEGED_UID}", "--clear-groups", HEADGATE, "version"], check=False
+    )
+    if tried.returncode:
+        pytest.skip("users other than root can't read this checkout")
+    return new_mesh(user=UNPRIVILEGED_UID)

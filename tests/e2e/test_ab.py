@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.draws import TIMES
-from tests.e2e.manifests import annotated, external, split
+from tests.e2e.manifests import annotated, external, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
@@ -32,7 +32,7 @@ def matching(manifest: str, *groups: str) -> str:
 
 
 def ab_split(*groups: str, weights: Mapping[str, int] | None = None, name: str = "ab-test") -> str:
-    return matching(split(name, "website", weights or {"website-v1": 0, "website-v2": 100}), *groups)
+    return matching(split_manifest(name, "website", weights or {"website-v1": 0, "website-v2": 100}), *groups)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_splits_with_matches_precede_those_without_and_older_splits_precede_youn
     mesh: RunningMesh, website: str
 ) -> None:
     """D8."""
-    everything = split("all", "website", {"website-v1": 1, "website-v2": 1})
+    everything = split_manifest("all", "website", {"website-v1": 1, "website-v2": 1})
     mesh.apply(everything, group("x", {"name": "x", "pathRegex": "/x"}), namespace=website)
     assert sent(mesh, website, 20) == {"v1": 10, "v2": 10}
     mesh.apply(ab_split("x", weights={"website-v2": 1}, name="z-first"), namespace=website)
@@ -219,7 +219,7 @@ def test_a_split_with_a_match_for_all_requests_precedes_a_split_without_matches(
     mesh.apply(
         group("all", {"name": "all", "methods": ["*"]}),
         ab_split("all", weights={"website-v1": 1}),
-        split("rest", "website", {"website-v2": 1}),
+        split_manifest("rest", "website", {"website-v2": 1}),
         namespace=website,
     )
     assert sent(mesh, website) == {"v1": 20}

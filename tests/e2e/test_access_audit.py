@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e import identity_rig as rig
-from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
+from tests.e2e.identity_rig import CALLER, RAW, ROUTES, SERVER, WEB, TunnelClient, ask, open_connections
 from tests.e2e.running_mesh import BIN, RunningMesh
-from tests.e2e.test_identity_access import RAW, ROUTES, WEB, ask, open_connections
 from tests.waiting import until
 from tests.wire import Request
 
@@ -17,12 +16,6 @@ THIEF = "thief"
 GATEWAY = "headgate-system/gateway"
 PLAINTEXT = "127.0.0.1"
 TARGETS = ("web", "raw")
-
-
-def audited(manifest: str) -> str:
-    found = json.loads(manifest)
-    found["metadata"]["annotations"] = {"headgate.dev/mode": "audit"}
-    return json.dumps(found)
 
 
 def would_refuse(mesh: RunningMesh, name: str) -> Mapping[tuple[str, int, str], tuple[int, str]]:
@@ -38,19 +31,19 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     mesh = new_mesh(manifests={**rig.site(tmp_path), "thief.yaml": rig.workload(THIEF, tmp_path)})
-    mesh.submit(*map(json.dumps, ROUTES), *(audited(rig.target(CALLER, rule=rule)) for rule in (WEB, RAW)))
+    mesh.submit(ROUTES, *(rig.access(CALLER, rule=rule, mode="audit") for rule in (WEB, RAW)))
     for name in TARGETS:
         rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
-    theft = rig.request_through_sidecar(rig.pod(mesh, THIEF))
+    theft = rig.request_through_sidecar(rig.only_pod(mesh, THIEF))
     with open_connections(mesh) as (web, raw):
         assert [ask(mesh, web).answered_by for _ in range(3)] == [SERVER] * 3
         assert ask(mesh, raw).answered_by == SERVER
-    thief_raw = TunnelClient(rig.pod_address(rig.pod(mesh, THIEF), rig.SIDECAR_PORT), f"{SERVER}.default:9000")
+    thief_raw = TunnelClient(rig.pod_address(rig.only_pod(mesh, THIEF), rig.SIDECAR_PORT), f"{SERVER}.default:9000")
     assert ask(mesh, thief_raw).answered_by == SERVER  # a second request on this connection would count no connection
     mesh.network.run(rig.close(thief_raw))
     assert mesh.send(5, theft) == {SERVER: 5}
     assert mesh.send(2, mesh.request(SERVER, 8080)) == {SERVER: 2}
-    assert mesh.send(4, Request(rig.pod_address(rig.pod(mesh, SERVER)), host=SERVER)) == {SERVER: 4}
+    assert mesh.send(4, Request(rig.pod_address(rig.only_pod(mesh, SERVER)), host=SERVER)) == {SERVER: 4}
 
     refused = {
         (f"default/{THIEF}", 8080, "http"): (5, "NoTargetNamesCaller"),
@@ -79,7 +72,7 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     mesh.submit(rules.stdout)
     for name in ("http-8080", "tcp-9000"):
         rig.headgate_wait(mesh, f"traffictarget/{SERVER}-{name}")
-    theft = rig.request_through_sidecar(rig.pod(mesh, THIEF))
+    theft = rig.request_through_sidecar(rig.only_pod(mesh, THIEF))
     assert mesh.send(3, theft) == {"403": 3}
     assert mesh.send(3, mesh.request(SERVER, 8080)) == {SERVER: 3}
     with open_connections(mesh) as (web, raw):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.e2e.manifests import external, split
+from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import RunningMesh, headgate
 from tests.waiting import until
 from tests.wire import Request
@@ -77,7 +77,7 @@ class Site:
     def __init__(self, mesh: RunningMesh) -> None:
         self.mesh = mesh
         mesh.write("base.yaml", "\n---\n".join([external("web"), external("web-v1", mesh.backend("v1"))]))
-        mesh.write("split.yaml", split("web", "web", {"web-v1": 1}))
+        mesh.write("split.yaml", split_manifest("web", "web", {"web-v1": 1}))
         mesh.write("other.yaml", "\n---\n".join([external("other", mesh.backend("root")), external("other-v1")]))
 
     @property
@@ -196,7 +196,7 @@ def test_check_kubectl_and_the_status_report_a_reference_without_grant(
     mesh: RunningMesh, namespace: str, tmp_path: Path
 ) -> None:
     """D12, R22: the object is accepted; `check`, kubectl, a condition and an Event report the missing grant."""
-    written = split("web", "web", {"web-v1.elsewhere": 1})
+    written = split_manifest("web", "web", {"web-v1.elsewhere": 1})
     hint = "create a ReferenceGrant in the namespace elsewhere"
     services = external("web", mesh.backend("root"))
     path = tmp_path / "all.yaml"

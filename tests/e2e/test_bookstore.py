@@ -1,34 +1,28 @@
 """examples/bookstore as a user runs it: which callers the TrafficTargets allow and deny (R68 to R70, R74)."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.test_metrics_users import SEED, ask, counts
+from tests.e2e.bookstore import ALLOWED, BOOKSTORE, DENIED, EXAMPLES, last_results
+from tests.e2e.metrics_api import SEED, ask, counts
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 from tests.wire import Address
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = EXAMPLES / "bookstore-steps"
 ACCOUNTS = "spiffe://cluster.local/ns/default/sa"
 
 
-@pytest.fixture
-def bookstore(new_mesh: Callable[..., RunningMesh]) -> RunningMesh:
-    return new_mesh(manifests={path.name: path.read_text() for path in (EXAMPLES / "bookstore").glob("*.yaml")})
-
-
-def last_results(mesh: RunningMesh, deployment: str) -> set[str]:
-    """Return the results in the last line that a Deployment logged, without counts, for example `GET: v`."""
-    last = mesh.kubectl("logs", f"deployment/{deployment}", "--tail=1")
-    return {re.sub(r"v\d", "v", result) for result in re.findall(r"(?:GET|POST): \w+", last)}
+@pytest.fixture(scope="module")
+def bookstore() -> Iterator[RunningMesh]:
+    with mesh_in_a_new_directory(manifests=BOOKSTORE) as mesh:
+        yield mesh
 
 
 def wait_for_report(mesh: RunningMesh, deployment: str) -> None:
@@ -47,18 +41,10 @@ def first_bytes(address: Address) -> bytes:
             return b""
 
 
-def test_the_thief_is_denied_without_a_traffic_target_and_the_buyer_is_allowed(bookstore):
-    until(lambda: last_results(bookstore, "buyer") == {"GET: v", "POST: v"}, "the buyer buys")
-    until(lambda: last_results(bookstore, "thief") == {"GET: 403", "POST: 403"}, "the thief is denied")
-    bookstore.apply((STEPS / "allow-thief.yaml").read_text())
-    until(lambda: last_results(bookstore, "thief") == {"GET: v", "POST: 403"}, "the thief reads")
-    bookstore.delete("traffictarget/thief-to-bookstore")
-    until(lambda: last_results(bookstore, "thief") == {"GET: 403", "POST: 403"}, "the thief is denied again")
-    until(lambda: last_results(bookstore, "buyer") == {"GET: v", "POST: v"}, "the buyer still buys")
-
-
-def test_denied_requests_of_the_thief_count_as_denied_in_api_and_plugin(bookstore):
+def test_the_thief_is_denied_and_counted_as_denied_until_a_traffic_target_allows_it(bookstore: RunningMesh) -> None:
     """R68, R103: a denied request counts neither as success nor as failure, in the API and in `kubectl traffic`."""
+    until(lambda: last_results(bookstore, "buyer") == ALLOWED, "the buyer buys")
+    until(lambda: last_results(bookstore, "thief") == DENIED, "the thief is denied")
 
     def denied() -> bool:
         (thief, buyer) = (request_counts(bookstore, name) for name in ("thief", "buyer"))
@@ -75,6 +61,12 @@ def test_denied_requests_of_the_thief_count_as_denied_in_api_and_plugin(bookstor
         assert line.split()[:3] == ["to", line.split()[1], "-"]
         assert line.split()[-3:] == ["yes", f"{ACCOUNTS}/thief", f"{ACCOUNTS}/bookstore"]
 
+    bookstore.apply((STEPS / "allow-thief.yaml").read_text())
+    until(lambda: last_results(bookstore, "thief") == {"GET: v", "POST: 403"}, "the thief reads")
+    bookstore.delete("traffictarget/thief-to-bookstore")
+    until(lambda: last_results(bookstore, "thief") == DENIED, "the thief is denied again")
+    until(lambda: last_results(bookstore, "buyer") == ALLOWED, "the buyer still buys")
+
 
 def request_counts(mesh: RunningMesh, deployment: str) -> Counter[str]:
     """Return the counts of all requests that a Deployment sent, by result."""
@@ -82,12 +74,12 @@ def request_counts(mesh: RunningMesh, deployment: str) -> Counter[str]:
     return sum((Counter(counts(item)) for item in items), Counter())
 
 
-def test_a_strict_bookstore_does_not_answer_callers_in_plaintext(bookstore):
-    until(lambda: last_results(bookstore, "buyer") == {"GET: v", "POST: v"}, "the buyer buys")
+def test_a_strict_bookstore_does_not_answer_callers_in_plaintext(bookstore: RunningMesh) -> None:
+    until(lambda: last_results(bookstore, "buyer") == ALLOWED, "the buyer buys")
     pod = next(pod for pod in bookstore.get("pods")["items"] if pod["metadata"]["labels"]["app"] == "bookstore")
     address = Address(pod["status"]["podIP"], 8080)
     assert first_bytes(address).startswith(b"HTTP/1.1 403 ")
     bookstore.apply((STEPS / "strict.yaml").read_text())
     until(lambda: first_bytes(address) == b"", "plaintext gets no answer")
     wait_for_report(bookstore, "buyer")
-    until(lambda: last_results(bookstore, "buyer") == {"GET: v", "POST: v"}, "the buyer still buys")
+    until(lambda: last_results(bookstore, "buyer") == ALLOWED, "the buyer still buys")

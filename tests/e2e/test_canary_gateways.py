@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tests.e2e.canaries import TESTER, canary_of_website
+from tests.e2e.gateway_api.objects import gateway_address, gateway_for_hosts, route_of_gateway, rule_to
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.test_canary_trials import TESTER, canary
-from tests.e2e.test_routes import gateway, gateway_address, route, rule_to
 from tests.waiting import until
 from tests.wire import Request
 
@@ -28,8 +28,8 @@ class Shop:
             external("website-v1", self.v1),
             external("website-v2", self.v2),
             manifest,
-            gateway(),
-            route(rule_to("website"), hosts=[HOST]),
+            gateway_for_hosts(),
+            route_of_gateway(rule_to("website"), hosts=[HOST]),
             namespace=namespace,
         )
         self.request = Request(gateway_address(mesh, namespace), "/", HOST)
@@ -81,7 +81,7 @@ def changed(manifest: str, **spec: Any) -> str:
 def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(
     mesh: RunningMesh, namespace: str
 ) -> None:
-    manifest = canary(steps=[{"weight": 50}])
+    manifest = canary_of_website(steps=[{"weight": 50}])
     shop = Shop(mesh, namespace, changed(manifest, paused=True))
     shop.v2.status = "500 Broken"
     shop.until_counting()
@@ -100,7 +100,7 @@ def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_bac
 def test_copies_and_matches_before_the_first_share_apply_to_requests_through_a_gateway(
     mesh: RunningMesh, namespace: str
 ) -> None:
-    manifest = canary(mirror="50%", match=TESTERS, steps=[{"weight": 10, "pause": True}], minRequests=10)
+    manifest = canary_of_website(mirror="50%", match=TESTERS, steps=[{"weight": 10, "pause": True}], minRequests=10)
     shop = Shop(mesh, namespace, manifest)
     assert shop.status["step"] == 1
     assert mesh.send(40, shop.request) == {"v1": 40}

@@ -1,33 +1,13 @@
 """The steps of a Canary before its first share: copies of requests, and requests that fit a match (R108)."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from tests.e2e.canaries import TESTER, canary_of_website
 from tests.e2e.manifests import annotated, external
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Request
-
-TESTER = {"x-tester": "yes"}
-PATIENT = {"interval": "1s", "success": {"margin": "50%"}}  # decides after few requests
-
-
-def canary(**analysis: Any) -> str:
-    """Return a Canary of website-v1 and website-v2, 90 to 10."""
-    backends = [{"service": "website-v1", "weight": 9}, {"service": "website-v2", "weight": 1}]
-    return json.dumps(
-        {
-            "apiVersion": "headgate.dev/v1beta1",
-            "kind": "Canary",
-            "metadata": {"name": "website"},
-            "spec": {
-                "service": "website",
-                "backends": backends,
-                "analysis": {"canary": "website-v2", **PATIENT, **analysis},
-            },
-        }
-    )
 
 
 class Trial:
@@ -37,7 +17,7 @@ class Trial:
         self.mesh, self.namespace = mesh, namespace
         self.v1, self.v2 = mesh.backend("v1"), mesh.backend("v2")
         mesh.apply(external("website-v1", self.v1), external("website-v2", self.v2), namespace=namespace)
-        mesh.apply(manifest or canary(**analysis), namespace=namespace)
+        mesh.apply(manifest or canary_of_website(**analysis), namespace=namespace)
         self.request: Request = until(lambda: mesh.request("website", 8080, namespace=namespace))
         self.until_status(lambda status: "waiting" not in status["message"])
 
@@ -101,7 +81,7 @@ def test_failing_copies_roll_back_before_any_user_gets_the_canary(mesh: RunningM
 
 def test_sticky_users_keep_their_version_while_the_canarys_share_rises(mesh: RunningMesh, namespace: str) -> None:
     """The requests of each user go to one version, and both versions are still compared."""
-    sticky = annotated(canary(steps=[{"weight": 50, "pause": True}], interval="1h"), sticky="header:x-user")
+    sticky = annotated(canary_of_website(steps=[{"weight": 50, "pause": True}], interval="1h"), sticky="header:x-user")
     trial = Trial(mesh, namespace, manifest=sticky)
 
     def versions() -> Mapping[str, str]:

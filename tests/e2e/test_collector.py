@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.collector import collector
 from tests.e2e.running_mesh import mesh_in_a_new_directory
-from tests.e2e.test_metrics_exact import PLAN, shop_in
+from tests.e2e.shop import PLAN, shop_in
 from tests.waiting import until
 
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from tests.e2e.manifests import deployment, external, service, split
+from tests.e2e.manifests import counting_deployment, external, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
 from tests.waiting import until
@@ -22,13 +22,13 @@ def test_wait_returns_when_the_new_weights_are_in_force(mesh: RunningMesh, names
         external("web"),
         external("web-v1", mesh.backend("v1")),
         external("web-v2", mesh.backend("v2")),
-        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
     request = mesh.request("web", 8080, namespace=namespace)
     for step in range(3):
         weights = {"web-v1": 1, "web-v2": step}
-        mesh.kubectl("apply", "-n", namespace, "-f", "-", stdin=split("web", "web", weights))
+        mesh.kubectl("apply", "-n", namespace, "-f", "-", stdin=split_manifest("web", "web", weights))
         waited = headgate(mesh, "wait", "trafficsplit/web", "-n", namespace, "--timeout", "60s")
         assert waited.returncode == 0, waited.stderr
         assert mesh.send(6, request) == {"v1": 6 // (1 + step), **({"v2": 6 - 6 // (1 + step)} if step else {})}
@@ -44,7 +44,7 @@ def test_kubectl_wait_returns_when_a_split_is_programmed(mesh: RunningMesh, name
     mesh.apply(
         external("web"),
         external("web-v1", mesh.backend("v1")),
-        split("web", "web", {"web-v1": 1}),
+        split_manifest("web", "web", {"web-v1": 1}),
         namespace=namespace,
     )
     output = mesh.kubectl("wait", "trafficsplit/web", "-n", namespace, "--for=condition=Programmed", "--timeout=60s")
@@ -57,7 +57,7 @@ def test_try_counts_the_answers_of_each_backend(mesh: RunningMesh, namespace: st
         external("web"),
         external("web-v1", v1),
         external("web-v2", v2),
-        split("web", "web", {"web-v1": 3, "web-v2": 1}),
+        split_manifest("web", "web", {"web-v1": 3, "web-v2": 1}),
         namespace=namespace,
     )
     tried = headgate(mesh, "try", f"http://web.{namespace}:8080/", "-n", "200", "-o", "json")
@@ -68,7 +68,7 @@ def test_try_counts_the_answers_of_each_backend(mesh: RunningMesh, namespace: st
 
 
 def test_try_fails_when_a_request_fails(mesh: RunningMesh, namespace: str) -> None:
-    mesh.apply(external("web"), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
+    mesh.apply(external("web"), external("web-v1"), split_manifest("web", "web", {"web-v1": 1}), namespace=namespace)
     tried = headgate(mesh, "try", f"http://web.{namespace}:8080/", "-n", "20")
     assert tried.returncode == 1
     assert "503" in tried.stdout + tried.stderr
@@ -76,9 +76,9 @@ def test_try_fails_when_a_request_fails(mesh: RunningMesh, namespace: str) -> No
 
 def test_logs_prints_the_output_of_a_pod(mesh: RunningMesh, namespace: str, tmp_path: Path) -> None:
     labels = {"app": "talker"}
-    written = deployment("talker", tmp_path / "count", labels=labels, ports={"http": 8080})
+    written = counting_deployment("talker", tmp_path / "count", labels=labels, ports={"http": 8080})
     greeting = written.replace('["', '["sh", "-c", "echo hello from $POD_NAME; exec \\"$0\\" \\"$@\\"", "', 1)
-    mesh.apply(greeting, service("talker", {"http": 8080}, selector=labels), namespace=namespace)
+    mesh.apply(greeting, service_manifest("talker", {"http": 8080}, selector=labels), namespace=namespace)
     pods = until(lambda: mesh.get("pods", namespace)["items"])
     name = pods[0]["metadata"]["name"]
     until(lambda: headgate(mesh, "logs", name, "-n", namespace).stdout == f"hello from {name}\n")

@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.e2e.manifests import deployment, service
-from tests.e2e.running_mesh import RunningMesh
+from tests.e2e.manifests import counting_deployment, service_manifest
+from tests.e2e.running_mesh import RunningMesh, headgate
 from tests.headgate_program import command
 from tests.processes import runs
 from tests.waiting import until
@@ -16,8 +16,8 @@ def test_down_ends_and_names_the_processes_of_a_killed_headgate(
     new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     manifests = [
-        service("web", {"http": 8080}, selector={"app": "web"}),
-        deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
+        service_manifest("web", {"http": 8080}, selector={"app": "web"}),
+        counting_deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
     ]
     mesh = new_mesh(manifests={"site.yaml": "\n---\n".join(manifests)})
     refused = mesh.headgate("down")
@@ -49,9 +49,6 @@ def test_down_ends_and_names_the_processes_of_a_killed_headgate(
     assert found[0]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_down_names_a_state_directory_that_does_not_exist(new_mesh: Callable[..., RunningMesh]) -> None:
-    mesh = new_mesh()
-    mesh.state = mesh.root / "typo"
-    done = mesh.headgate("down")
-    mesh.state = mesh.root / "state"
+def test_down_names_a_state_directory_that_does_not_exist(tmp_path: Path) -> None:
+    done = headgate("down", "--state", str(tmp_path / "typo"))
     assert (done.returncode, "does not exist; set --state" in done.stderr) == (1, True)

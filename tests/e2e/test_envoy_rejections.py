@@ -1,25 +1,9 @@
 """A resource that Envoy rejects is reported on the object that caused it; other objects are not affected."""
 
-import socket
-
-from tests.e2e.manifests import external, service, split
-from tests.e2e.running_mesh import RunningMesh
+from tests.e2e.manifests import external, service_manifest, split_manifest
+from tests.e2e.running_mesh import RunningMesh, occupied
 from tests.waiting import until
 from tests.wire import Address
-
-
-def occupied(mesh: RunningMesh, namespace: str) -> socket.socket:
-    """Occupy an address in the mesh's loopback range (`127.A`), so that Envoy can't listen there for a Service.
-
-    The address is unique for each namespace: Envoy still listens on the addresses of earlier tests.
-    """
-    part = mesh.address("taken-range", 8080, namespace).host.rsplit(".", 2)[0]
-    last = int(namespace.removeprefix("ns")) % 250 + 1
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((f"{part}.99.{last}", 8080))
-    listener.listen()
-    return listener
 
 
 def test_a_service_on_an_occupied_address_reports_envoys_rejection(mesh: RunningMesh, namespace: str) -> None:
@@ -27,12 +11,12 @@ def test_a_service_on_an_occupied_address_reports_envoys_rejection(mesh: Running
     mark = len(mesh.lines)
     with occupied(mesh, namespace) as listener:
         host, port = listener.getsockname()
-        taken = service("taken", {"http": port}, clusterIP=host)
+        taken = service_manifest("taken", {"http": port}, clusterIP=host)
         mesh.apply(
             taken,
             external("web", mesh.backend("root")),
             external("web-v1", mesh.backend("v1")),
-            split("web", "web", {"web-v1": 1}),
+            split_manifest("web", "web", {"web-v1": 1}),
             namespace=namespace,
         )
         events = until(lambda: mesh.events("taken", namespace))
@@ -58,7 +42,7 @@ def test_the_api_rejects_a_service_with_the_address_of_another_service(mesh: Run
     mesh.apply(external("one", mesh.backend("1")), namespace=namespace)
     host = mesh.address("one", 8080, namespace).host
     refused = mesh.try_kubectl(
-        "apply", "-n", namespace, "-f", "-", stdin=service("two", {"http": 8080}, clusterIP=host)
+        "apply", "-n", namespace, "-f", "-", stdin=service_manifest("two", {"http": 8080}, clusterIP=host)
     )
     assert refused.returncode == 1
     assert f"spec.clusterIP: address {host} is used by Service {namespace}/one" in refused.stderr.replace('"', "")

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.manifests import service, split
+from tests.e2e.manifests import service_manifest, split_manifest
 from tests.e2e.running_mesh import HEADGATE, RunningMesh
+from tests.headgate_program import command
 from tests.inotify_limit import limited
+from tests.make.objects import container, deployment, manifest
 from tests.waiting import until
 
 New = Callable[..., RunningMesh]
 
 
-def deployed(name: str, command: Sequence[str], **container: Any) -> str:
+def deployed(name: str, command: Sequence[str], **fields: Any) -> str:
     """Return a Deployment of one pod without a sidecar."""
-    labels = {"app": name}
-    pod = {
-        "metadata": {"labels": {**labels, "headgate.dev/inject": "false"}},
-        "spec": {"containers": [{"name": "main", **({"command": list(command)} if command else {}), **container}]},
-    }
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
-    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+    run = {"command": list(command)} if command else {}
+    template = {"labels": {"app": name, "headgate.dev/inject": "false"}}
+    return manifest(
+        deployment(name, container("main", **run, **fields), labels={"app": name}, template=template, namespace="")
+    )
 
 
 CRASHES = deployed("crashes", ["sh", "-c", "echo first; echo the last words; exit 7"])
@@ -104,12 +104,11 @@ def test_a_healthy_start_records_no_warnings_and_no_recoveries(new_mesh: New, ex
             mesh.start()
 
 
-def test_a_backend_without_pods_gets_a_warning_after_the_start(new_mesh: New) -> None:
-    mesh = new_mesh(manifests={"web.json": service("web", {"http": 8080}, selector={"app": "web"})})
-    mesh.write("none.json", service("none", {"http": 8080}, selector={"app": "none"}))
-    mesh.write("split.json", split("web", "web", {"none": 1}))
-    assert mesh.event("NoReadyEndpoints", "web")[0] == "Warning"
-    mesh.event("Programmed", "web")
+def test_a_backend_without_pods_gets_a_warning_after_the_start(mesh: RunningMesh, namespace: str) -> None:
+    web, none = (service_manifest(name, {"http": 8080}, selector={"app": name}) for name in ("web", "none"))
+    mesh.apply(web, none, split_manifest("web", "web", {"none": 1}), namespace=namespace)
+    assert mesh.event("NoReadyEndpoints", "web", namespace)[0] == "Warning"
+    mesh.event("Programmed", "web", namespace)
 
 
 @pytest.fixture
@@ -128,7 +127,7 @@ def test_up_on_a_full_disk_fails_with_one_message_and_starts_no_envoy(small_disk
     (small_disk / "fill").write_bytes(bytes((2000 - left) << 10))
     manifests = small_disk.parent / "manifests"
     manifests.mkdir()
-    words = [HEADGATE, "up", str(manifests), "--state", str(small_disk / "state")]
+    words = [*command(), "up", str(manifests), "--state", str(small_disk / "state")]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
@@ -157,17 +156,6 @@ def test_headgate_continues_when_a_full_disk_has_space_again(small_disk: Path) -
         until(lambda: {name for name in mesh.processes() if name != "envoy"})
         until(lambda: mesh.get("deployment/sleeper")["status"].get("availableReplicas"))
         assert "Traceback" not in mesh.stderr
-
-
-def test_up_reports_a_killed_envoy_with_its_signal(new_mesh: New) -> None:
-    mesh = new_mesh()
-    mark = len(mesh.lines)
-    os.kill(mesh.processes()["envoy"], signal.SIGKILL)
-    message = mesh.line(lambda line: "trouble" in line, mark)["trouble"]
-    assert message.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
-    assert message.endswith("requests through it fail until headgate has restarted it")
-    assert "\n" not in message
-    assert mesh.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", message)
 
 
 @pytest.mark.parametrize(("limit", "fails"), [(0, "Envoy ended"), (1, "Envoy ended"), (2, "can't be watched")])

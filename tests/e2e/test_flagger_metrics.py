@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from tests.e2e.manifests import external, split
+from tests.e2e.manifests import external, split_manifest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.running_mesh import mesh_in_a_new_directory
 from tests.waiting import until
@@ -43,7 +43,7 @@ def test_the_queries_give_the_canarys_success_rate_and_latency(tmp_path: Path) -
             external("podinfo-canary", canary),
             external("podinfo", primary),
         )
-        mesh.apply(*services, split("podinfo", "podinfo", weights))
+        mesh.apply(*services, split_manifest("podinfo", "podinfo", weights))
         mesh.conditions("podinfo", Programmed="True")
         with prometheus(tmp_path / "prometheus", urlsplit(mesh.ready["metrics"]).netloc) as collector:
             assert not collector.ask(queries["success-rate"]), "without requests there is no success rate"

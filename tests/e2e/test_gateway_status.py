@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
+from tests.make.objects import Object, gateway, manifest, route, rule
 from tests.waiting import until
 from tests.wire import Address, Request
 
@@ -14,15 +14,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "gateway" / "gateway.yaml"
 GROUP = "gateway.networking.k8s.io"
 
 
-def gateway(*listeners: dict[str, Any]) -> str:
-    spec = {"gatewayClassName": "headgate", "listeners": list(listeners)}
-    return yaml.safe_dump({"apiVersion": f"{GROUP}/v1", "kind": "Gateway", "metadata": {"name": "edge"}, "spec": spec})
+def edge_gateway(*listeners: Object) -> str:
+    return manifest(gateway("edge", *listeners, namespace=""))
 
 
-def route(name: str, *parents: dict[str, Any], backend: str = "web") -> str:
-    rules = [{"backendRefs": [{"name": backend, "port": 8080}]}]
-    spec = {"parentRefs": list(parents), "rules": rules}
-    return yaml.safe_dump({"apiVersion": f"{GROUP}/v1", "kind": "HTTPRoute", "metadata": {"name": name}, "spec": spec})
+def route_to_web(name: str, *parents: Object, backend: str = "web") -> str:
+    return manifest(route(name, rule({backend: 1}), parents=parents, namespace=""))
 
 
 def conditions(entry: Any) -> dict[str, tuple[str, str]]:
@@ -46,11 +43,11 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
     parents = {"name": "edge"}, {"name": "edge", "sectionName": "none"}, {"name": "web", "kind": "Service", "group": ""}
     mesh.apply(
         external("web", mesh.backend("web")),
-        gateway(HTTP),
-        route("one", *parents[:1], parents[2]),
+        edge_gateway(HTTP),
+        route_to_web("one", *parents[:1], parents[2]),
         namespace=namespace,
     )
-    mesh.apply(route("two", parents[1], backend="missing"), namespace=namespace)
+    mesh.apply(route_to_web("two", parents[1], backend="missing"), namespace=namespace)
 
     def status(what: str) -> Any:
         return mesh.get(what, namespace)["status"]
@@ -95,7 +92,7 @@ def test_a_gateway_is_not_accepted_until_its_parameters_reference_is_removed(mes
     def accepted() -> tuple[str, str]:
         return conditions(mesh.get("gateway/edge", namespace)["status"])["Accepted"]
 
-    mesh.apply(gateway(HTTP), namespace=namespace)
+    mesh.apply(edge_gateway(HTTP), namespace=namespace)
     patch({"group": "example.com", "kind": "Settings", "name": "none"})
     until(lambda: accepted() == ("False", "InvalidParameters"), "InvalidParameters")
     patch(None)
@@ -103,12 +100,12 @@ def test_a_gateway_is_not_accepted_until_its_parameters_reference_is_removed(mes
 
 
 def test_the_api_rejects_a_gateway_and_names_every_invalid_field(mesh: RunningMesh, namespace: str) -> None:
-    wrong = gateway({**HTTP, "hostname": "1.2.3.4"}, HTTP)
+    wrong = edge_gateway({**HTTP, "hostname": "1.2.3.4"}, HTTP)
     refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=wrong)
     assert refused.returncode == 1
     assert "spec.listeners[0].hostname" in refused.stderr
     assert "spec.listeners[1].name" in refused.stderr
-    unknown = route("typo", {"name": "edge"}).replace("parentRefs", "parentRef")
+    unknown = route_to_web("typo", {"name": "edge"}).replace("parentRefs", "parentRef")
     refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=unknown)
     assert 'unknown field "spec.parentRef"' in refused.stderr
 

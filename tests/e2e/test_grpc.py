@@ -1,63 +1,17 @@
 """gRPC through the proxy: calls, streams, trailers and deadlines (R65)."""
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
-from tests.e2e.manifests import protocol_service, split
+from tests.e2e.manifests import protocol_service, split_manifest
 from tests.e2e.running_mesh import RunningMesh
+from tests.greeter import LIMIT_S, Greeter
 from tests.wire import Address
 
 PORT = 9000
-LIMIT_S = 60.0
-
-
-class Greeter:
-    """A gRPC server whose messages are bytes; it counts its calls and sends its name in a trailer."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.calls = 0
-        self.left: list[float] = []
-        self._server = grpc.server(ThreadPoolExecutor(4))
-        methods = {
-            "Hello": grpc.unary_unary_rpc_method_handler(self.hello),
-            "Count": grpc.unary_stream_rpc_method_handler(self.count),
-            "Echo": grpc.stream_stream_rpc_method_handler(self.echo),
-            "Refuse": grpc.unary_unary_rpc_method_handler(self.refuse),
-            "Wait": grpc.unary_unary_rpc_method_handler(self.wait),
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Greeter", methods),))
-        self.address = Address("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
-        self._server.start()
-
-    def hello(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        self.calls += 1
-        context.set_trailing_metadata((("served-by", self.name),))
-        return request + self.name.encode()
-
-    def count(self, request: bytes, _context: grpc.ServicerContext) -> Iterator[bytes]:
-        yield from (str(number).encode() for number in range(int(request)))
-
-    def echo(self, requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
-        yield from requests
-
-    def refuse(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
-
-    def wait(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
-        self.left.append(context.time_remaining())
-        over = threading.Event()
-        if context.add_callback(over.set):
-            over.wait(LIMIT_S)
-        return b""
-
-    def close(self) -> None:
-        self._server.stop(None).wait(LIMIT_S)
 
 
 @pytest.fixture
@@ -76,7 +30,7 @@ def split_greeters(mesh: RunningMesh, namespace: str, greeters: tuple[Greeter, G
         protocol_service("greeter", app="grpc", port=PORT),
         protocol_service("greeter-v1", v1, app="grpc", port=PORT),
         protocol_service("greeter-v2", v2, port=PORT),  # a backend without appProtocol uses the root's
-        split("greeter", "greeter", {"greeter-v1": 3, "greeter-v2": 1}),
+        split_manifest("greeter", "greeter", {"greeter-v1": 3, "greeter-v2": 1}),
         namespace=namespace,
     )
     return mesh.address("greeter", PORT, namespace)

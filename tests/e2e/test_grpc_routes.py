@@ -5,10 +5,10 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.e2e.manifests import endpoints, service
+from tests.e2e.gateway_api.objects import gateway_address, gateway_api_object, gateway_with_listener
+from tests.e2e.manifests import endpoints, service_manifest
 from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.test_grpc import LIMIT_S, Greeter
-from tests.e2e.test_routes import gateway_address, gateway_api_object, gateway_with_listener
+from tests.greeter import LIMIT_S, Greeter
 
 GRPC = 9000
 
@@ -21,7 +21,7 @@ def greeters() -> Iterator[tuple[Greeter, Greeter]]:
         greeter.close()
 
 
-def rule(backend: str, method: str = "", **headers: str) -> Any:
+def greeter_rule(backend: str, method: str = "", **headers: str) -> Any:
     named = [{"name": name, "value": value} for name, value in headers.items()]
     matches = [{"method": {"service": "Greeter", "method": method}, "headers": named}] if method else []
     return {"matches": matches, "backendRefs": [{"name": backend, "port": GRPC}]}
@@ -33,12 +33,16 @@ def test_a_grpc_route_selects_backends_by_method_and_metadata(
     v1, v2 = greeters
     spec = {
         "parentRefs": [{"name": "edge"}],
-        "rules": [rule("greeter-v1"), rule("greeter-v2", "Hello", beta="1"), rule("gone", "Refuse")],
+        "rules": [
+            greeter_rule("greeter-v1"),
+            greeter_rule("greeter-v2", "Hello", beta="1"),
+            greeter_rule("gone", "Refuse"),
+        ],
     }
     mesh.apply(
-        service("greeter-v1", {"grpc": GRPC}),
+        service_manifest("greeter-v1", {"grpc": GRPC}),
         endpoints("greeter-v1", {"grpc": [v1]}),
-        service("greeter-v2", {"grpc": GRPC}),
+        service_manifest("greeter-v2", {"grpc": GRPC}),
         endpoints("greeter-v2", {"grpc": [v2]}),
         gateway_with_listener({"name": "grpc", "protocol": "HTTP"}),
         gateway_api_object("GRPCRoute", "greeter", spec),

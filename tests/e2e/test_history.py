@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.e2e.manifests import external, service, split
+from tests.e2e.manifests import external, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 
@@ -21,8 +21,8 @@ def mesh() -> Iterator[RunningMesh]:
 def send_all_to_old(mesh: RunningMesh, name: str) -> str:
     """Split a Service between two backends in this process, with all requests to the first; return the split."""
     old, new = mesh.backend("old"), mesh.backend("new")
-    mesh.submit(service(name, {"http": 8080}), external(f"{name}-old", old), external(f"{name}-new", new))
-    mesh.apply(split(name, name, {f"{name}-old": 100, f"{name}-new": 0}))
+    mesh.submit(service_manifest(name, {"http": 8080}), external(f"{name}-old", old), external(f"{name}-new", new))
+    mesh.apply(split_manifest(name, name, {f"{name}-old": 100, f"{name}-new": 0}))
     return f"trafficsplit/{name}"
 
 
@@ -70,7 +70,7 @@ def test_a_bad_change_is_found_in_the_history_and_undone(mesh: RunningMesh) -> N
 def test_a_restart_keeps_the_history_from_which_deleted_objects_are_restored(mesh: RunningMesh) -> None:
     shop = send_all_to_old(mesh, "shop")
     before = last(mesh, shop, 1)
-    mesh.apply(split("shop", "shop", {"shop-old": 50, "shop-new": 50}))
+    mesh.apply(split_manifest("shop", "shop", {"shop-old": 50, "shop-new": 50}))
     changed = last(mesh, shop, 2)
     mesh.stop()
     mesh.start()

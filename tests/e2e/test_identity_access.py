@@ -1,42 +1,12 @@
 """Changes of TrafficTargets take effect on open connections (R69, R70, D21)."""
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e import identity_rig as rig
-from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
+from tests.e2e.identity_rig import CALLER, RAW, ROUTES, SERVER, WEB, ask, open_connections
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
-from tests.wire import Answer
-
-WEB = {"kind": "HTTPRouteGroup", "name": "web"}
-RAW = {"kind": "TCPRoute", "name": "raw"}
-ROUTES = (
-    {
-        "apiVersion": "specs.smi-spec.io/v1alpha4",
-        "kind": "HTTPRouteGroup",
-        "metadata": {"name": "web"},
-        "spec": {"matches": [{"name": "all", "methods": ["*"], "pathRegex": ".*"}]},
-    },
-    {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "TCPRoute", "metadata": {"name": "raw"}, "spec": {}},
-)
-
-
-@contextmanager
-def open_connections(mesh: RunningMesh) -> Iterator[tuple[TunnelClient, TunnelClient]]:
-    """Yield two clients in a pod that call through its sidecar: one with HTTP, the other with TCP."""
-    request = rig.request_through_sidecar(rig.pod(mesh, CALLER))
-    web, raw = TunnelClient(request.address, request=request), TunnelClient(*rig.raw_port_targets(mesh)[1])
-    try:
-        yield web, raw
-    finally:
-        mesh.network.run(rig.close(web, raw))
-
-
-def ask(mesh: RunningMesh, client: TunnelClient) -> Answer:
-    return mesh.network.run(client.ask())
 
 
 def test_a_changed_traffic_target_denies_requests_on_open_connections(
@@ -46,8 +16,8 @@ def test_a_changed_traffic_target_denies_requests_on_open_connections(
     mesh = new_mesh(manifests=rig.site(tmp_path))
     with open_connections(mesh) as (web, raw):
         assert ask(mesh, web).answered_by == ask(mesh, raw).answered_by == SERVER
-        mesh.submit(*map(json.dumps, ROUTES))
-        allowed = rig.target(CALLER, rule=WEB), rig.target(CALLER, rule=RAW)
+        mesh.submit(ROUTES)
+        allowed = rig.access(CALLER, rule=WEB), rig.access(CALLER, rule=RAW)
         mesh.submit(*allowed)
         for name in ("web", "raw"):
             assert "1 of 1" in rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
@@ -56,7 +26,7 @@ def test_a_changed_traffic_target_denies_requests_on_open_connections(
         mesh.network.run(rig.close(raw))  # its filter chain changed, so Envoy closes this connection
         assert ask(mesh, raw).answered_by == SERVER
 
-        denied = rig.target("another-account", rule=WEB), rig.target("another-account", rule=RAW)
+        denied = rig.access("another-account", rule=WEB), rig.access("another-account", rule=RAW)
         mesh.submit(*denied)
         for name in ("web", "raw"):
             rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
@@ -83,11 +53,11 @@ def test_an_allowed_caller_loses_no_request_when_traffic_targets_are_created_and
 ) -> None:
     """The first target denies all callers that it does not name."""
     mesh = new_mesh(manifests=rig.site(tmp_path))
-    target = rig.target(CALLER, rule=WEB)
-    with mesh.load(*[rig.request_through_sidecar(rig.pod(mesh, CALLER))] * 3) as load:
+    target = rig.access(CALLER, rule=WEB)
+    with mesh.load(*[rig.request_through_sidecar(rig.only_pod(mesh, CALLER))] * 3) as load:
         for _ in range(2):
             rig.wait_for_requests(load)
-            mesh.submit(*map(json.dumps, ROUTES), target)
+            mesh.submit(ROUTES, target)
             rig.headgate_wait(mesh, "traffictarget/web-callers")
             assert mesh.send(1, mesh.request(SERVER, 8080)) == {"403": 1}  # no target names the gateway
             rig.wait_for_requests(load)

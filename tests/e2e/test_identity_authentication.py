@@ -61,8 +61,8 @@ def test_a_stream_without_a_valid_token_is_rejected_with_the_reason(
 ) -> None:
     """The token is missing, malformed, signed by another headgate, expired, or of another pod."""
     mesh = new_mesh(manifests=rig.site(tmp_path))
-    impostor, pod = Impostor(mesh), rig.pod(mesh, CALLER)
-    node, other = node_of(pod), rig.pod(mesh, SERVER)
+    impostor, pod = Impostor(mesh), rig.only_pod(mesh, CALLER)
+    node, other = node_of(pod), rig.only_pod(mesh, SERVER)
     secret = (mesh.state / "token-secret").read_bytes()
     past = LocalTokens(secret, lifetime=timedelta(hours=1), clock=lambda: time.time() - 7200)
     tokens = {
@@ -87,7 +87,7 @@ def test_a_stream_without_a_valid_token_is_rejected_with_the_reason(
 
 def test_the_token_of_a_deleted_pod_is_rejected(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
     mesh = new_mesh(manifests=rig.site(tmp_path))
-    pod = rig.pod(mesh, CALLER)
+    pod = rig.only_pod(mesh, CALLER)
     token = token_of(mesh, pod)
     mesh.kubectl("scale", "deployment", CALLER, "--replicas", "0")
     until(lambda: not rig.pods(mesh, CALLER))

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER
-from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.test_privileges import unprivileged
+from tests.e2e.running_mesh import RunningMesh, unprivileged
 from tests.waiting import until
 
 from headgate.atomic_file import write_private
@@ -49,7 +48,7 @@ def test_calls_succeed_without_headgate_until_certificates_expire_and_after_its_
 ) -> None:
     """Expired certificates end all calls: no proxy falls back to plaintext."""
     mesh = new_mesh(*SHORT, manifests=rig.site(tmp_path))
-    server = rig.pod_address(rig.pod(mesh, SERVER))
+    server = rig.pod_address(rig.only_pod(mesh, SERVER))
     until(lambda: first_expiry(mesh) - time.time() > 7)  # every certificate is less than 3 s old
     with mesh.load(*rig.caller_requests(mesh)) as load:
         mesh.kill()
@@ -113,7 +112,7 @@ def test_a_restarted_headgate_without_a_usable_key_keeps_the_mesh_working(
         advice = f"run: chmod 600 {key}"
         assert [item["reason"] for item in mesh.ready["findings"] if advice in item["message"]]
         assert f"error: {key} is open to other users (mode 0644); {advice}" in mesh.headgate("ca").stdout
-        name = rig.pod(mesh, CALLER)["metadata"]["name"]
+        name = rig.only_pod(mesh, CALLER)["metadata"]["name"]
         until(
             lambda: [
                 text for _, reason, text in mesh.events(name) if reason == "IdentityUnavailable" and advice in text
@@ -164,13 +163,9 @@ class UserAuthority:
         return ("--ca-cert", str(self.certificate), "--ca-key", str(self.key))
 
 
-def test_up_fails_with_an_authority_that_is_expired_or_not_valid_yet(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path
-) -> None:
+def test_up_fails_with_an_authority_that_is_expired_or_not_valid_yet(unstarted: RunningMesh, tmp_path: Path) -> None:
     given = UserAuthority(tmp_path)
-    given.write(new_root(DOMAIN, time.time()))
-    mesh = new_mesh(*given.options)
-    mesh.stop()
+    mesh, unstarted.options = unstarted, given.options
     given.write(new_root(DOMAIN, time.time() + DAY))
     message = fails(mesh)
     assert f"in {given.certificate} and {given.key} is not valid before " in message
@@ -193,7 +188,7 @@ def test_headgate_reports_an_expired_root_and_loads_a_new_root_without_a_restart
         until(lambda: "expired" in mesh.headgate("ca").stdout)
         until(lambda: load.counts["503"] > 20)
         assert set(load.counts) == {SERVER, "503"}
-        name = rig.pod(mesh, SERVER)["metadata"]["name"]
+        name = rig.only_pod(mesh, SERVER)["metadata"]["name"]
         until(lambda: [text for _, reason, text in mesh.events(name) if reason == "IdentityUnavailable"])
         given.write(last, brief, first)
         seen = load.counts[SERVER]

@@ -31,12 +31,12 @@ def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
 ) -> None:
     """The TLSConfig becomes programmed once the server rejects plaintext. Its deletion allows plaintext again."""
     mesh = new_mesh("--mtls", mode, manifests=rig.site(tmp_path))
-    server = rig.pod(mesh, rig.SERVER)
+    server = rig.only_pod(mesh, rig.SERVER)
     address = rig.pod_address(server)
     assert rig.plaintext_answer(address) == SERVED
     assert speaks_tls(address) == (mode == "permissive")
     with rig.load_without_loss(mesh, tmp_path) as load:
-        mesh.submit(rig.tls_config())
+        mesh.submit(rig.strict_tls())
         assert "1 of 1" in rig.headgate_wait(mesh, "tlsconfig/strict")
         assert rig.plaintext_answer(address) == b""
         assert speaks_tls(address)
@@ -45,7 +45,7 @@ def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
         until(lambda: rig.plaintext_answer(address) == SERVED)
         rig.wait_for_requests(load)
         until(lambda: speaks_tls(address) == (mode == "permissive"))
-    assert rig.pod(mesh, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # the pod was never replaced
+    assert rig.only_pod(mesh, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # the pod was never replaced
     assert rig.sidecar_counter(mesh, server, "ssl.handshake") > 0  # R74
     assert mesh.complaints == []
 

@@ -40,7 +40,7 @@ def test_no_request_fails_when_certificates_are_renewed(new_mesh: Callable[..., 
             seen[path].add(serial)
         return all(len(numbers) > ROTATIONS for numbers in seen.values())
 
-    server = rig.pod(mesh, rig.SERVER)
+    server = rig.only_pod(mesh, rig.SERVER)
     with rig.load_without_loss(mesh, tmp_path):
         before = rig.sidecar_counter(mesh, server, "ssl.handshake")
         until(renewed)
@@ -104,7 +104,7 @@ def test_no_request_fails_when_the_root_certificate_is_rotated(
     """The status names a proxy that the rotation waits for, also after a restart; at the end no proxy trusts the old root."""
     mesh = new_mesh("--mtls", "strict", manifests=rig.site(tmp_path))
     old = mesh.headgate("ca", "roots").stdout
-    caller = rig.sidecar_pid(mesh, rig.pod(mesh, rig.CALLER))
+    caller = rig.sidecar_pid(mesh, rig.only_pod(mesh, rig.CALLER))
     waiting = "waiting for 1 proxy: sidecar/default/caller"
     with rig.load_without_loss(mesh, tmp_path), ExitStack() as stack:
         with stopped(caller):

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.manifests import deployment, external, service, split
-from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
-from tests.e2e.test_envoy_rejections import occupied
+from tests.e2e.manifests import counting_deployment, external, service_manifest, split_manifest
+from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory, occupied
 from tests.headgate_program import command
 from tests.processes import stopped
 from tests.waiting import until
@@ -33,8 +32,8 @@ def meshed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
     """Run a mesh with one pod and its sidecar; the pod counts its requests."""
     counted: Path = tmp_path_factory.mktemp("counted") / "requests"
     manifests = [
-        service("web", {"http": 8080}, selector={"app": "web"}),
-        deployment("web", counted, labels={"app": "web"}, ports={"http": 8080}),
+        service_manifest("web", {"http": 8080}, selector={"app": "web"}),
+        counting_deployment("web", counted, labels={"app": "web"}, ports={"http": 8080}),
     ]
     with mesh_in_a_new_directory(manifests={"site.yaml": "\n---\n".join(manifests)}) as mesh:
         until(lambda: {item["state"] for item in proxies(mesh).values()} == {"InSync"})
@@ -152,7 +151,7 @@ def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(
     mesh.apply(external("taken-range", mesh.backend("fine")), namespace=namespace)
     with occupied(mesh, namespace) as listener:
         host, port = listener.getsockname()
-        mesh.apply(service("taken", {"http": port}, clusterIP=host), namespace=namespace)
+        mesh.apply(service_manifest("taken", {"http": port}, clusterIP=host), namespace=namespace)
         status = until(lambda: (found := proxies(mesh)["gateway"])["state"] == "Refused" and found)
         refusal = next(item for item in status["refusals"] if f"/{namespace}/" in item["resource"])
         assert (refusal["type"], refusal["object"]) == ("listeners", f"Service {namespace}/taken")
@@ -192,8 +191,8 @@ def test_check_without_files_and_explain_read_the_running_mesh(
 ) -> None:
     """D21: with `--access deny`, `explain` says that only callers in a TrafficTarget are allowed."""
     manifests = [
-        service("web", {"http": 8080}, selector={"app": "web"}),
-        deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
+        service_manifest("web", {"http": 8080}, selector={"app": "web"}),
+        counting_deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
     ]
     mesh = new_mesh("--access", "deny", manifests={"site.yaml": "\n---\n".join(manifests)})
     explained = mesh.headgate("explain", "http://web:8080/", "-o", "json")
@@ -203,7 +202,7 @@ def test_check_without_files_and_explain_read_the_running_mesh(
     caller = json.loads(mesh.headgate("explain", "http://web:8080/", "--from", "deploy/web", "-o", "json").stdout)
     assert (caller["caller"], caller["identity"].partition("/sa/")[2]) == ("Deployment default/web", "default")
     assert mesh.headgate("check").returncode == 0
-    mesh.apply(split("web", "web", {"nothing": 1}))
+    mesh.apply(split_manifest("web", "web", {"nothing": 1}))
     checked = mesh.headgate("check")
     assert "warning BackendNotFound TrafficSplit default/web: spec.backends[0].service" in checked.stdout
     assert mesh.headgate("check", "--strict").returncode == 1
@@ -212,7 +211,7 @@ def test_check_without_files_and_explain_read_the_running_mesh(
 def test_status_shows_the_proxies_and_pods_that_a_restarted_headgate_adopted(
     new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
-    manifests = [deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080})]
+    manifests = [counting_deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080})]
     mesh = new_mesh(manifests={"site.yaml": "\n---\n".join(manifests)})
     until(lambda: {item["state"] for item in proxies(mesh).values()} == {"InSync"})
     until(

@@ -8,37 +8,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.e2e.manifests import deployment, external, service, split
+from tests.e2e.manifests import external, site, split_manifest
 from tests.e2e.running_mesh import HEADGATE, RunningMesh
+from tests.processes import runs
 from tests.waiting import until
-
-PORTS = {"http": 8080}
-
-
-def workload(name: str, root: Path) -> str:
-    """Return a Deployment and the Service of its pods, which count requests in the file `root/name`."""
-    labels = {"app": name}
-    return "\n---\n".join(
-        [service(name, PORTS, selector=labels), deployment(name, root / name, labels=labels, ports=PORTS)]
-    )
-
-
-def site(root: Path) -> dict[str, str]:
-    """Return manifests of a Service `web` that is split between two Deployments, by file name."""
-    return {
-        "web.yaml": service("web", PORTS),
-        "v1.yaml": workload("v1", root),
-        "v2.yaml": workload("v2", root),
-        "split.yaml": split("web", "web", {"v1": 3, "v2": 1}),
-    }
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_all_objects_are_in_force_when_headgate_is_ready(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
@@ -63,7 +36,7 @@ def test_no_request_fails_when_headgate_is_killed_and_restarted(
         mesh.start()
         seen = load.sent
         until(lambda: load.sent > seen + 50)
-        mesh.write("split.yaml", split("web", "web", {"v2": 1}))
+        mesh.write("split.yaml", split_manifest("web", "web", {"v2": 1}))
         seen = load.counts["v2"]
         until(lambda: load.counts["v2"] > seen + 20)
     assert set(load.counts) == {"v1", "v2"}
@@ -80,7 +53,7 @@ def test_the_next_start_applies_files_that_changed_while_headgate_was_down(
     mesh = new_mesh(manifests=site(tmp_path))
     mesh.kubectl("label", "service", "web", "kept=yes")
     mesh.stop()
-    (mesh.directory / "split.yaml").write_text(split("web", "web", {"v1": 1, "v2": 1}))
+    (mesh.directory / "split.yaml").write_text(split_manifest("web", "web", {"v1": 1, "v2": 1}))
     (mesh.directory / "more.yaml").write_text(external("more", mesh.backend("more")))
     mesh.start()
     assert mesh.send(20, mesh.request("web", 8080)) == {"v1": 10, "v2": 10}
@@ -96,7 +69,7 @@ def test_a_stopped_headgate_leaves_no_process_and_no_socket(
     assert list(sockets.iterdir())
     assert mesh.stop() == 0
     assert mesh.processes() == {}
-    assert not [pid for pid in processes.values() if alive(pid)]
+    assert not [pid for pid in processes.values() if runs(pid)]
     assert not sockets.exists()
     assert mesh.complaints == []
 
@@ -123,8 +96,7 @@ def test_a_signal_during_the_start_ends_headgate(unstarted: RunningMesh, tmp_pat
     assert unstarted.processes() == {}
 
 
-def test_a_second_headgate_with_the_same_state_directory_fails(new_mesh: Callable[..., RunningMesh]) -> None:
-    mesh = new_mesh()
+def test_a_second_headgate_with_the_same_state_directory_fails(mesh: RunningMesh, namespace: str) -> None:
     second = subprocess.run(
         [HEADGATE, "up", str(mesh.directory), "--state", str(mesh.state)],
         capture_output=True,
@@ -135,14 +107,14 @@ def test_a_second_headgate_with_the_same_state_directory_fails(new_mesh: Callabl
     assert second.returncode == 1
     assert str(mesh.state) in second.stderr
     assert "Traceback" not in second.stderr
-    mesh.apply(external("web", mesh.backend("v1")))  # the first headgate still works
-    assert mesh.send(5, mesh.request("web", 8080)) == {"v1": 5}
+    mesh.apply(external("web", mesh.backend("v1")), namespace=namespace)  # the first headgate still works
+    assert mesh.send(5, mesh.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
 
 def test_two_headgates_run_side_by_side(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
     one, two = new_mesh(manifests=site(tmp_path)), new_mesh(manifests=site(tmp_path))
     assert one.address("web", 8080) != two.address("web", 8080)
-    two.write("split.yaml", split("web", "web", {"v2": 1}))
+    two.write("split.yaml", split_manifest("web", "web", {"v2": 1}))
     assert one.send(20, one.request("web", 8080)) == {"v1": 15, "v2": 5}
     assert two.send(20, two.request("web", 8080)) == {"v2": 20}
     two.stop()
@@ -160,10 +132,17 @@ def test_an_ephemeral_headgate_keeps_no_state(new_mesh: Callable[..., RunningMes
     assert "web" in names
 
 
-def test_headgate_restarts_an_envoy_that_was_killed(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
+def test_headgate_reports_and_restarts_an_envoy_that_was_killed(
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
+) -> None:
     mesh = new_mesh(manifests=site(tmp_path))
-    first = mesh.processes()["envoy"]
+    first, mark = mesh.processes()["envoy"], len(mesh.lines)
     os.kill(first, signal.SIGKILL)
+    message = mesh.line(lambda line: "trouble" in line, mark)["trouble"]
+    assert message.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
+    assert message.endswith("requests through it fail until headgate has restarted it")
+    assert "\n" not in message
+    assert mesh.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", message)
     until(lambda: mesh.processes().get("envoy", first) != first)
     request = mesh.request("web", 8080)
     until(lambda: mesh.send(1, request) in ({"v1": 1}, {"v2": 1}))

@@ -1,6 +1,5 @@
 """The metrics API counts requests to Services (R89, D25), denied requests (R68, R69), and those over mutual TLS (R74)."""
 
-import json
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,21 +7,16 @@ from typing import Any
 
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
-from tests.e2e.manifests import deployment, service, split
+from tests.e2e.manifests import counting_deployment, service_manifest, split_manifest
+from tests.e2e.metrics_api import RELEASED, SEED, WINDOW, ask, counts
 from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.test_metrics_users import RELEASED, SEED, WINDOW, ask, counts
+from tests.make.objects import http_route_group, manifest, obj
 from tests.waiting import until
 from tests.wire import Address, Request
 
 HTTP, RAW = rig.PORTS["http"], rig.PORTS["raw"]
-ROUTES = (
-    {
-        "apiVersion": "specs.smi-spec.io/v1alpha4",
-        "kind": "HTTPRouteGroup",
-        "metadata": {"name": "web"},
-        "spec": {"matches": [{"name": "open", "methods": ["GET"], "pathRegex": "/open"}]},
-    },
-    {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "TCPRoute", "metadata": {"name": "raw"}, "spec": {}},
+ROUTES = manifest(
+    http_route_group("web", {"open": {"methods": ["GET"], "pathRegex": "/open"}}), obj("TCPRoute", "raw", spec={})
 )
 IDENTITY = "spiffe://cluster.local/ns/default/sa"
 GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
@@ -30,9 +24,7 @@ GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
 
 def restrict_access(mesh: RunningMesh) -> None:
     """Allow only the caller to call the server: requests to /open, and TCP connections."""
-    mesh.submit(*map(json.dumps, ROUTES))
-    rules = {"kind": "HTTPRouteGroup", "name": "web"}, {"kind": "TCPRoute", "name": "raw"}
-    mesh.submit(*(rig.target(CALLER, rule=rule) for rule in rules))
+    mesh.submit(ROUTES, *(rig.access(CALLER, rule=rule) for rule in (rig.WEB, rig.RAW)))
     for name in ("web", "raw"):
         rig.headgate_wait(mesh, f"traffictarget/{name}-callers")
 
@@ -70,7 +62,7 @@ def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
     mesh = new_mesh(manifests=rig.site(tmp_path))
     restrict_access(mesh)
     before = rig.counted_requests(tmp_path / SERVER)
-    caller = rig.pod(mesh, CALLER)
+    caller = rig.only_pod(mesh, CALLER)
     assert statuses(mesh, rig.request_through_sidecar(caller, target="/open"), 6) == {200}
     assert statuses(mesh, rig.request_through_sidecar(caller, target="/closed"), 4) == {403}
     assert statuses(mesh, mesh.request(SERVER, HTTP, via="proxy"), 5) == {403}
@@ -111,13 +103,13 @@ def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
 
 def test_a_service_counts_all_requests_to_its_pods(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
     """R89, D25: a request counts for each Service that selects the pod, whichever Service the client called."""
-    manifests = {"web.yaml": service("web", {"http": HTTP}, selector={"app": "web"})}
+    manifests = {"web.yaml": service_manifest("web", {"http": HTTP}, selector={"app": "web"})}
     for version in ("v1", "v2"):
         labels = {"app": "web", "version": version}
-        made = deployment(f"web-{version}", tmp_path / version, labels=labels, ports={"http": HTTP})
-        led = service(f"web-{version}", {"http": HTTP}, selector=labels)
+        made = counting_deployment(f"web-{version}", tmp_path / version, labels=labels, ports={"http": HTTP})
+        led = service_manifest(f"web-{version}", {"http": HTTP}, selector=labels)
         manifests[f"{version}.yaml"] = f"{led}\n---\n{made}"
-    mesh = new_mesh(manifests={**manifests, "split.yaml": split("web", "web", {"web-v1": 90, "web-v2": 10})})
+    mesh = new_mesh(manifests={**manifests, "split.yaml": split_manifest("web", "web", {"web-v1": 90, "web-v2": 10})})
     mesh.send(100, mesh.request("web", HTTP))
     mesh.send(7, mesh.request("web-v2", HTTP))
     assert [rig.counted_requests(tmp_path / version) for version in ("v1", "v2")] == [90, 17]

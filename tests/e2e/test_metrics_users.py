@@ -4,23 +4,13 @@ import socket
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
-from tests.e2e.manifests import endpoints, external, service, split
+from tests.e2e.manifests import endpoints, external, service_manifest, split_manifest
+from tests.e2e.metrics_api import RELEASED, SEED, WINDOW, ask, counts
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
-WINDOW = "?t=15m"  # includes all requests, on a busy machine too
-SEED, RELEASED = "/apis/traffic.metrics.k8s.io/v1beta1", "/apis/metrics.smi-spec.io/v1alpha1"
-
-
-def ask(mesh: RunningMesh, path: str) -> Any:
-    return mesh.api.call("GET", path)
-
-
-def counts(item: Any) -> Mapping[str, int]:
-    return {one["name"]: int(one["value"]) for one in item["metrics"] if one["name"].endswith("_count")}
 
 
 def test_the_first_request_of_a_service_is_in_the_current_window(mesh: RunningMesh, namespace: str) -> None:
@@ -41,8 +31,11 @@ def test_the_first_request_of_a_service_is_in_the_current_window(mesh: RunningMe
 
 def test_an_autoscaler_reads_the_requests_of_a_service_and_of_a_split(mesh: RunningMesh, namespace: str) -> None:
     """R102: 6 requests in the window of 30 seconds are 0.2 requests per second."""
-    manifests = (service("web", {"http": 8080}), *(external(name, mesh.backend(name)) for name in ("one", "two")))
-    mesh.apply(*manifests, split("web", "web", {"one": 2, "two": 1}), namespace=namespace)
+    manifests = (
+        service_manifest("web", {"http": 8080}),
+        *(external(name, mesh.backend(name)) for name in ("one", "two")),
+    )
+    mesh.apply(*manifests, split_manifest("web", "web", {"one": 2, "two": 1}), namespace=namespace)
     mesh.settle()
     mesh.send(6, mesh.request("web", 8080, namespace=namespace))
 
@@ -61,7 +54,12 @@ def test_failed_connections_do_not_count_as_failed_requests(mesh: RunningMesh, n
     """R98: on a TCP port, with and without endpoints."""
     ports = {"tcp": 5432}
     server = mesh.backend("db")
-    mesh.apply(service("db", ports), endpoints("db", {"tcp": [server]}), service("gone", ports), namespace=namespace)
+    mesh.apply(
+        service_manifest("db", ports),
+        endpoints("db", {"tcp": [server]}),
+        service_manifest("gone", ports),
+        namespace=namespace,
+    )
     mesh.settle()
     for name, times in {"db": 3, "gone": 2}.items():
         for _ in range(times):
@@ -88,8 +86,8 @@ def test_a_canary_controller_finds_the_failing_backend_in_the_metrics_api(mesh: 
     good, bad = mesh.backend("v1"), mesh.backend("v2")
     bad.status = "500 Broken"
     shares = {"web-v1": 50, "web-v2": 50}
-    manifests = service("web", {"http": 8080}), external("web-v1", good), external("web-v2", bad)
-    mesh.apply(*manifests, split("web", "web", shares), namespace=namespace)
+    manifests = service_manifest("web", {"http": 8080}), external("web-v1", good), external("web-v2", bad)
+    mesh.apply(*manifests, split_manifest("web", "web", shares), namespace=namespace)
     mesh.settle()
     request = mesh.request("web", 8080, namespace=namespace)
     mesh.send(20, request)
@@ -102,7 +100,7 @@ def test_a_canary_controller_finds_the_failing_backend_in_the_metrics_api(mesh: 
 
     found = until(failing, "the failures of web-v2")
     assert found == {"web-v2"}
-    mesh.apply(split("web", "web", {name: 0 if name in found else 1 for name in shares}), namespace=namespace)
+    mesh.apply(split_manifest("web", "web", {name: 0 if name in found else 1 for name in shares}), namespace=namespace)
     mesh.settle()
     good.reset_count(), bad.reset_count()
     mesh.send(20, request)

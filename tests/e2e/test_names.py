@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from tests.e2e.manifests import external, split
+from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.wire import Request
 
@@ -18,7 +18,7 @@ def web(mesh: RunningMesh, namespace: str) -> str:
         external("web"),
         external("web-v1", mesh.backend("v1")),
         external("web-v2", mesh.backend("v2")),
-        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
     return namespace

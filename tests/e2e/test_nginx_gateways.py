@@ -1,15 +1,15 @@
 """nginx listens for a Service that asks for it, instead of the gateway (001 and 004; R32, D23)."""
 
-import json
 import os
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.manifests import annotated, protocol_service, split
+from tests.e2e.manifests import annotated, protocol_service, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.versions import Versions
+from tests.make.objects import canary, headgate_keys, manifest
 from tests.processes import listens
 from tests.protocols import connect_often, greeting_server
 from tests.render.nginx.nginx_process import needs_nginx
@@ -18,17 +18,10 @@ from tests.waiting import until
 NAMESPACE = "shop"
 
 
-def canary(next_weight: str = "100m", current_weight: str = "900m", **annotations: str) -> str:
+def specified_canary(next_weight: str = "100m", current_weight: str = "900m", **annotations: str) -> str:
     """Return the Canary of specification 004."""
     weights = {"web-next": next_weight, "web-current": current_weight}
-    backends = [{"service": name, "weight": weight} for name, weight in weights.items()]
-    obj = {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "Canary",
-        "metadata": {"name": "my-canary"},
-        "spec": {"service": "web", "backends": backends},
-    }
-    return annotated(json.dumps(obj), **annotations)
+    return manifest(canary("web", weights, name="my-canary", annotations=headgate_keys(**annotations), namespace=""))
 
 
 def reasons(findings: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -45,7 +38,7 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     mesh.start()
     mesh.create_namespace(NAMESPACE)
     Versions(mesh, NAMESPACE)
-    mesh.submit(canary(gateway="nginx"), namespace=NAMESPACE)
+    mesh.submit(specified_canary(gateway="nginx"), namespace=NAMESPACE)
     until(lambda: mesh.get("service/web", NAMESPACE)["spec"]["clusterIP"])
     request = until(lambda: mesh.request("web", 8080, namespace=NAMESPACE))
     address = mesh.address("web", 8080, NAMESPACE)
@@ -58,7 +51,7 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     main = mesh.state / "nginx" / "shop_web" / "nginx.conf"
     main.unlink()
     main.mkdir()  # no file can replace a directory
-    mesh.submit(canary("500m", "500m", gateway="nginx"), namespace=NAMESPACE)
+    mesh.submit(specified_canary("500m", "500m", gateway="nginx"), namespace=NAMESPACE)
     mesh.line(lambda line: "GatewayNotReady" in reasons(line.get("findings", ())), mark)
     assert "Is a directory" in mesh.event("GatewayNotReady", "my-canary", NAMESPACE)[2]
     checked = mesh.headgate("check")
@@ -82,12 +75,12 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     events = mesh.get("events", NAMESPACE)["items"]
     assert [item["count"] for item in events if item["reason"] == "GatewayReady"] == [1]
 
-    mesh.submit(canary(), namespace=NAMESPACE)
+    mesh.submit(specified_canary(), namespace=NAMESPACE)
     until(lambda: listens(mesh.processes()["envoy"], *address))
     assert mesh.send(100, request) == {"next": 10, "current": 90}
     until(lambda: not mesh.nginx() and not list(mesh.state.glob("nginx/*")))
 
-    mesh.submit(canary(gateway="nginx"), namespace=NAMESPACE)
+    mesh.submit(specified_canary(gateway="nginx"), namespace=NAMESPACE)
     until(lambda: listens(mesh.nginx()["shop_web"], *address))
     assert mesh.send(100, request) == {"next": 10, "current": 90}
 
@@ -101,7 +94,7 @@ def test_nginx_splits_connections_and_ends_with_headgate(unstarted: RunningMesh)
         annotated(protocol_service("db", app="tcp").partition("\n")[0], gateway="nginx"),
         protocol_service("db-v1", v1, app="tcp"),
         protocol_service("db-v2", v2, app="tcp"),
-        split("db", "db", {"db-v1": 1, "db-v2": 3}),
+        split_manifest("db", "db", {"db-v1": 1, "db-v2": 3}),
     )
     address = mesh.address("db", 9000)
     until(lambda: listens(mesh.nginx()["default_db"], *address))  # nginx has a process before it listens

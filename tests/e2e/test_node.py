@@ -27,7 +27,7 @@ def own_mesh() -> Iterator[RunningMesh]:
 @pytest.fixture
 def deployed(own_mesh: RunningMesh) -> Iterator[RunningMesh]:
     count = own_mesh.root / "count"
-    own_mesh.apply(manifests.deployment("web", count, labels=LABELS, ports={"http": 8080}, replicas=2))
+    own_mesh.apply(manifests.counting_deployment("web", count, labels=LABELS, ports={"http": 8080}, replicas=2))
     own_mesh.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
     yield own_mesh
     own_mesh.kubectl("uncordon", "local")
@@ -70,8 +70,8 @@ def test_a_drained_node_runs_no_pod_until_it_is_uncordoned(deployed: RunningMesh
 def test_a_server_side_dry_run_answers_like_a_write_and_changes_nothing(deployed: RunningMesh) -> None:
     objects = "\n---\n".join(
         (
-            manifests.service("dry", {"http": 8080}),
-            manifests.split("dry", "dry", {"dry-v1": 1}),
+            manifests.service_manifest("dry", {"http": 8080}),
+            manifests.split_manifest("dry", "dry", {"dry-v1": 1}),
             json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dry"}}),
         )
     )

@@ -4,17 +4,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.manifests import service
+from tests.e2e.manifests import program_deployment, service_manifest
 from tests.e2e.running_mesh import BIN, RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 
-HERE = Path(__file__).parent
 REQUESTS = 30
 CHAIN = {"foo": "bar baz", "bar": "baz", "baz": "bar"}
 KUBECTLS = [
@@ -22,27 +19,14 @@ KUBECTLS = [
 ]
 
 
-def deployment(name: str, program: str, **environment: str) -> str:
-    container = {
-        "name": "app",
-        "image": "python:3",
-        "command": [sys.executable, "-E", "-s", "-S", str(HERE / program)],
-        "env": [{"name": key, "value": value} for key, value in environment.items()],
-        "ports": [{"name": "http", "containerPort": 8080}] if program == "chain.py" else [],
-    }
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
-    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
-
-
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
     """Run a mesh whose Deployment `traffic` called foo, foo called bar and baz, and bar and baz called each other."""
     plans = tmp_path_factory.mktemp("plans")
-    manifests = {"traffic.yaml": deployment("traffic", "caller.py", PLANS=str(plans))}
+    manifests = {"traffic.yaml": program_deployment("traffic", "caller.py", PLANS=str(plans))}
     for name, calls in CHAIN.items():
-        made = deployment(name, "chain.py", CALLS=calls)
-        manifests[f"{name}.yaml"] = f"{service(name, {'http': 8080}, selector={'app': name})}\n---\n{made}"
+        made = program_deployment(name, "chain.py", CALLS=calls)
+        manifests[f"{name}.yaml"] = f"{service_manifest(name, {'http': 8080}, selector={'app': name})}\n---\n{made}"
     with mesh_in_a_new_directory(manifests=manifests) as made_world:
         made_world.settle()
         (plans / "new").write_text(json.dumps({"http://foo:8080/2": REQUESTS}))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.e2e.manifests import deployment, endpoints, external, service, split
+from tests.e2e.manifests import counting_deployment, endpoints, external, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
@@ -11,7 +11,7 @@ LEFT_OUT = "traffic will not be split for blue-birds on port 8080"
 
 def birds(color: str, count: Path, **ports: int) -> str:
     labels = {"app": "birds", "color": color}
-    return deployment(f"{color}-birds", count / color, labels=labels, ports=ports)
+    return counting_deployment(f"{color}-birds", count / color, labels=labels, ports=ports)
 
 
 def wait_until_backends_are_ready(mesh: RunningMesh, namespace: str, split: str = "birds") -> None:
@@ -23,14 +23,14 @@ def wait_until_backends_are_ready(mesh: RunningMesh, namespace: str, split: str 
 def test_the_valid_example_splits_every_port_of_the_root(mesh: RunningMesh, namespace: str, tmp_path: Path) -> None:
     """R34, R37: green-birds has the targetPort 8081 for its port 8080."""
     two = {"grpc": 8080, "rest": 9090}
-    green = service("green-birds", two, selector={"app": "birds", "color": "green"})
+    green = service_manifest("green-birds", two, selector={"app": "birds", "color": "green"})
     mesh.apply(
-        service("birds", two, selector={"app": "birds"}),
-        service("blue-birds", two, selector={"app": "birds", "color": "blue"}),
+        service_manifest("birds", two, selector={"app": "birds"}),
+        service_manifest("blue-birds", two, selector={"app": "birds", "color": "blue"}),
         green.replace('"port": 8080}', '"port": 8080, "targetPort": 8081}'),
         birds("blue", tmp_path, grpc=8080, rest=9090),
         birds("green", tmp_path, grpc=8081, rest=9090),
-        split("birds", "birds", {"blue-birds": 1, "green-birds": 1}),
+        split_manifest("birds", "birds", {"blue-birds": 1, "green-birds": 1}),
         namespace=namespace,
     )
     wait_until_backends_are_ready(mesh, namespace)
@@ -49,12 +49,12 @@ def test_a_backend_without_the_roots_port_joins_the_split_when_it_is_corrected(
     """R35, R39, R41, R43: until blue-birds offers port 8080, green-birds gets all requests."""
     blue, green = mesh.backend("blue"), mesh.backend("green")
     mesh.apply(
-        service("birds", {"grpc": 8080}),
-        service("blue-birds", {"grpc": 1024}),
+        service_manifest("birds", {"grpc": 8080}),
+        service_manifest("blue-birds", {"grpc": 1024}),
         endpoints("blue-birds", {"grpc": [blue]}),
-        service("green-birds", {"grpc": 8080}),
+        service_manifest("green-birds", {"grpc": 8080}),
         endpoints("green-birds", {"grpc": [green]}),
-        split("birds", "birds", {"blue-birds": 90, "green-birds": 10}),
+        split_manifest("birds", "birds", {"blue-birds": 90, "green-birds": 10}),
         namespace=namespace,
     )
     request = mesh.request("birds", 8080, namespace=namespace)
@@ -84,11 +84,11 @@ def test_a_backend_is_excluded_only_on_the_port_that_it_lacks(mesh: RunningMesh,
     """R36."""
     both, one = mesh.backend("both"), mesh.backend("one")
     mesh.apply(
-        service("web", {"http": 8080, "rest": 9090}),
-        service("both", {"http": 8080, "rest": 9090}),
+        service_manifest("web", {"http": 8080, "rest": 9090}),
+        service_manifest("both", {"http": 8080, "rest": 9090}),
         endpoints("both", {"http": [both], "rest": [both]}),
         external("one", one),
-        split("web", "web", {"both": 1, "one": 1}),
+        split_manifest("web", "web", {"both": 1, "one": 1}),
         namespace=namespace,
     )
     assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"both": 10, "one": 10}
@@ -97,13 +97,13 @@ def test_a_backend_is_excluded_only_on_the_port_that_it_lacks(mesh: RunningMesh,
 
 def test_a_named_target_port_is_looked_up_in_each_pod(mesh: RunningMesh, namespace: str, tmp_path: Path) -> None:
     """R38."""
-    backend = service("birds-v1", {"http": 8080}, selector={"app": "birds"})
+    backend = service_manifest("birds-v1", {"http": 8080}, selector={"app": "birds"})
     mesh.apply(
-        service("birds", {"http": 8080}),
+        service_manifest("birds", {"http": 8080}),
         backend.replace('"port": 8080}', '"port": 8080, "targetPort": "web"}'),
         birds("red", tmp_path, web=8001),
         birds("gray", tmp_path, web=8002),
-        split("birds", "birds", {"birds-v1": 1}),
+        split_manifest("birds", "birds", {"birds-v1": 1}),
         namespace=namespace,
     )
     until(lambda: len(_ready_pods(mesh, namespace)) == 2)
@@ -118,7 +118,7 @@ def test_the_root_serves_a_port_that_no_backend_offers(mesh: RunningMesh, namesp
     mesh.apply(
         external("web", plain),
         external("web-v1", other, port=1024),
-        split("web", "web", {"web-v1": 1}),
+        split_manifest("web", "web", {"web-v1": 1}),
         namespace=namespace,
     )
     assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"plain": 20}

@@ -1,31 +1,14 @@
 """Privileged ports: with and without the permission to listen on ports below 1024."""
 
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.e2e.manifests import external, split
-from tests.e2e.running_mesh import HEADGATE, RunningMesh
+from tests.e2e.manifests import external, split_manifest
+from tests.e2e.running_mesh import RunningMesh, unprivileged
 
-UNPRIVILEGED_UID = 65534
 LOWEST = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
-
-
-def unprivileged(new_mesh: Callable[..., RunningMesh]) -> RunningMesh:
-    """Start a mesh as an unprivileged user, or skip the test."""
-    if os.geteuid():
-        return new_mesh()
-    if not shutil.which("setpriv"):
-        pytest.skip("needs setpriv, to run headgate as another user than root")
-    tried = subprocess.run(
-        ["setpriv", f"--reuid={UNPRIVILEGED_UID}", "--clear-groups", HEADGATE, "version"], check=False
-    )
-    if tried.returncode:
-        pytest.skip("users other than root can't read this checkout")
-    return new_mesh(user=UNPRIVILEGED_UID)
 
 
 @pytest.mark.skipif(LOWEST <= 80, reason="every user of this machine may listen on port 80")
@@ -34,7 +17,9 @@ def test_a_port_that_headgate_may_not_bind_is_reachable_through_the_http_proxy(
 ) -> None:
     mesh = unprivileged(new_mesh)
     mesh.apply(
-        external("web", port=80), external("web-v1", mesh.backend("v1"), port=80), split("web", "web", {"web-v1": 1})
+        external("web", port=80),
+        external("web-v1", mesh.backend("v1"), port=80),
+        split_manifest("web", "web", {"web-v1": 1}),
     )
     message = "headgate has no permission to listen on port 80; call http://web.default:80"
     kind, _, text = mesh.event("PortNotBindable", "web")

@@ -17,7 +17,7 @@ from tests.delivery import (
     conditions_at_parents,
 )
 from tests.draws import fits
-from tests.e2e.manifests import deployment
+from tests.e2e.manifests import counting_deployment
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Request
@@ -27,7 +27,7 @@ MANY = 1000
 
 def run_pods(mesh: RunningMesh, namespace: str, name: str, labels: Mapping[str, str]) -> None:
     """Run a Deployment whose pods answer with its name; wait until it is available."""
-    made = deployment(name, mesh.root / f"{namespace}-{name}", labels=labels, ports={"http": PORT})
+    made = counting_deployment(name, mesh.root / f"{namespace}-{name}", labels=labels, ports={"http": PORT})
     mesh.apply(made, namespace=namespace)
     until(lambda: mesh.get(f"deployment/{name}", namespace)["status"].get("availableReplicas") == 1, name)
 
@@ -100,13 +100,13 @@ def test_flagger_returns_all_traffic_to_the_primary_when_the_canary_has_no_pods(
     assert load.counts.keys() <= {"podinfo-primary", "podinfo"}
 
 
-def service_parent(namespace: str) -> Object:
+def flagger_parent(namespace: str) -> Object:
     """Return Flagger's `gatewayRefs` for a mesh, as its guide writes them."""
     return {"group": "core", "kind": "Service", "namespace": namespace, "name": "podinfo", "port": PORT}
 
 
 def test_flagger_promotes_a_canary_by_a_route_of_the_service(mesh: RunningMesh, namespace: str) -> None:
-    flagger = FlaggerRoute(mesh.api.call, namespace, service_parent(namespace))
+    flagger = FlaggerRoute(mesh.api.call, namespace, flagger_parent(namespace))
     flagger_pods(mesh, flagger)
     flagger.create()
     mesh.settle()
@@ -125,7 +125,7 @@ def test_flagger_promotes_a_canary_by_a_route_of_the_service(mesh: RunningMesh, 
 
 def test_flagger_tests_a_new_version_with_some_users(mesh: RunningMesh, namespace: str) -> None:
     """An A/B test: requests with a header go to the canary, all other requests to the primary."""
-    flagger = FlaggerRoute(mesh.api.call, namespace, service_parent(namespace), header="x-user")
+    flagger = FlaggerRoute(mesh.api.call, namespace, flagger_parent(namespace), header="x-user")
     flagger_pods(mesh, flagger)
     flagger.create()
     insider = mesh.request("podinfo", PORT, namespace=namespace, headers={"x-user": "insider"})
@@ -139,7 +139,7 @@ def test_flagger_tests_a_new_version_with_some_users(mesh: RunningMesh, namespac
 
 def test_flagger_mirrors_requests_before_the_switch(mesh: RunningMesh, namespace: str) -> None:
     """Blue-green: the canary gets a copy of each request (R44), then all requests, then none."""
-    flagger = FlaggerRoute(mesh.api.call, namespace, service_parent(namespace))
+    flagger = FlaggerRoute(mesh.api.call, namespace, flagger_parent(namespace))
     flagger_pods(mesh, flagger)
     flagger.create()
     request = mesh.request("podinfo", PORT, namespace=namespace)
@@ -157,7 +157,7 @@ def test_flagger_mirrors_requests_before_the_switch(mesh: RunningMesh, namespace
 
 
 def test_flagger_keeps_a_user_at_the_canary_by_a_cookie(mesh: RunningMesh, namespace: str) -> None:
-    flagger = FlaggerRoute(mesh.api.call, namespace, service_parent(namespace), cookie="flagger-cookie")
+    flagger = FlaggerRoute(mesh.api.call, namespace, flagger_parent(namespace), cookie="flagger-cookie")
     flagger_pods(mesh, flagger)
     flagger.create()
     attached(mesh, flagger.set_weights(50, 50))

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e.identity_rig import workload
-from tests.e2e.manifests import endpoints, service
+from tests.e2e.manifests import endpoints, service_manifest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.running_mesh import mesh_in_a_new_directory
-from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
+from tests.e2e.shop import API, PLAN, Shop, shop_in
 from tests.ports import free_port
 from tests.waiting import until
 from tests.wire import Address
@@ -114,7 +114,7 @@ def test_every_query_of_the_rules_and_the_dashboard_returns_data(
     """The test creates the traffic that each query selects."""
     ports = {"tcp": 5432}
     present = endpoints("present", {"tcp": [shop.mesh.backend("present")]})
-    shop.mesh.apply(SPLIT, service("present", ports), present, service("absent", ports))
+    shop.mesh.apply(SPLIT, service_manifest("present", ports), present, service_manifest("absent", ports))
     shop.mesh.apply(closed("vault"), workload("vault", tmp_path))
     shop.mesh.kubectl("rollout", "status", "deployment/vault")
     for _ in range(2):  # a rate needs two scrapes

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 from tests.draws import fits
-from tests.e2e.manifests import external, protocol_service, split
+from tests.e2e.manifests import external, protocol_service, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.protocols import certificate, connect_often, greeting_server, http2_server, talk, upgrade, websocket_server
 from tests.wire import Address, Request
@@ -37,13 +37,13 @@ def test_a_tcp_split_is_exact_by_connection(mesh: RunningMesh, namespace: str) -
         protocol_service("db-v1", v1, app="tcp"),
         protocol_service("db-v2", v2),
         protocol_service("db-v3", idle, app="redis"),
-        split("db", "db", {"db-v1": 90, "db-v2": 10, "db-v3": 0}),
+        split_manifest("db", "db", {"db-v1": 90, "db-v2": 10, "db-v3": 0}),
         namespace=namespace,
     )
     address = mesh.address("db", 9000, namespace)
     assert mesh.network.run(connect_often(address, 100)) == {"v1": 90, "v2": 10}
     assert (v1.connections, v2.connections, idle.connections) == (90, 10, 0)
-    mesh.apply(split("db", "db", {"db-v1": 1, "db-v2": 1, "db-v3": 0}), namespace=namespace)
+    mesh.apply(split_manifest("db", "db", {"db-v1": 1, "db-v2": 1, "db-v3": 0}), namespace=namespace)
     assert mesh.network.run(connect_often(address, 20)) == {"v1": 10, "v2": 10}
     assert idle.connections == 0
 
@@ -54,7 +54,7 @@ def test_no_connection_fails_when_a_backend_refuses_connections(mesh: RunningMes
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1),
         protocol_service("db-v2", dead),
-        split("db", "db", {"db-v1": 9, "db-v2": 1}),
+        split_manifest("db", "db", {"db-v1": 9, "db-v2": 1}),
         namespace=namespace,
     )
     assert mesh.network.run(connect_often(mesh.address("db", 9000, namespace), 40)) == {"v1": 40}
@@ -91,7 +91,7 @@ def test_the_proxy_closes_a_connection_to_a_service_without_endpoints(mesh: Runn
     mesh.apply(
         protocol_service("db", greeting_server(mesh.network, "root"), app="tcp"),
         protocol_service("db-v1", app="tcp"),
-        split("db", "db", {"db-v1": 1}),
+        split_manifest("db", "db", {"db-v1": 1}),
         namespace=namespace,
     )
     assert mesh.network.run(talk(mesh.address("db", 9000, namespace))).greeting == ""
@@ -105,7 +105,7 @@ def test_a_split_excludes_a_backend_of_another_protocol(mesh: RunningMesh, names
         external("web"),
         external("web-v1", web),
         protocol_service("web-v2", greeting_server(mesh.network, "raw"), app="tcp", port=8080),
-        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
     assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"web": 20}
@@ -144,7 +144,7 @@ def test_clients_of_the_http_proxy_reach_tcp_services_by_connect(mesh: RunningMe
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1),
         protocol_service("db-v2", v2),
-        split("db", "db", {"db-v1": 9, "db-v2": 1}),
+        split_manifest("db", "db", {"db-v1": 9, "db-v2": 1}),
         namespace=namespace,
     )
     host = f"db.{namespace}:9000"
@@ -177,7 +177,7 @@ def test_a_split_calls_each_backend_with_its_own_protocol(mesh: RunningMesh, nam
         external("web"),
         external("web-v1", mesh.backend("h1")),
         protocol_service("web-v2", http2_server(mesh.network, "h2"), app="h2c", port=8080),
-        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
     counts = mesh.send(400, mesh.request("web", 8080, namespace=namespace))

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from tests.e2e.bookstore import ALLOWED, BOOKSTORE, DENIED, EXAMPLES, last_results
 from tests.e2e.running_mesh import BIN, RunningMesh
-from tests.e2e.test_bookstore import EXAMPLES, last_results
 from tests.waiting import until
 
 REVIEW = EXAMPLES / "review"
 GENERATED = "traffictarget/bookstore-http-8080"
-OPEN, DENIED = {"GET: v", "POST: v"}, {"GET: 403", "POST: 403"}
 
 
 @pytest.mark.parametrize(
@@ -36,16 +35,16 @@ def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_an
     new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """No request of the buyer fails until the bad change."""
-    mesh = new_mesh(manifests={path.name: path.read_text() for path in (EXAMPLES / "bookstore").glob("*.yaml")})
-    until(lambda: last_results(mesh, "buyer") == OPEN, "the buyer buys")
+    mesh = new_mesh(manifests=BOOKSTORE)
+    until(lambda: last_results(mesh, "buyer") == ALLOWED, "the buyer buys")
     mesh.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
-    until(lambda: last_results(mesh, "thief") == OPEN, "the audit refuses nothing")
+    until(lambda: last_results(mesh, "thief") == ALLOWED, "the audit refuses nothing")
     generate = ("generate", "traffictargets", "--from-traffic", "7d", "--exclude", "default/thief", "-o", str(tmp_path))
     until(lambda: "3 TrafficTargets allow" in mesh.headgate(*generate).stderr, "a call of each caller is recorded")
     mesh.kubectl("apply", "-f", tmp_path)
     mesh.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")
     until(lambda: last_results(mesh, "thief") == DENIED, "the thief is denied")
-    until(lambda: last_results(mesh, "buyer") == OPEN, "the buyer buys")
+    until(lambda: last_results(mesh, "buyer") == ALLOWED, "the buyer buys")
     assert "403" not in mesh.kubectl("logs", "deployment/buyer")
 
     good = revisions(mesh)[-1]
@@ -60,7 +59,7 @@ def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_an
     assert "ServiceAccount default/buyer may no longer send all requests" in bad["effect"][0]
     done = mesh.headgate("rollback", str(good["revision"]), GENERATED)
     assert done.stdout == f"{GENERATED} restored\n", done.stderr
-    until(lambda: last_results(mesh, "buyer") == OPEN, "the buyer buys again")
+    until(lambda: last_results(mesh, "buyer") == ALLOWED, "the buyer buys again")
     warned = mesh.try_kubectl("delete", GENERATED).stderr
     assert "may send all requests to ServiceAccount default/bookstore, port 8080" in warned
 

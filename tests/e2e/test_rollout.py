@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.e2e.manifests import external, split
+from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Request
@@ -151,7 +151,9 @@ def test_weights_written_as_quantities_are_exact_shares(
     With three backends, Envoy's rounding may move one request of the sample from one backend to another.
     """
     services = [external(name, mesh.backend(name)) for name in weights]
-    mesh.apply(external("web"), *services, split("web", "web", weights, version="v1beta1"), namespace=namespace)
+    mesh.apply(
+        external("web"), *services, split_manifest("web", "web", weights, version="v1beta1"), namespace=namespace
+    )
     assert mesh.send(sum(shares.values()), mesh.request("web", 8080, namespace=namespace)) == pytest.approx(
         shares, abs=1
     )

@@ -13,70 +13,31 @@ from typing import Any
 
 import pytest
 from tests.draws import fits
-from tests.e2e.manifests import endpoints, external, service, split
+from tests.e2e.gateway_api.objects import (
+    GROUP,
+    gateway_address,
+    gateway_api_object,
+    gateway_for_hosts,
+    gateway_with_listener,
+    route_of_gateway,
+    rule_to,
+)
+from tests.e2e.manifests import endpoints, external, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.protocols import certificate, connect_often, greeting_server
 from tests.waiting import until
-from tests.wire import Address, Backend, Request
+from tests.wire import Backend, Request
 
 from headgate.envoy import names
 from headgate.model.routing import PortRef
 
-GROUP = "gateway.networking.k8s.io"
 HOST = "mirror.example"
-PORT = 18080
 MANY = 8000
-
-
-def gateway(*hostnames: str) -> str:
-    listeners = [
-        {"name": f"l{index}", "port": PORT, "protocol": "HTTP"} | ({"hostname": hostname} if hostname else {})
-        for index, hostname in enumerate(hostnames or ("",))
-    ]
-    return gateway_api_object("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": listeners})
-
-
-def gateway_with_listener(listener: Mapping[str, Any]) -> str:
-    return gateway_api_object(
-        "Gateway", "edge", {"gatewayClassName": "headgate", "listeners": [{"port": PORT, **listener}]}
-    )
-
-
-def route(
-    *rules: Mapping[str, Any], name: str = "route", hosts: Sequence[str] = (), parent: Mapping[str, Any] | None = None
-) -> str:
-    spec = {"parentRefs": [parent or {"name": "edge"}], "hostnames": list(hosts), "rules": list(rules)}
-    return gateway_api_object("HTTPRoute", name, spec)
-
-
-def gateway_api_object(kind: str, name: str, spec: Mapping[str, Any], version: str = "v1") -> str:
-    return json.dumps({"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec})
-
-
-def rule_to(*backends: str, path: str = "/", **more: Any) -> Mapping[str, Any]:
-    """Return a rule; backends are `name` or `name:weight`."""
-    refs = [{"name": name, "port": 8080, "weight": int(weight or 1)} for name, _, weight in _parts(backends)]
-    return {"matches": [{"path": {"value": path}}], "backendRefs": refs, **more}
-
-
-def _parts(backends: Sequence[str]) -> Sequence[tuple[str, str, str]]:
-    return [backend.partition(":") for backend in backends]
 
 
 def mirror(name: str, **more: Any) -> Mapping[str, Any]:
     reference = {"name": name, "port": 8080} | more.pop("ref", {})
     return {"type": "RequestMirror", "requestMirror": {"backendRef": reference, **more}}
-
-
-def gateway_address(mesh: RunningMesh, namespace: str) -> Address:
-    """Wait for the Gateway's address; return it with the port."""
-
-    def address() -> Any:
-        return mesh.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
-
-    found = until(address, "the gateway's address")
-    mesh.settle()
-    return Address(found, PORT)
 
 
 def counter(mesh: RunningMesh, name: str) -> int:
@@ -98,8 +59,10 @@ def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(
     mesh.apply(
         external("foo-v1", v1),
         external("foo-v2", *copies),
-        gateway(),
-        route(rule_to("foo-v1", filters=[mirror("foo-v2")]), rule_to("foo-v1", path="/private"), hosts=[HOST]),
+        gateway_for_hosts(),
+        route_of_gateway(
+            rule_to("foo-v1", filters=[mirror("foo-v2")]), rule_to("foo-v1", path="/private"), hosts=[HOST]
+        ),
         namespace=namespace,
     )
     for backend in copies:
@@ -128,7 +91,13 @@ def test_a_mirror_gets_its_percentage_or_fraction_of_the_requests(
 ) -> None:
     v1, copy = mesh.backend("v1"), mesh.backend("copy")
     rule = rule_to("foo-v1", filters=[mirror("foo-v2", **proportion)])
-    mesh.apply(external("foo-v1", v1), external("foo-v2", copy), gateway(), route(rule), namespace=namespace)
+    mesh.apply(
+        external("foo-v1", v1),
+        external("foo-v2", copy),
+        gateway_for_hosts(),
+        route_of_gateway(rule),
+        namespace=namespace,
+    )
     assert mesh.send(MANY, Request(gateway_address(mesh, namespace), "/", HOST), connections=4) == {"v1": MANY}
     sent = f"cluster.{names.mirror(PortRef(f'{namespace}/foo-v2', 8080))}.upstream_rq_total"
     until(lambda: copy.requests == counter(mesh, sent), "the copies have arrived")
@@ -144,8 +113,8 @@ def test_mirrors_of_0_and_100_percent_are_exact(mesh: RunningMesh, namespace: st
         external("foo-v1", v1),
         external("none", none),
         external("each", each),
-        gateway(),
-        route(rule_to("foo-v1", filters=filters)),
+        gateway_for_hosts(),
+        route_of_gateway(rule_to("foo-v1", filters=filters)),
         namespace=namespace,
     )
     assert mesh.send(200, Request(gateway_address(mesh, namespace), "/", HOST)) == {"v1": 200}
@@ -160,7 +129,7 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(mesh: RunningMesh
     v1, copy = mesh.backend("v1"), mesh.backend("copy")
     mesh.apply(external("copy", copy), namespace=other)
     rule = rule_to("foo-v1", filters=[mirror("copy", ref={"namespace": other})])
-    mesh.apply(external("foo-v1", v1), gateway(), route(rule), namespace=namespace)
+    mesh.apply(external("foo-v1", v1), gateway_for_hosts(), route_of_gateway(rule), namespace=namespace)
     address = gateway_address(mesh, namespace)
 
     def resolved() -> str:
@@ -198,9 +167,9 @@ def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_roo
         external("web-v2", v2),
         external("empty"),
         external("copy", copy),
-        split("web", "web", {"web-v1": 3, "web-v2": 1}),
-        gateway(),
-        route(
+        split_manifest("web", "web", {"web-v1": 3, "web-v2": 1}),
+        gateway_for_hosts(),
+        route_of_gateway(
             rule_to("web:4", "gone:2", "empty:2", filters=[mirror("copy")]),
             rule_to("web-v1:0", path="/zero"),
             rule_to("web", path="/only-the-split"),
@@ -229,7 +198,7 @@ def groups(name: str, **matches: Mapping[str, Any]) -> str:
 
 
 def matched_split(root: str, group: str, weights: Mapping[str, int]) -> str:
-    obj = json.loads(split(f"{root}-{group}", root, weights))
+    obj = json.loads(split_manifest(f"{root}-{group}", root, weights))
     obj["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": group}]
     return json.dumps(obj)
 
@@ -244,9 +213,9 @@ def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(mesh: 
         external("shop", mesh.backend("shop")),
         groups("testers", firefox={"headers": {"user-agent": ".*Firefox.*"}}, images={"pathRegex": ".*[.]png$"}),
         matched_split("web", "testers", {"web-v1": 0, "web-v2": 1}),
-        split("web", "web", {"web-v1": 1, "web-v2": 0}),
-        gateway(),
-        route(
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 0}),
+        gateway_for_hosts(),
+        route_of_gateway(
             rule_to("web"),
             rule_to("web", "shop", path="/half"),
             rule_to("shop", path="/copied", filters=[mirror("web")]),
@@ -281,9 +250,9 @@ def test_a_mirror_to_the_root_of_a_split_follows_the_weights(mesh: RunningMesh, 
     backends = {name: mesh.backend(name) for name in names}
     mesh.apply(
         *(external(name, backend) for name, backend in backends.items()),
-        split("web", "web", {"web-v1": 3, "web-v2": 1, "web-v3": 0}),
-        gateway(),
-        route(rule_to("main", filters=[mirror("web")])),
+        split_manifest("web", "web", {"web-v1": 3, "web-v2": 1, "web-v3": 0}),
+        gateway_for_hosts(),
+        route_of_gateway(rule_to("main", filters=[mirror("web")])),
         namespace=namespace,
     )
     assert mesh.send(80, Request(gateway_address(mesh, namespace), "/", HOST)) == {"main": 80}
@@ -300,8 +269,8 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(
     mesh.apply(
         external("main", main),
         external("slow", slow),
-        gateway(),
-        route(rule_to("main", filters=[mirror("slow")])),
+        gateway_for_hosts(),
+        route_of_gateway(rule_to("main", filters=[mirror("slow")])),
         namespace=namespace,
     )
     address = gateway_address(mesh, namespace)
@@ -331,8 +300,8 @@ def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(mesh: Ru
     mesh.apply(
         external("main", main),
         external("worse", worse),
-        gateway(),
-        route(rule_to("main", filters=[mirror("worse", percent=50)])),
+        gateway_for_hosts(),
+        route_of_gateway(rule_to("main", filters=[mirror("worse", percent=50)])),
         namespace=namespace,
     )
     address = gateway_address(mesh, namespace)
@@ -365,10 +334,12 @@ def test_the_most_specific_listener_and_match_select_the_route(mesh: RunningMesh
     listeners = [{"name": "edge", "sectionName": f"l{number}"} for number in range(3)]
     mesh.apply(
         *(external(name, mesh.backend(name)) for name in names),
-        gateway("", "*.example", "shop.example"),
-        route(rule_to("any"), rule_to("prefix", path="/cart"), exact, header, name="any", parent=listeners[0]),
-        route(rule_to("wild"), name="wild", parent=listeners[1]),
-        route(rule_to("shop", path="/shop"), name="shop", parent=listeners[2]),
+        gateway_for_hosts("", "*.example", "shop.example"),
+        route_of_gateway(
+            rule_to("any"), rule_to("prefix", path="/cart"), exact, header, name="any", parent=listeners[0]
+        ),
+        route_of_gateway(rule_to("wild"), name="wild", parent=listeners[1]),
+        route_of_gateway(rule_to("shop", path="/shop"), name="shop", parent=listeners[2]),
         namespace=namespace,
     )
     address = gateway_address(mesh, namespace)
@@ -395,8 +366,8 @@ def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(mesh: Run
         external("web", mesh.backend("root")),
         external("web-v1", mesh.backend("v1")),
         external("web-v2", mesh.backend("v2")),
-        split("web", "web", {"web-v1": 1, "web-v2": 1}),
-        route(
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
+        route_of_gateway(
             rule_to("web", path="/split"),
             rule_to("web-v2", path="/v2"),
             parent={"kind": "Service", "group": "", "name": "web"},
@@ -434,7 +405,7 @@ def test_an_https_listener_serves_the_certificate_of_its_secret(
     mesh.apply(
         external("web", mesh.backend("web")),
         gateway_with_listener(listener),
-        route(rule_to("web")),
+        route_of_gateway(rule_to("web")),
         namespace=namespace,
     )
 
@@ -464,9 +435,9 @@ def test_a_tcp_listener_splits_connections_by_weight(mesh: RunningMesh, namespac
     refs = [{"name": "db-v1", "port": 3306, "weight": 9}, {"name": "db-v2", "port": 3306, "weight": 1}]
     spec = {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": refs}]}
     mesh.apply(
-        service("db-v1", {"mysql": 3306}),
+        service_manifest("db-v1", {"mysql": 3306}),
         endpoints("db-v1", {"mysql": [v1]}),
-        service("db-v2", {"mysql": 3306}),
+        service_manifest("db-v2", {"mysql": 3306}),
         endpoints("db-v2", {"mysql": [v2]}),
         gateway_with_listener({"name": "db", "protocol": "TCP"}),
         gateway_api_object("TCPRoute", "db", spec, "v1alpha2"),

@@ -13,21 +13,17 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from tests.e2e.manifests import deployment, service
+from tests.e2e.manifests import counting_deployment, service_manifest, site, workload
 from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.test_lifecycle import alive, site, workload
 from tests.headgate_program import command
+from tests.make.objects import http_route_group, http_rule, manifest, tls_config, traffic_target
+from tests.processes import runs
 from tests.waiting import until
 from tests.wire import Address
 
 REQUEST_PROGRAM = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode().strip())"
 """A program that sends one request through the proxy that its environment names."""
-STRICT = {
-    "apiVersion": "headgate.dev/v1beta1",
-    "kind": "TLSConfig",
-    "metadata": {"name": "strict"},
-    "spec": {"selector": {"matchLabels": {"app": "v1"}}, "subjectNames": ["v1.example"]},
-}
+STRICT = tls_config("strict", {"app": "v1"}, "v1.example")
 
 
 def run(mesh: RunningMesh, *words: str, **more: Any) -> "subprocess.Popen[str]":
@@ -96,7 +92,7 @@ def test_a_strict_pod_accepts_mutual_tls_only_and_no_request_fails(meshed: Runni
     (pod,) = pods(meshed, "v1")
     address = Address(pod["status"]["podIP"], 8080)
     with meshed.load(meshed.request("web", 8080)) as load:
-        meshed.apply(json.dumps(STRICT))
+        meshed.apply(manifest(STRICT))
 
         def refused() -> bool:
             with socket.create_connection(address) as plain:
@@ -149,7 +145,7 @@ def test_a_stopped_headgate_leaves_no_sidecar(meshed: RunningMesh) -> None:
     pids = meshed.sidecars().values()
     sockets = Path(meshed.instance["admin"]).parent
     assert meshed.stop() == 0
-    assert not [pid for pid in pids if alive(pid)]
+    assert not [pid for pid in pids if runs(pid)]
     assert not sockets.exists()
 
 
@@ -159,9 +155,9 @@ def test_with_sidecars_labelled_only_labelled_pods_get_a_sidecar(
     mesh = new_mesh("--sidecars", "labelled", manifests=site(tmp_path))
     assert mesh.sidecars() == {}
     assert mesh.send(4, mesh.request("web", 8080)) == {"v1": 3, "v2": 1}
-    wanted = json.loads(deployment("v3", tmp_path / "v3", labels={"app": "v3"}, ports={"http": 8080}))
+    wanted = json.loads(counting_deployment("v3", tmp_path / "v3", labels={"app": "v3"}, ports={"http": 8080}))
     wanted["spec"]["template"]["metadata"]["labels"]["headgate.dev/inject"] = "true"
-    mesh.apply(json.dumps(wanted), service("v3", {"http": 8080}, selector={"app": "v3"}))
+    mesh.apply(json.dumps(wanted), service_manifest("v3", {"http": 8080}, selector={"app": "v3"}))
     mesh.kubectl("rollout", "status", "deployment/v3", "--timeout", "60s")
     assert len(mesh.sidecars()) == 1
     until(lambda: mesh.send(1, mesh.request("v3", 8080)) == {"v3": 1})
@@ -173,7 +169,7 @@ def test_a_tls_config_injects_sidecars_into_new_pods_and_reports_existing_pods_w
     """R73, R77: the test uses `--sidecars labelled`. A pod with the label `inject: false` gets no sidecar."""
     mesh = new_mesh("--sidecars", "labelled", manifests={"old.yaml": workload("v1", tmp_path)})
     assert mesh.sidecars() == {}
-    mesh.apply(json.dumps(STRICT))
+    mesh.apply(manifest(STRICT))
 
     def programmed() -> tuple[str, str]:
         conditions = mesh.get("tlsconfig/strict")["status"]["conditions"]
@@ -230,28 +226,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(shared: RunningMesh) -> None:
     """R70: the ServiceAccount decides, not the user of the terminal."""
-    target = {
-        "apiVersion": "access.smi-spec.io/v1alpha3",
-        "kind": "TrafficTarget",
-        "metadata": {"name": "buyers"},
-        "spec": {
-            "destination": {"kind": "ServiceAccount", "name": "v2"},
-            "sources": [{"kind": "ServiceAccount", "name": "buyer"}],
-            "rules": [{"kind": "HTTPRouteGroup", "name": "all"}],
-        },
-    }
-    group = {
-        "apiVersion": "specs.smi-spec.io/v1alpha4",
-        "kind": "HTTPRouteGroup",
-        "metadata": {"name": "all"},
-        "spec": {"matches": [{"name": "any", "methods": ["GET"], "pathRegex": ".*"}]},
-    }
+    group = http_route_group("all", {"any": {"methods": ["GET"], "pathRegex": ".*"}})
+    target = traffic_target("buyers", "v2", ["buyer"], [http_rule("all")])
     for account in ("buyer", "thief", "v2"):
         shared.kubectl("create", "serviceaccount", account)
     patch = {"spec": {"template": {"spec": {"serviceAccountName": "v2"}}}}
     shared.kubectl("patch", "deployment", "v2", "-p", json.dumps(patch))
     shared.kubectl("rollout", "status", "deployment/v2", "--timeout", "60s")
-    shared.apply(json.dumps(group), json.dumps(target))
+    shared.apply(manifest(group, target))
     until(lambda: "403" in ask(shared, "http://v2:8080/", "--service-account", "thief")[2])
     assert ask(shared, "http://v2:8080/", "--service-account", "thief")[0] == 1
     code, out, errors = ask(shared, "http://v2:8080/", "--service-account", "buyer")
@@ -260,7 +242,7 @@ def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(sha
 
 
 def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: RunningMesh, tmp_path: Path) -> None:
-    shared.apply(service("mine", {"http": 8080}, selector={"app": "mine"}))
+    shared.apply(service_manifest("mine", {"http": 8080}, selector={"app": "mine"}))
     script = tmp_path / "pod.py"
     script.write_text((Path(__file__).parent / "pod.py").read_text())
     environment = {**os.environ, "NAME": "mine", "COUNT": str(tmp_path / "count")}

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.draws import fits
-from tests.e2e.manifests import annotated, endpoints, external, grant, service, split
+from tests.e2e.manifests import annotated, endpoints, external, service_manifest, split_grant, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 
@@ -14,7 +14,7 @@ def test_the_shares_of_a_split_are_exact(mesh: RunningMesh, namespace: str) -> N
         external("web"),
         external("web-v1", v1),
         external("web-v2", v2),
-        split("web", "web", {"web-v1": 1000, "web-v2": 500}),
+        split_manifest("web", "web", {"web-v1": 1000, "web-v2": 500}),
         namespace=namespace,
     )
     request = mesh.request("web", 8080, namespace=namespace)
@@ -31,7 +31,7 @@ def test_a_backend_without_endpoints_gets_no_requests_until_it_has_one(mesh: Run
         external("web-v1", v1),
         external("web-v2", v2),
         external("web-v3"),
-        split("web", "web", {"web-v1": 2, "web-v2": 1, "web-v3": 3}),
+        split_manifest("web", "web", {"web-v1": 2, "web-v2": 1, "web-v3": 3}),
         namespace=namespace,
     )
     request = mesh.request("web", 8080, namespace=namespace)
@@ -51,7 +51,7 @@ def test_with_no_endpoints_fail_the_share_of_a_backend_without_endpoints_gets_50
         external("web"),
         external("web-v1", mesh.backend("v1")),
         external("web-v2"),
-        annotated(split("web", "web", {"web-v1": 3, "web-v2": 1}), no_endpoints="fail"),
+        annotated(split_manifest("web", "web", {"web-v1": 3, "web-v2": 1}), no_endpoints="fail"),
         namespace=namespace,
     )
     counts = mesh.send(4000, mesh.request("web", 8080, namespace=namespace), connections=4)
@@ -64,7 +64,9 @@ def test_with_no_endpoints_fail_the_share_of_a_backend_without_endpoints_gets_50
 def test_a_split_without_ready_backends_answers_503(mesh: RunningMesh, namespace: str) -> None:
     """D9: the root's own endpoints don't get this traffic, as the weights don't name them."""
     root = mesh.backend("root")
-    mesh.apply(external("web", root), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
+    mesh.apply(
+        external("web", root), external("web-v1"), split_manifest("web", "web", {"web-v1": 1}), namespace=namespace
+    )
     assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"503": 20}
     assert root.requests == 0
 
@@ -75,7 +77,7 @@ def test_a_split_whose_weights_are_all_zero_answers_503_and_has_a_warning(mesh: 
         external("web", mesh.backend("root")),
         external("web-v1", mesh.backend("v1")),
         external("web-v2", mesh.backend("v2")),
-        split("web", "web", {"web-v1": 0, "web-v2": 0}),
+        split_manifest("web", "web", {"web-v1": 0, "web-v2": 0}),
         namespace=namespace,
     )
     assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"503": 20}
@@ -94,7 +96,7 @@ def test_a_split_whose_weights_are_all_zero_answers_503_on_a_port_that_no_backen
     mesh.apply(
         external("web", root),
         external("web-v1", mesh.backend("v1"), port=1024),
-        split("web", "web", {"web-v1": 0, "gone": 0}),
+        split_manifest("web", "web", {"web-v1": 0, "gone": 0}),
         namespace=namespace,
     )
     request = mesh.request("web", 8080, namespace=namespace)
@@ -105,7 +107,7 @@ def test_a_split_whose_weights_are_all_zero_answers_503_on_a_port_that_no_backen
         mesh.event("Programmed", "web", namespace)[2]
         == "every proxy applies these shares: port 8080: web-v1 0%, gone 0%, 503 100%"
     )
-    mesh.apply(split("web", "web", {"web-v1": 1, "gone": 0}), namespace=namespace)
+    mesh.apply(split_manifest("web", "web", {"web-v1": 1, "gone": 0}), namespace=namespace)
     assert mesh.send(20, request) == {"root": 20}
 
 
@@ -118,7 +120,7 @@ def test_a_backend_of_weight_zero_gets_no_requests_when_no_other_backend_is_read
         external("web"),
         external("web-v1"),
         external("web-v2", idle),
-        split("web", "web", {"web-v1": 1, "web-v2": 0}),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 0}),
         namespace=namespace,
     )
     assert mesh.send(20, mesh.request("web", 8080, namespace=namespace)) == {"503": 20}
@@ -130,7 +132,7 @@ def test_the_api_rejects_a_split_that_names_its_own_root_without_the_annotation(
 ) -> None:
     """R18, D1."""
     mesh.apply(external("web", mesh.backend("root")), external("web-v1", mesh.backend("v1")), namespace=namespace)
-    written = split("web", "web", {"web-v1": 1, "web": 9})
+    written = split_manifest("web", "web", {"web-v1": 1, "web": 9})
     refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
     assert refused.returncode == 1
     assert "spec.backends[1].service" in refused.stderr
@@ -149,8 +151,8 @@ def test_the_first_of_two_splits_of_a_root_applies_and_the_second_is_conflicted(
         external("web"),
         external("web-v1", mesh.backend("v1")),
         external("web-v2", mesh.backend("v2")),
-        split("first", "web", {"web-v1": 1}),
-        split("second", "web", {"web-v2": 1}),
+        split_manifest("first", "web", {"web-v1": 1}),
+        split_manifest("second", "web", {"web-v2": 1}),
         namespace=namespace,
     )
     request = mesh.request("web", 8080, namespace=namespace)
@@ -173,7 +175,7 @@ def test_a_backend_in_another_namespace_gets_requests_only_with_a_grant(mesh: Ru
     mesh.apply(
         external("web"),
         external("web-v1", mesh.backend("v1")),
-        split("web", "web", {"web-v1": 1, f"web-v2.{other}": 1}),
+        split_manifest("web", "web", {"web-v1": 1, f"web-v2.{other}": 1}),
         namespace=namespace,
     )
     request = mesh.request("web", 8080, namespace=namespace)
@@ -181,7 +183,7 @@ def test_a_backend_in_another_namespace_gets_requests_only_with_a_grant(mesh: Ru
     status, _, message = mesh.conditions("web", namespace, ResolvedRefs="RefNotPermitted")["ResolvedRefs"]
     assert status == "False"
     assert f"create a ReferenceGrant in the namespace {other}" in message
-    mesh.apply(grant("splits", source=namespace, to="web-v2"), namespace=other)
+    mesh.apply(split_grant("splits", source=namespace, to="web-v2"), namespace=other)
     assert mesh.send(20, request) == {"v1": 10, "v2": 10}
     mesh.conditions("web", namespace, ResolvedRefs="True")
     mesh.delete("referencegrant/splits", other)
@@ -194,8 +196,8 @@ def test_a_split_does_not_follow_the_split_of_its_backend(mesh: RunningMesh, nam
     mesh.apply(
         external("one", mesh.backend("1")),
         external("two", mesh.backend("2")),
-        split("one", "one", {"two": 1}),
-        split("two", "two", {"one": 1}),
+        split_manifest("one", "one", {"two": 1}),
+        split_manifest("two", "two", {"one": 1}),
         namespace=namespace,
     )
     assert mesh.send(10, mesh.request("one", 8080, namespace=namespace)) == {"2": 10}
@@ -207,11 +209,11 @@ def test_headless_and_nodeport_backends_get_their_shares(mesh: RunningMesh, name
     headless, port = mesh.backend("headless"), mesh.backend("nodeport")
     mesh.apply(
         external("web"),
-        service("web-v1", {"http": 8080}, clusterIP="None"),
+        service_manifest("web-v1", {"http": 8080}, clusterIP="None"),
         endpoints("web-v1", {"http": [headless]}),
-        service("web-v2", {"http": 8080}, type="NodePort"),
+        service_manifest("web-v2", {"http": 8080}, type="NodePort"),
         endpoints("web-v2", {"http": [port]}),
-        split("web", "web", {"web-v1": 1, "web-v2": 3}),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 3}),
         namespace=namespace,
     )
     assert mesh.send(40, mesh.request("web", 8080, namespace=namespace)) == {"headless": 10, "nodeport": 30}
@@ -225,7 +227,7 @@ def test_a_split_may_name_its_root_in_every_form(mesh: RunningMesh, namespace: s
     mesh.apply(
         external("web", mesh.backend("root")),
         external("web-v1", mesh.backend("v1")),
-        split("web", form.format(namespace), {"web-v1": 1}),
+        split_manifest("web", form.format(namespace), {"web-v1": 1}),
         namespace=namespace,
     )
     assert mesh.send(5, mesh.request("web", 8080, namespace=namespace)) == {"v1": 5}
@@ -238,7 +240,7 @@ def test_backends_with_a_common_endpoint_get_their_shares(mesh: RunningMesh, nam
         external("web"),
         external("web-v1", both),
         external("web-v2", both, one),
-        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
     counts = mesh.send(4000, mesh.request("web", 8080, namespace=namespace), connections=4)
@@ -251,7 +253,7 @@ def test_a_split_works_in_every_order_of_creation_and_deletion(mesh: RunningMesh
     parts = {
         "v1": external("web-v1", mesh.backend("v1")),
         "root": external("web", mesh.backend("root")),
-        "split": split("web", "web", {"web-v1": 1}),
+        "split": split_manifest("web", "web", {"web-v1": 1}),
     }
     mesh.apply(parts["split"], namespace=namespace)
     assert mesh.conditions("web", namespace, ResolvedRefs="ServiceNotFound")["ResolvedRefs"][0] == "False"
@@ -273,13 +275,13 @@ def test_the_last_of_many_quick_changes_is_in_force_and_no_request_fails(mesh: R
         external("web"),
         external("web-v1", mesh.backend("v1")),
         external("web-v2", mesh.backend("v2")),
-        split("web", "web", {"web-v1": 1}),
+        split_manifest("web", "web", {"web-v1": 1}),
         namespace=namespace,
     )
     request = mesh.request("web", 8080, namespace=namespace)
     with mesh.load(request) as load:
         for weight in (*range(10), 3):
-            written = split("web", "web", {"web-v1": 1, "web-v2": weight})
+            written = split_manifest("web", "web", {"web-v1": 1, "web-v2": weight})
             mesh.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
         mesh.settle()
     assert set(load.counts) <= {"v1", "v2"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from tests.draws import TIMES, fits
-from tests.e2e.manifests import annotated, external, split
+from tests.e2e.manifests import annotated, external, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Address, Client, Request
@@ -36,7 +36,7 @@ def backends(mesh: RunningMesh, namespace: str) -> Sequence[str]:
 
 def apply_split(mesh: RunningMesh, namespace: str, weights: Mapping[str, int], **annotations: str) -> None:
     named = {f"web-{name}": weight for name, weight in weights.items()}
-    mesh.apply(annotated(split("web", "web", named), **annotations), namespace=namespace)
+    mesh.apply(annotated(split_manifest("web", "web", named), **annotations), namespace=namespace)
 
 
 def ask_all(mesh: RunningMesh, requests: Mapping[str, Request]) -> BackendByUser:

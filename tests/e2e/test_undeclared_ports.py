@@ -9,62 +9,34 @@ from typing import Any
 
 import pytest
 from tests.e2e import manifests
-from tests.e2e.manifests import POD, service
 from tests.e2e.running_mesh import RunningMesh, headgate
 from tests.e2e.test_sidecars import ask
+from tests.make import objects
+from tests.make.objects import http_route_group, http_rule, manifest, obj, service, tls_config, traffic_target
 from tests.waiting import until
 
 BYPASS = 31002  # the process listens on this port directly, not behind its sidecar
 
 
-def deployment(count: Path, **env: str) -> str:
+def undeclared_deployment(count: Path, **env: str) -> str:
     """Return a Deployment of one pod that declares no port and listens on every PORT_... of its environment."""
-    variables = {"NAME": "web", "COUNT": str(count), **env}
-    container = {
-        "name": "app",
-        "command": [sys.executable, "-I", "-S", str(POD)],
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-    }
-    template = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"serviceAccountName": "server", "containers": [container]},
-    }
-    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
-    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+    labels = {"app": "web"}
+    made = json.loads(manifests.counting_deployment("web", count, labels=labels, ports={}, account="server"))
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    container["env"] += [{"name": name, "value": value} for name, value in env.items()]
+    return manifest(made)
 
 
 def service_to(name: str, port: int) -> str:
-    found = json.loads(service(name, {"http": 8080}, selector={"app": "web"}))
-    found["spec"]["ports"][0]["targetPort"] = port
-    return json.dumps(found)
+    return manifest(service(name, objects.port(8080, "http", target=port), selector={"app": "web"}))
 
 
 ACCESS = [
-    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}} for name in ("server", "reader", "thief")
-] + [
-    {
-        "apiVersion": "specs.smi-spec.io/v1alpha4",
-        "kind": "HTTPRouteGroup",
-        "metadata": {"name": "all"},
-        "spec": {"matches": [{"name": "any"}]},
-    },
-    {
-        "apiVersion": "access.smi-spec.io/v1alpha3",
-        "kind": "TrafficTarget",
-        "metadata": {"name": "readers"},
-        "spec": {
-            "destination": {"kind": "ServiceAccount", "name": "server"},
-            "sources": [{"kind": "ServiceAccount", "name": "reader"}],
-            "rules": [{"kind": "HTTPRouteGroup", "name": "all"}],
-        },
-    },
+    *(obj("ServiceAccount", name) for name in ("server", "reader", "thief")),
+    http_route_group("all", {"any": {}}),
+    traffic_target("readers", "server", ["reader"], [http_rule("all")]),
 ]
-STRICT = {
-    "apiVersion": "headgate.dev/v1beta1",
-    "kind": "TLSConfig",
-    "metadata": {"name": "strict"},
-    "spec": {"selector": {"matchLabels": {"app": "web"}}},
-}
+STRICT = tls_config("strict", {"app": "web"})
 
 
 def programmed(mesh: RunningMesh, what: str) -> tuple[str, str, str]:
@@ -82,8 +54,11 @@ def explained(mesh: RunningMesh, url: str) -> Any:
 @pytest.fixture
 def closed(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> RunningMesh:
     """Run a pod without declared ports that only `reader` may call, and the pod's Service."""
-    files = {"1.yaml": deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)), "2.yaml": service_to("web", 31001)}
-    files["3.yaml"] = "\n---\n".join(json.dumps(item) for item in ACCESS)
+    files = {
+        "1.yaml": undeclared_deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)),
+        "2.yaml": service_to("web", 31001),
+    }
+    files["3.yaml"] = manifest(*ACCESS)
     return new_mesh(manifests=files)
 
 
@@ -91,14 +66,13 @@ def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
     new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     """R37, D26: a condition, an Event, a warning at the write, and `check` report it until the port is corrected."""
-    deployed = json.loads(manifests.deployment("web", tmp_path, labels={"app": "web"}, ports={"http": 31000}))
+    deployed = json.loads(manifests.counting_deployment("web", tmp_path, labels={"app": "web"}, ports={"http": 31000}))
     (tmp_path / "index.html").write_text("web")
     (container,) = deployed["spec"]["template"]["spec"]["containers"]
     container["command"] = [sys.executable, "-m", "http.server", "-d", str(tmp_path), "--bind", "$(HOST)", "$(PORT)"]
-    manifest = json.dumps(deployed)
-    wrong = json.loads(service("web", {"http": 8080}, selector={"app": "web"}))
-    wrong["spec"]["ports"][0]["targetPort"] = 31001
-    mesh = new_mesh(manifests={"web.yaml": f"{manifest}\n---\n{json.dumps(wrong)}"})
+    written = json.dumps(deployed)
+    wrong = json.loads(service_to("web", 31001))
+    mesh = new_mesh(manifests={"web.yaml": f"{written}\n---\n{json.dumps(wrong)}"})
     until(lambda: mesh.send(1, mesh.request("web", 8080)) == {"503": 1})
     severity, _, message = mesh.event("TargetPortNotDeclared", "web")
     assert severity == "Warning"
@@ -114,7 +88,7 @@ def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
     assert "web.yaml:3: warning TargetPortNotDeclared Service default/web: spec.ports[0].targetPort" in checked.stdout
     warned = mesh.try_kubectl("apply", "-f", "-", stdin=json.dumps(wrong | {"metadata": {"name": "other"}})).stderr
     assert "Warning: spec.ports[0].targetPort: port 8080 has the targetPort 31001" in warned
-    mesh.write("web.yaml", f"{manifest}\n---\n{json.dumps(wrong).replace('31001', '31000')}")
+    mesh.write("web.yaml", f"{written}\n---\n{json.dumps(wrong).replace('31001', '31000')}")
     until(lambda: condition() == ("True", "ResolvedRefs"))
     until(lambda: mesh.send(1, mesh.request("web", 8080)) == {"web": 1})
 
@@ -173,9 +147,9 @@ def test_pods_start_whatever_the_order_of_deployments_and_services(
     names = [f"app-{number}" for number in range(6)]
     items = []
     for number, name in enumerate(names):
-        deployed = json.loads(manifests.deployment(name, tmp_path / name, labels={"app": name}, ports={"http": 31000}))
-        late = json.loads(service(name, {"http": 8080}, selector={"app": name}))
-        late["spec"]["ports"][0]["targetPort"] = 31001
+        written = manifests.counting_deployment(name, tmp_path / name, labels={"app": name}, ports={"http": 31000})
+        deployed = json.loads(written)
+        late = service(name, objects.port(8080, "http", target=31001), selector={"app": name})
         items += [deployed, late] if number % 2 else [late, deployed]
     random.Random(7).shuffle(items)
     mesh.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.manifests import external, split
+from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import HEADGATE
 from tests.waiting import until
 
@@ -73,7 +73,7 @@ def test_the_table_fits_the_terminal_and_is_updated_after_invalid_changes_and_de
     directory.mkdir()
     names = [f"website-{number}" for number in range(14)]
     for name in names:
-        parts = (external(name), external(f"{name}-v1"), split(name, name, {f"{name}-v1": 1}))
+        parts = (external(name), external(f"{name}-v1"), split_manifest(name, name, {f"{name}-v1": 1}))
         (directory / f"{name}.yaml").write_text("\n---\n".join(parts))
     terminal = show(directory)
 
@@ -84,7 +84,7 @@ def test_the_table_fits_the_terminal_and_is_updated_after_invalid_changes_and_de
     until(all_have_addresses)
     until(lambda: terminal.headers() == 1)  # a capture may show a table that is half drawn
 
-    (directory / "broken.yaml").write_text(split("broken", "website-0", {"website-0-v1": -1}))
+    (directory / "broken.yaml").write_text(split_manifest("broken", "website-0", {"website-0-v1": -1}))
     wrong = "broken.yaml:1:"
     until(lambda: terminal.shows("must be 0 or more, not -1") and terminal.shows(wrong))
     (directory / "website-13.yaml").unlink()  # the message stays after an unrelated edit
@@ -102,7 +102,7 @@ def test_a_stopped_headgate_leaves_the_last_table_on_the_terminal(
 ) -> None:
     directory = tmp_path / "m"
     directory.mkdir()
-    parts = (external("web"), external("web-v1"), split("web", "web", {"web-v1": 1}))
+    parts = (external("web"), external("web-v1"), split_manifest("web", "web", {"web-v1": 1}))
     (directory / "web.yaml").write_text("\n---\n".join(parts))
     terminal = show(directory)
     until(lambda: terminal.shows("default/web port 8080") and terminal.shows("OBSERVED"))
@@ -116,13 +116,13 @@ def test_a_deleted_split_is_not_reported_as_resolved(show: Callable[[Path], Term
     directory.mkdir()
     services = "\n---\n".join(map(external, ("website", "blog", "blog-v1")))
     (directory / "services.yaml").write_text(services)
-    (directory / "website.yaml").write_text(split("website", "website", {"missing": 1}))
+    (directory / "website.yaml").write_text(split_manifest("website", "website", {"missing": 1}))
     terminal = show(directory)
     until(lambda: terminal.shows("BackendNotFound: Service default/missing not found"))
     (directory / "website.yaml").unlink()
     until(lambda: terminal.shows("TrafficSplit default/website removed"))
-    (directory / "blog.yaml").write_text(split("blog", "blog", {"blog-v1": 1, "absent": 1}))
+    (directory / "blog.yaml").write_text(split_manifest("blog", "blog", {"blog-v1": 1, "absent": 1}))
     until(lambda: terminal.shows("BackendNotFound: Service default/absent not found"))
-    (directory / "blog.yaml").write_text(split("blog", "blog", {"blog-v1": 1}))
+    (directory / "blog.yaml").write_text(split_manifest("blog", "blog", {"blog-v1": 1}))
     until(lambda: terminal.shows("TrafficSplit default/blog: spec.backends[1].service: the edit resolved"))
     assert not terminal.shows("TrafficSplit default/website: ")

@@ -1,11 +1,11 @@
 """Two versions of a Service, and the Canary that shifts its traffic."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
+from tests.make.objects import canary, manifest
 from tests.waiting import until
 
 ANALYSIS: Mapping[str, Any] = {
@@ -16,12 +16,8 @@ ANALYSIS: Mapping[str, Any] = {
 }
 
 
-def canary(analysis: Mapping[str, Any]) -> str:
-    backends = [{"service": "web-next", "weight": "100m"}, {"service": "web-current", "weight": "900m"}]
-    spec = {"service": "web", "backends": backends, "analysis": dict(analysis)}
-    return json.dumps(
-        {"apiVersion": "headgate.dev/v1beta1", "kind": "Canary", "metadata": {"name": "web"}, "spec": spec}
-    )
+def canary_of_web(analysis: Mapping[str, Any]) -> str:
+    return manifest(canary("web", {"web-next": "100m", "web-current": "900m"}, analysis=analysis, namespace=""))
 
 
 class Versions:
@@ -40,7 +36,7 @@ class Versions:
 
     def begin(self, analysis: Mapping[str, Any]) -> None:
         """Begin a rollout, and wait until clients reach the current version."""
-        self.mesh.submit(external("web", self.current), canary(analysis), namespace=self.namespace)
+        self.mesh.submit(external("web", self.current), canary_of_web(analysis), namespace=self.namespace)
         until(lambda: self.status()["phase"] == "Progressing")
         until(lambda: self.mesh.send(1, self.mesh.request("web", 8080, namespace=self.namespace)) == {"current": 1})
 

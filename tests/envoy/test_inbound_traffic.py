@@ -12,8 +12,8 @@ import grpc
 import pytest
 from cryptography import x509
 from tests.authority import CLIENT, OTHER, WEB, Authority, account
-from tests.e2e.test_grpc import Greeter
 from tests.envoy.inbound_rig import ADDRESS, Caller, InboundRig, ask_h2
+from tests.greeter import Greeter
 from tests.protocols import TcpServer, certificate, greeting_server, http2_server, talk, upgrade
 from tests.waiting import until
 from tests.wire import Address

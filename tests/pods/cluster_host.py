@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 from tests.api_client import Api
-from tests.e2e.gateway_api.hosts import NAMES, Backend
-from tests.e2e.gateway_api.objects import gateway
+from tests.e2e.gateway_api.hosts import NAMES, SiteBackend
+from tests.e2e.gateway_api.objects import edge_gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.pods.conftest import (
     BIN,
@@ -63,7 +63,7 @@ class ClusterHost:
         (pod,) = self._cluster.get("-n", place, "pods", "-l", f"app={name}")["items"]
         return str(pod["status"]["podIP"])
 
-    def backends(self, namespace: str) -> Mapping[str, Backend]:
+    def backends(self, namespace: str) -> Mapping[str, SiteBackend]:
         found = {name: PodBackend(self._pods[namespace, name]) for name in NAMES}
         for backend in found.values():
             backend.reset()
@@ -169,7 +169,7 @@ class ClusterHost:
             self.delete(what, place)
         self.settle()
         self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOR}})
-        original = json.loads(gateway())
+        original = json.loads(edge_gateway())
         ports = {listener["port"] for listener in original["spec"]["listeners"]}
         self._wait_for_service_of_gateway()
         changed = self._ports_of_gateway() != ports
@@ -248,7 +248,7 @@ def prepare(cluster: Cluster) -> None:
     """Create the objects that all tests share, and wait until they are ready."""
     build_traffic_image()
     cluster.apply(namespace(SITE), namespace(NEIGHBOR, injected=False))
-    cluster.kubectl("-n", SITE, "create", "-f", "-", stdin=gateway())
+    cluster.kubectl("-n", SITE, "create", "-f", "-", stdin=edge_gateway())
     for place in (SITE, NEIGHBOR):
         cluster.apply(*(traffic_deployment(place, name, part="backends") for name in NAMES))
         cluster.apply(*(service(place, name, app=name) for name in NAMES))

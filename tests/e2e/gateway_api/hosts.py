@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tests.e2e.gateway_api.servers import PROTOCOLS, GrpcServer
-from tests.e2e.manifests import deployment, endpoints, external, protocol_service, service
+from tests.e2e.manifests import counting_deployment, endpoints, external, protocol_service, service_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.wire import Address, Answer, Network, Received, Request
 
 NAMES = ("v1", "v2", "v3")
 
 
-class Backend(Protocol):
+class SiteBackend(Protocol):
     """An HTTP server that answers with its name and counts requests.
 
     Tests may set `headers` (of all responses) and `hangs` (to withhold responses). `last` is the last request.
@@ -36,7 +36,7 @@ class Host(Protocol):
 
     network: Network
 
-    def backends(self, namespace: str) -> Mapping[str, Backend]:
+    def backends(self, namespace: str) -> Mapping[str, SiteBackend]:
         """Return the backends of the Services `NAMES` in a namespace, and create these Services."""
 
     def neighbor(self, namespace: str) -> str:
@@ -84,40 +84,40 @@ class Machine:
 
     def __init__(self, mesh: RunningMesh) -> None:
         self.network = mesh.network
-        self._world = mesh
+        self._mesh = mesh
         self._backends: dict[str, Mapping[str, Any]] = {}
         self._servers: list[GrpcServer] = []
 
-    def backends(self, namespace: str) -> Mapping[str, Backend]:
-        found = self._backends[namespace] = {name: self._world.backend(name) for name in NAMES}
+    def backends(self, namespace: str) -> Mapping[str, SiteBackend]:
+        found = self._backends[namespace] = {name: self._mesh.backend(name) for name in NAMES}
         self.apply(*(external(name, backend) for name, backend in found.items()), namespace=namespace)
         return found
 
     def neighbor(self, namespace: str) -> str:
         name = f"{namespace}-neighbor"
-        self._world.create_namespace(name)
+        self._mesh.create_namespace(name)
         return name
 
     def apply(self, *objects: str, namespace: str) -> None:
-        self._world.apply(*objects, namespace=namespace)
+        self._mesh.apply(*objects, namespace=namespace)
 
     def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
         kind, _, name = what.partition("/")
         change = json.dumps({"spec": spec})
-        self._world.kubectl("patch", kind, name, "-n", namespace, "--type", "merge", "-p", change)
+        self._mesh.kubectl("patch", kind, name, "-n", namespace, "--type", "merge", "-p", change)
 
     def get(self, what: str, namespace: str) -> Any:
-        return self._world.get(what, namespace)
+        return self._mesh.get(what, namespace)
 
     def delete(self, what: str, namespace: str) -> None:
-        self._world.delete(what, namespace)
+        self._mesh.delete(what, namespace)
 
     def settle(self) -> None:
-        self._world.settle()
+        self._mesh.settle()
 
     def serve(self, name: str, *backends: str, ports: Mapping[str, int], namespace: str) -> None:
         found = [self._backends[namespace][backend] for backend in backends]
-        self.apply(service(name, ports), endpoints(name, dict.fromkeys(ports, found)), namespace=namespace)
+        self.apply(service_manifest(name, ports), endpoints(name, dict.fromkeys(ports, found)), namespace=namespace)
 
     def start(self, protocol: str, name: str, *, port: int, namespace: str) -> None:
         wanted = PROTOCOLS[protocol]
@@ -127,22 +127,22 @@ class Machine:
         self.apply(protocol_service(name, server, app=wanted.app_protocol, port=port), namespace=namespace)
 
     def run(self, name: str, labels: Mapping[str, str], namespace: str) -> None:
-        count_in = self._world.root / f"{namespace}-{name}"
-        written = deployment(name, count_in, labels=labels, ports={"http": 8080})
+        count_in = self._mesh.root / f"{namespace}-{name}"
+        written = counting_deployment(name, count_in, labels=labels, ports={"http": 8080})
         self.apply(written, namespace=namespace)
 
     def address(self, service: str, port: int, namespace: str) -> Address:
-        return self._world.address(service, port, namespace)
+        return self._mesh.address(service, port, namespace)
 
     def wait_for_port(self, address: Address) -> None:
         """Return at once: a programmed listener of the node's gateway accepts connections."""
 
     def ask(self, request: Request) -> Answer:
-        return self._world.ask(request)
+        return self._mesh.ask(request)
 
     def ask_in_mesh(self, request: Request) -> Answer:
         """Send a request to the node's gateway, which serves the Services of the mesh to clients without a sidecar."""
-        return self._world.ask(request)
+        return self._mesh.ask(request)
 
     def close(self) -> None:
         """Stop the servers that don't belong to the network."""

@@ -1,15 +1,15 @@
 """Servers for the protocols that tests of the Gateway API need beside HTTP/1.1; each answers with its name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import grpc
 from tests.protocols import FREE_PORT, HasAddress, http2_server, websocket_server
 from tests.wire import Address, Network
 
 
-class GrpcServer(grpc.GenericRpcHandler):
+class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """A gRPC server that answers every method with its name."""
 
     def __init__(self, _network: Network, name: str, at: Address = FREE_PORT) -> None:
@@ -25,15 +25,21 @@ class GrpcServer(grpc.GenericRpcHandler):
         self._server.stop(None).wait()
 
 
-class Protocol(NamedTuple):
-    """A protocol: the appProtocol of its Services, and how a server with a name starts at an address."""
+class StartServer(Protocol):
+    """Start a server with a name at an address."""
+
+    def __call__(self, network: Network, name: str, at: Address = FREE_PORT, /) -> HasAddress: ...
+
+
+class AppProtocol(NamedTuple):
+    """A protocol: the appProtocol of its Services, and the start of its servers."""
 
     app_protocol: str
-    start: Callable[[Network, str, Address], HasAddress]
+    start: StartServer
 
 
-PROTOCOLS: Mapping[str, Protocol] = {
-    "h2c": Protocol("kubernetes.io/h2c", http2_server),
-    "ws": Protocol("kubernetes.io/ws", websocket_server),
-    "grpc": Protocol("kubernetes.io/h2c", GrpcServer),
+PROTOCOLS: Mapping[str, AppProtocol] = {
+    "h2c": AppProtocol("kubernetes.io/h2c", http2_server),
+    "ws": AppProtocol("kubernetes.io/ws", websocket_server),
+    "grpc": AppProtocol("kubernetes.io/h2c", GrpcServer),
 }

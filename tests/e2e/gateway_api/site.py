@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from tests.e2e.gateway_api.hosts import Host
-from tests.e2e.gateway_api.objects import CHANGED
-from tests.e2e.test_routes import PORT
+from tests.e2e.gateway_api.objects import CHANGED, PORT
 from tests.waiting import until
 from tests.wire import Address, Answer, Request
 

@@ -7,9 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.gateway_api.objects import GROUP, gateway, grant, listener, path, route, rule
+from tests.e2e.gateway_api.objects import (
+    GROUP,
+    PORT,
+    edge_gateway,
+    edge_route,
+    gateway_api_object,
+    path,
+    route_grant,
+    rule_of,
+    web_listener,
+)
 from tests.e2e.gateway_api.site import Site, conditions
-from tests.e2e.test_routes import PORT, gateway_api_object
 from tests.protocols import certificate
 from tests.waiting import until
 from tests.wire import Address
@@ -29,7 +38,7 @@ def secret(name: str, directory: Path, *, malformed: bool = False) -> str:
 def https(name: str = "https", reference: Mapping[str, Any] | None = None, **more: Any) -> Mapping[str, Any]:
     """Return a listener with TLS whose certificateRef has the fields of `reference`."""
     tls = {"certificateRefs": [{"name": "certificate", **(reference or {})}]}
-    return listener(name, protocol="HTTPS", tls=tls, **more)
+    return web_listener(name, protocol="HTTPS", tls=tls, **more)
 
 
 @pytest.mark.conformance("GatewayClassObservedGenerationBump")
@@ -47,7 +56,7 @@ def test_a_gateway_class_reports_its_newest_generation(site: Site) -> None:
 @pytest.mark.conformance("GatewayInvalidRouteKind")
 @pytest.mark.parametrize("known", [[], [{"kind": "HTTPRoute"}]], ids=["alone", "with a known kind"])
 def test_a_listener_reports_unknown_route_kinds(site: Site, known: list[Any]) -> None:
-    site.apply(gateway(listener(allowedRoutes={"kinds": [{"kind": "InvalidRoute"}, *known]})))
+    site.apply(edge_gateway(web_listener(allowedRoutes={"kinds": [{"kind": "InvalidRoute"}, *known]})))
     found = site.listener()
     assert found["conditions"]["ResolvedRefs"] == ("False", "InvalidRouteKinds")
     assert found["supportedKinds"] == (HTTP_ROUTE if known else [])
@@ -64,7 +73,7 @@ def test_a_listener_reports_an_invalid_certificate(site: Site, tmp_path: Path, r
     site.apply(
         secret("certificate", tmp_path),
         secret("malformed", tmp_path, malformed=True),
-        gateway(https(reference=reference, allowedRoutes={"kinds": HTTP_ROUTE})),
+        edge_gateway(https(reference=reference, allowedRoutes={"kinds": HTTP_ROUTE})),
     )
     found = site.listener("https")
     assert found["conditions"]["ResolvedRefs"] == ("False", "InvalidCertificateRef")
@@ -74,8 +83,8 @@ def test_a_listener_reports_an_invalid_certificate(site: Site, tmp_path: Path, r
 @pytest.mark.conformance("GatewayModifyListeners", "GatewayObservedGenerationBump")
 def test_listeners_can_be_added_and_removed(site: Site, tmp_path: Path) -> None:
     secure = https(hostname="secure.test.com", port=PORT + 1, allowedRoutes={"kinds": HTTP_ROUTE})
-    plain = listener(hostname="data.test.com", allowedRoutes={"kinds": HTTP_ROUTE})
-    site.apply(secret("certificate", tmp_path), gateway(secure), route("app", rule("v1")))
+    plain = web_listener(hostname="data.test.com", allowedRoutes={"kinds": HTTP_ROUTE})
+    site.apply(secret("certificate", tmp_path), edge_gateway(secure), edge_route("app", rule_of("v1")))
     address, generation = site.accepted("app"), site.generation("gateway/edge")
     site.wait_for_attached({"https": 1})
 
@@ -85,13 +94,13 @@ def test_listeners_can_be_added_and_removed(site: Site, tmp_path: Path) -> None:
         for kind in ("Accepted", "ResolvedRefs", "Programmed"):
             assert found["conditions"][kind][0] == "True"
 
-    site.apply(gateway(secure, plain))
+    site.apply(edge_gateway(secure, plain))
     site.wait_for_attached({"https": 1, "http": 1})
     site.accepted("app")
     check("https")
     check("http")
     assert site.ask(address, "data.test.com/").answered_by == "v1"
-    site.apply(gateway(plain))
+    site.apply(edge_gateway(plain))
     site.wait_for_attached({"http": 1})
     site.accepted("app")
     check("http")
@@ -109,7 +118,7 @@ def test_listeners_can_be_added_and_removed(site: Site, tmp_path: Path) -> None:
 def test_a_certificate_of_another_namespace_needs_a_grant(site: Site, tmp_path: Path) -> None:
     other = site.neighbor()
     other.apply(secret("certificate", tmp_path))
-    site.apply(gateway(https(reference={"namespace": other.namespace}, allowedRoutes={"kinds": HTTP_ROUTE})))
+    site.apply(edge_gateway(https(reference={"namespace": other.namespace}, allowedRoutes={"kinds": HTTP_ROUTE})))
     missing, resolved = ("False", "RefNotPermitted"), ("True", "ResolvedRefs")
 
     def wait_for(wanted: tuple[str, str]) -> None:
@@ -117,7 +126,7 @@ def test_a_certificate_of_another_namespace_needs_a_grant(site: Site, tmp_path: 
         assert site.listener("https")["attachedRoutes"] == 0
 
     def with_grant(wanted: tuple[str, str], *, kind: str = "Gateway", source: str = "", **to: str) -> None:
-        other.apply(grant("certificates", source or site.namespace, kind=kind, **to))
+        other.apply(route_grant("certificates", source or site.namespace, kind=kind, **to))
         wait_for(wanted)
 
     wait_for(missing)
@@ -136,15 +145,17 @@ def test_a_certificate_of_another_namespace_needs_a_grant(site: Site, tmp_path: 
 def test_listeners_count_their_attached_routes(site: Site) -> None:
     selector = {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}
     allowed = {"kinds": [{"kind": "HTTPRoute"}], "namespaces": {"from": "Selector", "selector": selector}}
-    site.apply(gateway(listener(allowedRoutes=allowed)), route("one", rule("v1")))
+    site.apply(edge_gateway(web_listener(allowedRoutes=allowed)), edge_route("one", rule_of("v1")))
     site.accepted("one")
     site.wait_for_attached({"http": 1})
-    site.apply(route("two", rule("v1")))
+    site.apply(edge_route("two", rule_of("v1")))
     site.accepted("one", "two")
     site.wait_for_attached({"http": 2})
     assert site.listener()["supportedKinds"] == HTTP_ROUTE
     broken = https(reference={"name": "missing"}, port=PORT + 1, allowedRoutes={"kinds": HTTP_ROUTE})
-    site.apply(gateway(broken, name="unresolved"), route("three", rule("v1"), parent={"name": "unresolved"}))
+    site.apply(
+        edge_gateway(broken, name="unresolved"), edge_route("three", rule_of("v1"), parent={"name": "unresolved"})
+    )
     site.wait_for_attached({"https": 1}, "unresolved")
     found = site.listener("https", "unresolved")["conditions"]
     assert (found["Accepted"][0], found["ResolvedRefs"]) == ("True", ("False", "InvalidCertificateRef"))
@@ -153,8 +164,8 @@ def test_listeners_count_their_attached_routes(site: Site) -> None:
 
 @pytest.mark.conformance("GatewayWithAttachedRoutesWithPort8080")
 def test_a_route_attaches_to_the_named_listener_only(site: Site) -> None:
-    listeners = listener("unattached", port=8080), listener()
-    site.apply(gateway(*listeners), route("app", rule("v1"), parent={"sectionName": "http"}))
+    listeners = web_listener("unattached", port=8080), web_listener()
+    site.apply(edge_gateway(*listeners), edge_route("app", rule_of("v1"), parent={"sectionName": "http"}))
     address = site.accepted("app")
     site.wait_for_attached({"unattached": 0, "http": 1})
     assert site.ask(address, "any/").answered_by == "v1"
@@ -163,14 +174,14 @@ def test_a_route_attaches_to_the_named_listener_only(site: Site) -> None:
 
 @pytest.mark.conformance("GatewayOptionalAddressValue")
 def test_an_address_without_a_value_lets_headgate_choose(site: Site) -> None:
-    site.apply(gateway(addresses=[{"type": "IPAddress"}]), route("app", rule("v1")))
+    site.apply(edge_gateway(addresses=[{"type": "IPAddress"}]), edge_route("app", rule_of("v1")))
     assert site.ask(site.accepted("app"), "any/").answered_by == "v1"
 
 
 @pytest.mark.conformance("GatewayStaticAddresses")
 def test_a_gateway_reports_unsupported_and_unusable_addresses(site: Site) -> None:
     """The order of the changes is that of the Gateway API's conformance test."""
-    site.apply(gateway())
+    site.apply(edge_gateway())
     address = site.accepted()
     unknown, usable = {"type": "example.com/strange", "value": "a"}, {"type": "IPAddress", "value": address.host}
     unusable = {"type": "IPAddress", "value": "192.0.2.1"}
@@ -202,12 +213,12 @@ ISOLATED = {  # the hostname of each listener, and a host that belongs to it
 @pytest.mark.parametrize("hosts_of_routes", [[], list(ISOLATED.values())], ids=["without hosts", "with all hosts"])
 def test_a_request_is_answered_by_its_listener_only(site: Site, hosts_of_routes: list[str]) -> None:
     names = {f"l{index}": hostname for index, hostname in enumerate(ISOLATED)}
-    listeners = [listener(name, hostname) for name, hostname in names.items()]
+    listeners = [web_listener(name, hostname) for name, hostname in names.items()]
     routes = [
-        route(name, rule("v1", matches=[path(f"/{name}")]), parent={"sectionName": name}, hosts=hosts_of_routes)
+        edge_route(name, rule_of("v1", matches=[path(f"/{name}")]), parent={"sectionName": name}, hosts=hosts_of_routes)
         for name in names
     ]
-    site.apply(gateway(*listeners), *routes)
+    site.apply(edge_gateway(*listeners), *routes)
     address = site.accepted(*names)
     expected = {
         f"{ISOLATED[hostname]}/{other}": "v1" if other == name else "404"
@@ -222,14 +233,14 @@ def test_the_server_name_selects_the_listener_with_tls(site: Site, tmp_path: Pat
     hosts = {"any": "example.org", "second": "second-example.org", "third": "third-example.wildcard.org"}
     site.apply(
         secret("certificate", tmp_path),
-        gateway(
+        edge_gateway(
             https("any"),
             https("second", hostname="second-example.org"),
             https("third", hostname="*.wildcard.org"),
         ),
-        route("any", rule("v1"), parent={"sectionName": "any"}, hosts=[hosts["any"]]),
-        route("second", rule("v2"), parent={"sectionName": "second"}),
-        route("third", rule("v3"), parent={"sectionName": "third"}),
+        edge_route("any", rule_of("v1"), parent={"sectionName": "any"}, hosts=[hosts["any"]]),
+        edge_route("second", rule_of("v2"), parent={"sectionName": "second"}),
+        edge_route("third", rule_of("v3"), parent={"sectionName": "third"}),
     )
     address = site.accepted("any", "second", "third")
     expected = {

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.e2e.gateway_api.hosts import NAMES
-from tests.e2e.gateway_api.objects import fields, gateway, listener, route, rule
+from tests.e2e.gateway_api.objects import edge_gateway, edge_route, fields, rule_of, web_listener
 from tests.e2e.gateway_api.site import Site
 from tests.wire import Address
 
@@ -23,7 +23,7 @@ def callee(site: Site) -> Site:
 
 
 def calls(*backends: str, **more: Any) -> Mapping[str, Any]:
-    return rule(*(f"grpc-{backend}" for backend in backends), port=PORT, **more)
+    return rule_of(*(f"grpc-{backend}" for backend in backends), port=PORT, **more)
 
 
 def call(address: Address, *, method: str = "/Echo/One", authority: str = "", **metadata: str) -> str:
@@ -39,7 +39,7 @@ def call(address: Address, *, method: str = "/Echo/One", authority: str = "", **
 
 
 def grpc_route(name: str, *rules: Mapping[str, Any], **more: Any) -> str:
-    return route(name, *rules, kind="GRPCRoute", **more)
+    return edge_route(name, *rules, kind="GRPCRoute", **more)
 
 
 @pytest.mark.conformance("GRPCExactMethodMatching", "GRPCRouteNamedRule")
@@ -48,7 +48,7 @@ def test_methods_of_calls(callee: Site) -> None:
         return {"matches": [{"method": {"service": "Echo", "method": method}}]}
 
     callee.apply(
-        gateway(), grpc_route("app", calls("v1", **exactly("One"), name="named"), calls("v2", **exactly("Two")))
+        edge_gateway(), grpc_route("app", calls("v1", **exactly("One"), name="named"), calls("v2", **exactly("Two")))
     )
     address = callee.accepted("grpcroute/app")
     expected = {"/Echo/One": "v1", "/Echo/Two": "v2", "/Echo/Three": "UNIMPLEMENTED"}
@@ -61,7 +61,7 @@ def test_metadata(callee: Site) -> None:
         return {"matches": [{"headers": fields(**metadata)} for metadata in wanted]}
 
     callee.apply(
-        gateway(),
+        edge_gateway(),
         grpc_route(
             "app",
             calls("v1", **matches({"version": "one"})),
@@ -93,7 +93,7 @@ def test_the_hostname_of_a_listener_selects_its_grpc_routes(callee: Site) -> Non
     hostnames = {"one": "bar.com", "two": "foo.bar.com", "three": "*.bar.com", "four": "*.foo.com"}
     backends = {"one": "v1", "two": "v2", "three": "v3", "four": "v3"}
     callee.apply(
-        gateway(*(listener(name, hostname) for name, hostname in hostnames.items())),
+        edge_gateway(*(web_listener(name, hostname) for name, hostname in hostnames.items())),
         *(grpc_route(name, calls(backend), parent={"sectionName": name}) for name, backend in backends.items()),
     )
     address = callee.accepted(*(f"grpcroute/{name}" for name in hostnames))
@@ -111,7 +111,7 @@ def test_the_hostname_of_a_listener_selects_its_grpc_routes(callee: Site) -> Non
 
 @pytest.mark.conformance("GRPCRouteWeight")
 def test_weights_of_calls(callee: Site) -> None:
-    callee.apply(gateway(), grpc_route("app", calls("v1:70", "v2:30", "v3:0")))
+    callee.apply(edge_gateway(), grpc_route("app", calls("v1:70", "v2:30", "v3:0")))
     address = callee.accepted("grpcroute/app")
     with grpc.insecure_channel(f"{address.host}:{address.port}") as channel:
         echo = channel.unary_unary("/Echo/One")

@@ -9,20 +9,20 @@ from tests.draws import fits
 from tests.e2e.gateway_api.objects import (
     CHANGED,
     MODIFIED,
+    PORT,
     RECEIVED,
     SENT,
     change,
+    edge_gateway,
+    edge_route,
     fields,
-    gateway,
-    listener,
     path,
     path_modifier,
     redirect,
-    route,
-    rule,
+    rule_of,
+    web_listener,
 )
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.test_routes import PORT
 from tests.protocols import upgrade
 from tests.waiting import until
 from tests.wire import Address, Answer
@@ -33,10 +33,10 @@ def test_the_port_of_a_parent_reference_selects_listeners(site: Site) -> None:
     ports = {"one": PORT, "two": PORT + 1, "three": PORT + 2, "four": PORT + 2}
     hostnames = {"three": "foo.com", "four": "other.com"}
     site.apply(
-        gateway(*(listener(name, hostnames.get(name, ""), port=port) for name, port in ports.items())),
-        route("v1", rule("v1"), parent={"port": PORT}),
-        route("v2", rule("v2"), parent={"port": PORT + 1}),
-        route("v3", rule("v3"), parent={"port": PORT + 2, "sectionName": "three"}),
+        edge_gateway(*(web_listener(name, hostnames.get(name, ""), port=port) for name, port in ports.items())),
+        edge_route("v1", rule_of("v1"), parent={"port": PORT}),
+        edge_route("v2", rule_of("v2"), parent={"port": PORT + 1}),
+        edge_route("v3", rule_of("v3"), parent={"port": PORT + 2, "sectionName": "three"}),
     )
     host = site.accepted("v1", "v2", "v3").host
     site.wait_for_attached({"one": 1, "two": 1, "three": 1, "four": 0})
@@ -51,7 +51,10 @@ def test_the_port_of_a_parent_reference_selects_listeners(site: Site) -> None:
 )
 @pytest.mark.parametrize("parent", [{"port": PORT + 5}, {"port": PORT + 1, "sectionName": "http"}])
 def test_a_route_for_a_port_without_listener_is_not_accepted(site: Site, parent: Mapping[str, Any]) -> None:
-    site.apply(gateway(listener(), listener("second", port=PORT + 1)), route("app", rule("v1"), parent=parent))
+    site.apply(
+        edge_gateway(web_listener(), web_listener("second", port=PORT + 1)),
+        edge_route("app", rule_of("v1"), parent=parent),
+    )
     site.wait_for_parent("httproute/app", Accepted="NoMatchingParent", ResolvedRefs="ResolvedRefs")
     site.wait_for_attached({"http": 0, "second": 0})
 
@@ -59,11 +62,11 @@ def test_a_route_for_a_port_without_listener_is_not_accepted(site: Site, parent:
 @pytest.mark.conformance("HTTPRouteMethodMatching")
 def test_methods(site: Site) -> None:
     rules = (
-        rule("v1", matches=[{"method": "POST"}]),
-        rule("v2", matches=[{"method": "GET"}]),
-        rule("v3", matches=[path("/path", method="GET"), {"method": "PUT", "headers": fields(version="four")}]),
+        rule_of("v1", matches=[{"method": "POST"}]),
+        rule_of("v2", matches=[{"method": "GET"}]),
+        rule_of("v3", matches=[path("/path", method="GET"), {"method": "PUT", "headers": fields(version="four")}]),
     )
-    site.apply(gateway(), route("app", *rules))
+    site.apply(edge_gateway(), edge_route("app", *rules))
     address = site.accepted("app")
     expected = {("POST", "/"): "v1", ("GET", "/"): "v2", ("DELETE", "/"): "404", ("GET", "/path"): "v3"}
     found = {pair: site.ask(address, pair[1], method=pair[0]).answered_by for pair in expected}
@@ -78,13 +81,13 @@ def test_query_parameters(site: Site) -> None:
         return [{"queryParams": fields(**parameters)} for parameters in wanted]
 
     rules = (
-        rule("v1", matches=matches({"animal": "whale"})),
-        rule("v2", matches=matches({"animal": "dolphin"})),
-        rule("v3", matches=matches({"animal": "dolphin", "color": "blue"}, {"ANIMAL": "Whale"})),
-        rule("v2", matches=[{"headers": fields(version="one"), "queryParams": fields(animal="whale")}]),
-        rule("v3", matches=[path("/path", queryParams=fields(animal="shark"))]),
+        rule_of("v1", matches=matches({"animal": "whale"})),
+        rule_of("v2", matches=matches({"animal": "dolphin"})),
+        rule_of("v3", matches=matches({"animal": "dolphin", "color": "blue"}, {"ANIMAL": "Whale"})),
+        rule_of("v2", matches=[{"headers": fields(version="one"), "queryParams": fields(animal="whale")}]),
+        rule_of("v3", matches=[path("/path", queryParams=fields(animal="shark"))]),
     )
-    site.apply(gateway(), route("app", *rules))
+    site.apply(edge_gateway(), edge_route("app", *rules))
     address = site.accepted("app")
     expected = {
         "/?animal=whale": "v1",
@@ -108,11 +111,11 @@ def test_query_parameters(site: Site) -> None:
 @pytest.mark.conformance("HTTPRouteResponseHeaderModifier")
 def test_changes_of_response_headers(site: Site) -> None:
     def changed(prefix: str, **modifier: Any) -> Mapping[str, Any]:
-        return rule("v1", matches=[path(prefix)], filters=[change("ResponseHeaderModifier", **modifier)])
+        return rule_of("v1", matches=[path(prefix)], filters=[change("ResponseHeaderModifier", **modifier)])
 
     site.apply(
-        gateway(),
-        route(
+        edge_gateway(),
+        edge_route(
             "app",
             changed("/set", set=fields(X_Header_Set="set")),
             changed("/add", add=fields(X_Header_Add="added", X_Header_Append="appended")),
@@ -147,7 +150,7 @@ def test_each_backend_has_its_own_request_headers(site: Site) -> None:
         {"name": name, "port": 8080, "filters": [change("RequestHeaderModifier", set=fields(backend=name))]}
         for name in ("v1", "v2")
     ]
-    site.apply(gateway(), route("app", {"backendRefs": backends}))
+    site.apply(edge_gateway(), edge_route("app", {"backendRefs": backends}))
     address = site.accepted("app")
     for _ in range(100):
         name = site.ask(address, "/").answered_by
@@ -170,7 +173,7 @@ def test_redirects_of_the_path(site: Site) -> None:
         redirect("/full-host", path=full, hostname="example.org"),
         redirect("/full-status", path=full, statusCode=301),
     )
-    site.apply(gateway(), route("app", *rules))
+    site.apply(edge_gateway(), edge_route("app", *rules))
     address = site.accepted("app")
     expected = {
         "/old/lemon": (302, "/new/lemon"),
@@ -204,7 +207,7 @@ def test_redirects_of_port_and_scheme(site: Site) -> None:
         "/scheme-8443": ({"scheme": "https", "port": 8443}, 302, "https://app.example:8443"),
     }
     rules = [redirect(target, **content) for target, (content, *_) in contents.items()]
-    site.apply(gateway(), route("app", *rules, hosts=["app.example"]))
+    site.apply(edge_gateway(), edge_route("app", *rules, hosts=["app.example"]))
     address = site.accepted("app")
     for target, (_, status, origin) in contents.items():
         answer = site.ask(address, f"app.example:18080{target}")
@@ -214,19 +217,21 @@ def test_redirects_of_port_and_scheme(site: Site) -> None:
 @pytest.mark.conformance("HTTPRoute303Redirect", "HTTPRoute307Redirect", "HTTPRoute308Redirect")
 @pytest.mark.parametrize("status", [303, 307, 308])
 def test_redirects_with_further_statuses(site: Site, status: int) -> None:
-    site.apply(gateway(), route("app", redirect("/see", statusCode=status, hostname="example.org")))
+    site.apply(edge_gateway(), edge_route("app", redirect("/see", statusCode=status, hostname="example.org")))
     assert location(site.ask(site.accepted("app"), "/see")) == (status, "http://example.org:18080/see")
 
 
 @pytest.mark.conformance("HTTPRouteRewriteHost")
 def test_rewrites_of_the_host(site: Site) -> None:
     site.apply(
-        gateway(),
-        route(
+        edge_gateway(),
+        edge_route(
             "app",
-            rule("v1", matches=[path("/one")], filters=[change("URLRewrite", hostname="one.example.org")]),
-            rule("v1", matches=[path("/kept")]),
-            rule("v1", matches=[path("/both")], filters=[change("URLRewrite", hostname="test.example.org"), MODIFIED]),
+            rule_of("v1", matches=[path("/one")], filters=[change("URLRewrite", hostname="one.example.org")]),
+            rule_of("v1", matches=[path("/kept")]),
+            rule_of(
+                "v1", matches=[path("/both")], filters=[change("URLRewrite", hostname="test.example.org"), MODIFIED]
+            ),
         ),
     )
     address = site.accepted("app")
@@ -239,13 +244,13 @@ def test_rewrites_of_the_host(site: Site) -> None:
 @pytest.mark.conformance("HTTPRouteRewritePath")
 def test_rewrites_of_the_path(site: Site) -> None:
     def rewrite(prefix: str, kind: str, value: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
-        return rule(
+        return rule_of(
             "v1", matches=[path(prefix)], filters=[change("URLRewrite", path=path_modifier(kind, value)), *more]
         )
 
     site.apply(
-        gateway(),
-        route(
+        edge_gateway(),
+        edge_route(
             "app",
             rewrite("/prefix/one", "ReplacePrefixMatch", "/one"),
             rewrite("/strip", "ReplacePrefixMatch", "/"),
@@ -274,10 +279,10 @@ def test_rewrites_of_the_path(site: Site) -> None:
 @pytest.mark.parametrize("field", ["request", "backendRequest"])
 def test_a_late_response_becomes_504(site: Site, field: str) -> None:
     rules = [
-        rule(name, matches=[path(f"/{name}")], timeouts={field: limit})
+        rule_of(name, matches=[path(f"/{name}")], timeouts={field: limit})
         for name, limit in (("v1", "20s"), ("v2", "100ms"), ("v3", "0s"))
     ]
-    site.apply(gateway(), route("app", *rules))
+    site.apply(edge_gateway(), edge_route("app", *rules))
     address = site.accepted("app")
     site.backends["v2"].hangs = True
     assert site.answers(address, "/v1", "/v2", "/v3") == {"/v1": "v1", "/v2": "504", "/v3": "v3"}
@@ -287,7 +292,7 @@ def test_a_late_response_becomes_504(site: Site, field: str) -> None:
 def test_backends_with_http2_and_websocket(site: Site) -> None:
     site.start("h2c", "h2c")
     site.start("ws", "ws")
-    site.apply(gateway(), route("app", rule("h2c"), rule("ws", matches=[path("/chat")])))
+    site.apply(edge_gateway(), edge_route("app", rule_of("h2c"), rule_of("ws", matches=[path("/chat")])))
     address = site.accepted("app")
     assert site.ask(address, "/").answered_by == "h2c"
     assert site.host.network.run(upgrade(address, "\x00\x01 Websocket")) == ["101", "ws", "\x00\x01 Websocket"]
@@ -297,8 +302,8 @@ def test_backends_with_http2_and_websocket(site: Site) -> None:
 def test_each_mirror_gets_a_copy_of_every_request(site: Site) -> None:
     mirrors = [change("RequestMirror", backendRef={"name": name, "port": 8080}) for name in ("v2", "v3")]
     site.apply(
-        gateway(),
-        route("app", rule("v1", filters=mirrors), rule("v1", matches=[path("/one")], filters=mirrors[:1])),
+        edge_gateway(),
+        edge_route("app", rule_of("v1", filters=mirrors), rule_of("v1", matches=[path("/one")], filters=mirrors[:1])),
     )
     address = site.accepted("app")
     for target in ("/", "/one"):
@@ -315,7 +320,7 @@ def test_each_mirror_gets_a_copy_of_every_request(site: Site) -> None:
 )
 def test_a_mirror_gets_its_share_of_the_requests(site: Site, proportion: Mapping[str, Any], share: float) -> None:
     mirror = change("RequestMirror", backendRef={"name": "v2", "port": 8080}, **proportion)
-    site.apply(gateway(), route("app", rule("v1", filters=[mirror])))
+    site.apply(edge_gateway(), edge_route("app", rule_of("v1", filters=[mirror])))
     address = site.accepted("app")
     assert Counter(site.ask(address, "any/").answered_by for _ in range(1000)) == {"v1": 1000}
     copies = site.backends["v2"]
@@ -326,8 +331,8 @@ def test_a_mirror_gets_its_share_of_the_requests(site: Site, proportion: Mapping
 
 @pytest.mark.conformance("HTTPRouteNamedRule")
 def test_rules_with_and_without_a_name(site: Site) -> None:
-    named = rule("v1", matches=[path("/named")], name="rule-1")
-    site.apply(gateway(), route("app", named, rule("v2", matches=[path("/unnamed")])))
+    named = rule_of("v1", matches=[path("/named")], name="rule-1")
+    site.apply(edge_gateway(), edge_route("app", named, rule_of("v2", matches=[path("/unnamed")])))
     expected = {"/named": "v1", "/unnamed": "v2"}
     assert site.answers(site.accepted("app"), *expected) == expected
     site.wait_for_attached({"http": 1})

@@ -3,9 +3,18 @@
 import json
 
 import pytest
-from tests.e2e.gateway_api.objects import fields, gateway, grant, listener, path, redirect, route, rule
+from tests.e2e.gateway_api.objects import (
+    edge_gateway,
+    edge_route,
+    fields,
+    path,
+    redirect,
+    route_grant,
+    rule_of,
+    web_listener,
+)
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.manifests import endpoints, external, service
+from tests.e2e.manifests import endpoints, external, service_manifest
 from tests.waiting import until
 
 LABEL = "example.com/backend"
@@ -14,7 +23,9 @@ CHANGED = ("x-header", "x-set", "x-add", "x-remove", "other")
 
 @pytest.mark.conformance("HTTPRouteSimpleSameNamespace")
 def test_a_route_of_the_same_namespace_is_served(site: Site) -> None:
-    site.apply(gateway(listener(allowedRoutes={"namespaces": {"from": "Same"}})), route("app", rule("v1")))
+    site.apply(
+        edge_gateway(web_listener(allowedRoutes={"namespaces": {"from": "Same"}})), edge_route("app", rule_of("v1"))
+    )
     assert site.ask(site.accepted("app"), "any/").answered_by == "v1"
 
 
@@ -23,8 +34,8 @@ def test_a_listener_selects_the_namespaces_of_its_routes(site: Site) -> None:
     """The listener accepts an existing route once the namespace of the route gets the label."""
     selected = {"namespaces": {"from": "Selector", "selector": {"matchLabels": {LABEL: "yes"}}}}
     other = site.neighbor()
-    site.apply(gateway(listener(allowedRoutes=selected)))
-    other.apply(route("app", rule("v1"), parent={"namespace": site.namespace}))
+    site.apply(edge_gateway(web_listener(allowedRoutes=selected)))
+    other.apply(edge_route("app", rule_of("v1"), parent={"namespace": site.namespace}))
     other.wait_for_parent("httproute/app", Accepted="NotAllowedByListeners", ResolvedRefs="ResolvedRefs")
     site.wait_for_attached({"http": 0})
     labelled = {
@@ -41,7 +52,7 @@ def test_a_listener_selects_the_namespaces_of_its_routes(site: Site) -> None:
 
 @pytest.mark.conformance("HTTPRouteInvalidParentRefNotMatchingSectionName")
 def test_a_route_of_an_unknown_listener_is_not_accepted(site: Site) -> None:
-    site.apply(gateway(), route("app", rule("v1"), parent={"sectionName": "unknown"}))
+    site.apply(edge_gateway(), edge_route("app", rule_of("v1"), parent={"sectionName": "unknown"}))
     site.wait_for_parent("httproute/app", Accepted="NoMatchingParent", ResolvedRefs="ResolvedRefs")
     site.wait_for_attached({"http": 0})
     assert site.ask(site.accepted(), "any/").status == 404
@@ -54,7 +65,7 @@ def test_a_route_of_an_unknown_listener_is_not_accepted(site: Site) -> None:
 )
 def test_requests_for_an_invalid_backend_get_500(site: Site, reference: dict[str, str], reason: str) -> None:
     invalid = {"matches": [path("/v2")], "backendRefs": [{"name": "v2", "port": 8080, **reference}]}
-    site.apply(gateway(), route("app", invalid))
+    site.apply(edge_gateway(), edge_route("app", invalid))
     site.wait_for_parent("httproute/app", Accepted="Accepted", ResolvedRefs=reason)
     assert site.ask(site.accepted(), "any/v2").status == 500
 
@@ -72,7 +83,7 @@ def test_a_backend_of_another_namespace_needs_a_grant(site: Site) -> None:
         {"backendRefs": [{"name": name, "namespace": other, "port": 8080}], "matches": [path(f"/{name}")]}
         for name in ("v1", "v2")
     ]
-    site.apply(gateway(), route("app", *rules))
+    site.apply(edge_gateway(), edge_route("app", *rules))
     address = site.accepted()
 
     def check(reason: str, *, v1: str, v2: str) -> None:
@@ -80,22 +91,22 @@ def test_a_backend_of_another_namespace_needs_a_grant(site: Site) -> None:
         assert site.answers(address, "any/v1", "any/v2") == {"any/v1": v1, "any/v2": v2}
 
     check("RefNotPermitted", v1="500", v2="500")
-    far.apply(grant("routes", site.namespace))
+    far.apply(route_grant("routes", site.namespace))
     check("ResolvedRefs", v1="v1", v2="v2")
-    far.apply(grant("routes", site.namespace, only="v1"))
+    far.apply(route_grant("routes", site.namespace, only="v1"))
     check("RefNotPermitted", v1="v1", v2="500")
     invalid = (
-        grant("routes", site.namespace, kind="TLSRoute"),
-        grant("routes", other),
-        grant("routes", site.namespace, to="Secret"),
-        grant("routes", site.namespace, only="v3"),
+        route_grant("routes", site.namespace, kind="TLSRoute"),
+        route_grant("routes", other),
+        route_grant("routes", site.namespace, to="Secret"),
+        route_grant("routes", site.namespace, only="v3"),
     )
     for refused in invalid:
         far.apply(refused)
         check("RefNotPermitted", v1="500", v2="500")
-    site.apply(grant("routes", site.namespace))  # a grant belongs in the namespace of the backend
+    site.apply(route_grant("routes", site.namespace))  # a grant belongs in the namespace of the backend
     check("RefNotPermitted", v1="500", v2="500")
-    far.apply(grant("routes", site.namespace))
+    far.apply(route_grant("routes", site.namespace))
     check("ResolvedRefs", v1="v1", v2="v2")
     far.delete("referencegrant/routes")
     check("RefNotPermitted", v1="500", v2="500")
@@ -103,9 +114,9 @@ def test_a_backend_of_another_namespace_needs_a_grant(site: Site) -> None:
 
 @pytest.mark.conformance("HTTPRouteObservedGenerationBump")
 def test_a_route_reports_its_newest_generation(site: Site) -> None:
-    site.apply(gateway(), route("app", rule("v1")))
+    site.apply(edge_gateway(), edge_route("app", rule_of("v1")))
     address, generation = site.accepted("app"), site.generation("httproute/app")
-    site.apply(route("app", rule("v2")))
+    site.apply(edge_route("app", rule_of("v2")))
     site.accepted("app")
     assert site.generation("httproute/app") == generation + 1
     assert site.ask(address, "any/").answered_by == "v2"
@@ -113,7 +124,7 @@ def test_a_route_reports_its_newest_generation(site: Site) -> None:
 
 @pytest.mark.conformance("HTTPRouteHTTPSListener")
 def test_hosts_of_a_route_are_matched_without_the_port(site: Site) -> None:
-    site.apply(gateway(), route("app", rule("v1"), hosts=["example.org"]))
+    site.apply(edge_gateway(), edge_route("app", rule_of("v1"), hosts=["example.org"]))
     expected = {"example.org/": "v1", "example.org:8443/": "v1", "other.example.org/": "404"}
     assert site.answers(site.accepted("app"), *expected) == expected
 
@@ -122,12 +133,12 @@ def test_hosts_of_a_route_are_matched_without_the_port(site: Site) -> None:
 def test_the_hostname_of_a_listener_selects_its_routes(site: Site) -> None:
     hostnames = {"one": "bar.com", "two": "foo.bar.com", "three": "*.bar.com", "four": "*.foo.com"}
     parents = [{"name": "edge", "sectionName": name} for name in ("three", "four")]
-    both = json.loads(route("v3", rule("v3")))
+    both = json.loads(edge_route("v3", rule_of("v3")))
     both["spec"]["parentRefs"] = parents
     site.apply(
-        gateway(*(listener(name, hostname) for name, hostname in hostnames.items())),
-        route("v1", rule("v1"), parent={"sectionName": "one"}),
-        route("v2", rule("v2"), parent={"sectionName": "two"}),
+        edge_gateway(*(web_listener(name, hostname) for name, hostname in hostnames.items())),
+        edge_route("v1", rule_of("v1"), parent={"sectionName": "one"}),
+        edge_route("v2", rule_of("v2"), parent={"sectionName": "two"}),
         json.dumps(both),
     )
     address = site.accepted("v1", "v2")
@@ -156,10 +167,10 @@ def test_a_route_serves_a_host_only_if_its_listener_serves_the_host_too(site: Si
         "s5": ["specific.but.wrong.com", "wildcard.io"],
     }
     site.apply(
-        gateway(*(listener(name, hostname) for name, hostname in hostnames.items())),
-        *(route(name, rule("v1", matches=[path(f"/{name}")]), hosts=found) for name, found in hosts.items()),
-        gateway(name="all"),
-        route("all", rule("v2"), parent={"name": "all"}, hosts=["first.com", "sub.first.com", "*.second.com"]),
+        edge_gateway(*(web_listener(name, hostname) for name, hostname in hostnames.items())),
+        *(edge_route(name, rule_of("v1", matches=[path(f"/{name}")]), hosts=found) for name, found in hosts.items()),
+        edge_gateway(name="all"),
+        edge_route("all", rule_of("v2"), parent={"name": "all"}, hosts=["first.com", "sub.first.com", "*.second.com"]),
     )
     address = site.accepted("s1", "s2", "s3", "s4")
     site.wait_for_parent("httproute/s5", Accepted="NoMatchingListenerHostname")
@@ -182,8 +193,8 @@ def test_a_route_serves_a_host_only_if_its_listener_serves_the_host_too(site: Si
 
 @pytest.mark.conformance("HTTPRouteExactPathMatching")
 def test_exact_paths(site: Site) -> None:
-    rules = [rule(name, matches=[path(f"/{word}", "Exact")]) for name, word in (("v1", "one"), ("v2", "two"))]
-    site.apply(gateway(), route("app", *rules))
+    rules = [rule_of(name, matches=[path(f"/{word}", "Exact")]) for name, word in (("v1", "one"), ("v2", "two"))]
+    site.apply(edge_gateway(), edge_route("app", *rules))
     expected = {"/one": "v1", "/two": "v2", "/": "404", "/one/example": "404", "/one/": "404", "/Two": "404"}
     assert site.answers(site.accepted("app"), *expected) == expected
 
@@ -191,11 +202,11 @@ def test_exact_paths(site: Site) -> None:
 @pytest.mark.conformance("HTTPRouteMatching")
 def test_paths_and_headers(site: Site) -> None:
     site.apply(
-        gateway(),
-        route(
+        edge_gateway(),
+        edge_route(
             "app",
-            rule("v1", matches=[path("/"), {"headers": fields(version="one")}]),
-            rule("v2", matches=[path("/v2"), {"headers": fields(version="two")}]),
+            rule_of("v1", matches=[path("/"), {"headers": fields(version="one")}]),
+            rule_of("v2", matches=[path("/v2"), {"headers": fields(version="two")}]),
         ),
     )
     address = site.accepted("app")
@@ -217,13 +228,15 @@ def test_paths_and_headers(site: Site) -> None:
 @pytest.mark.conformance("HTTPRouteMatchingAcrossRoutes")
 def test_matches_of_two_routes(site: Site) -> None:
     site.apply(
-        gateway(),
-        route(
+        edge_gateway(),
+        edge_route(
             "one",
-            rule("v1", matches=[path("/"), {"headers": fields(version="one")}]),
+            rule_of("v1", matches=[path("/"), {"headers": fields(version="one")}]),
             hosts=["example.com", "example.net"],
         ),
-        route("two", rule("v2", matches=[path("/v2"), {"headers": fields(version="two")}]), hosts=["example.com"]),
+        edge_route(
+            "two", rule_of("v2", matches=[path("/v2"), {"headers": fields(version="two")}]), hosts=["example.com"]
+        ),
     )
     address = site.accepted("one", "two")
     expected = {
@@ -245,13 +258,13 @@ def test_headers(site: Site) -> None:
         return [{"headers": fields(**headers)} for headers in wanted]
 
     rules = (
-        rule("v1", matches=matches({"version": "one"})),
-        rule("v2", matches=matches({"version": "two"})),
-        rule("v1", matches=matches({"version": "two", "color": "orange"})),
-        rule("v1", matches=matches({"color": "blue"}, {"color": "green"})),
-        rule("v2", matches=matches({"color": "red"}, {"color": "yellow"})),
+        rule_of("v1", matches=matches({"version": "one"})),
+        rule_of("v2", matches=matches({"version": "two"})),
+        rule_of("v1", matches=matches({"version": "two", "color": "orange"})),
+        rule_of("v1", matches=matches({"color": "blue"}, {"color": "green"})),
+        rule_of("v2", matches=matches({"color": "red"}, {"color": "yellow"})),
     )
-    site.apply(gateway(), route("app", *rules))
+    site.apply(edge_gateway(), edge_route("app", *rules))
     address = site.accepted("app")
     expected = [
         ({"Version": "one"}, "v1"),
@@ -273,12 +286,12 @@ def test_headers(site: Site) -> None:
 @pytest.mark.conformance("HTTPRoutePathMatchOrder")
 def test_exact_paths_precede_longer_prefixes(site: Site) -> None:
     rules = (
-        rule("v3", matches=[path("/match")]),
-        rule("v1", matches=[path("/match/prefix"), path("/match", "Exact")]),
-        rule("v2", matches=[path("/match/prefix/one"), path("/match/exact", "Exact")]),
-        rule("v3", matches=[path("/match/exact/one", "Exact"), path("/match/exact")]),
+        rule_of("v3", matches=[path("/match")]),
+        rule_of("v1", matches=[path("/match/prefix"), path("/match", "Exact")]),
+        rule_of("v2", matches=[path("/match/prefix/one"), path("/match/exact", "Exact")]),
+        rule_of("v3", matches=[path("/match/exact/one", "Exact"), path("/match/exact")]),
     )
-    site.apply(gateway(), route("app", *rules))
+    site.apply(edge_gateway(), edge_route("app", *rules))
     expected = {
         "/match/exact/one": "v3",
         "/match/exact": "v2",
@@ -292,7 +305,7 @@ def test_exact_paths_precede_longer_prefixes(site: Site) -> None:
 
 @pytest.mark.conformance("HTTPRouteWeight")
 def test_weights(site: Site) -> None:
-    site.apply(gateway(), route("app", rule("v1:70", "v2:30", "v3:0")))
+    site.apply(edge_gateway(), edge_route("app", rule_of("v1:70", "v2:30", "v3:0")))
     address = site.accepted("app")
     for _ in range(500):
         assert site.ask(address, "/").status == 200
@@ -302,8 +315,8 @@ def test_weights(site: Site) -> None:
 @pytest.mark.conformance("HTTPRouteRedirectHostAndStatus")
 def test_a_redirect_of_the_host_with_a_status(site: Site) -> None:
     site.apply(
-        gateway(),
-        route(
+        edge_gateway(),
+        edge_route(
             "app",
             redirect("/host", hostname="example.org"),
             redirect("/host-and-status", hostname="example.org", statusCode=301),
@@ -319,11 +332,11 @@ def test_a_redirect_of_the_host_with_a_status(site: Site) -> None:
 def test_changes_of_request_headers(site: Site) -> None:
     def change(prefix: str, **modifier: object) -> dict[str, object]:
         changes = [{"type": "RequestHeaderModifier", "requestHeaderModifier": modifier}]
-        return rule("v1", matches=[path(prefix)], filters=changes)
+        return rule_of("v1", matches=[path(prefix)], filters=changes)
 
     site.apply(
-        gateway(),
-        route(
+        edge_gateway(),
+        edge_route(
             "app",
             change("/set", set=fields(X_Header_Set="set")),
             change("/add", add=fields(X_Header_Add="added")),
@@ -366,11 +379,11 @@ def test_backends_without_selector_and_without_cluster_ip(site: Site) -> None:
     names = ("manual", "headless-manual", "headless")
     site.apply(
         external("manual", backend),
-        service("headless-manual", {"http": 8080}, clusterIP="None"),
+        service_manifest("headless-manual", {"http": 8080}, clusterIP="None"),
         endpoints("headless-manual", {"http": [backend]}),
-        service("headless", {"http": 8080}, selector=labels, clusterIP="None"),
-        gateway(),
-        route("app", *(rule(name, matches=[path(f"/{name}", "Exact")]) for name in names)),
+        service_manifest("headless", {"http": 8080}, selector=labels, clusterIP="None"),
+        edge_gateway(),
+        edge_route("app", *(rule_of(name, matches=[path(f"/{name}", "Exact")]) for name in names)),
     )
     address = site.accepted("app")
     assert site.answers(address, "/manual", "/headless-manual") == {"/manual": "v1", "/headless-manual": "v1"}

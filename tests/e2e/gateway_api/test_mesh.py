@@ -14,12 +14,12 @@ from tests.e2e.gateway_api.objects import (
     RECEIVED,
     SENT,
     change,
+    edge_route,
     fields,
     path,
     path_modifier,
     redirect,
-    route,
-    rule,
+    rule_of,
 )
 from tests.e2e.gateway_api.site import Site
 from tests.wire import Address
@@ -37,7 +37,7 @@ def echo(mesh_site: Site, *rules: Mapping[str, Any]) -> Address:
     """Create the Service `echo` with all backends, and a route of it; return the address of the Service."""
     mesh_site.serve("echo", *NAMES)
     if rules:
-        mesh_site.apply(route("app", *rules, parent=ECHO))
+        mesh_site.apply(edge_route("app", *rules, parent=ECHO))
         mesh_site.wait_for_parent("httproute/app", Accepted="Accepted", ResolvedRefs="ResolvedRefs")
     return mesh_site.address("echo")
 
@@ -50,7 +50,7 @@ def test_a_service_without_routes_is_reached(mesh_site: Site) -> None:
 
 @pytest.mark.conformance("MeshHTTPRouteSimpleSameNamespace")
 def test_a_route_of_a_service_replaces_its_endpoints(mesh_site: Site) -> None:
-    address = echo(mesh_site, rule("v1"))
+    address = echo(mesh_site, rule_of("v1"))
     assert {mesh_site.ask(address, "echo/").answered_by for _ in range(6)} == {"v1"}
 
 
@@ -58,8 +58,8 @@ def test_a_route_of_a_service_replaces_its_endpoints(mesh_site: Site) -> None:
 def test_paths_and_headers_in_the_mesh(mesh_site: Site) -> None:
     address = echo(
         mesh_site,
-        rule("v1", matches=[path("/"), {"headers": fields(version="one")}]),
-        rule("v2", matches=[path("/v2"), {"headers": fields(version="two")}]),
+        rule_of("v1", matches=[path("/"), {"headers": fields(version="one")}]),
+        rule_of("v2", matches=[path("/v2"), {"headers": fields(version="two")}]),
     )
     expected = {
         "echo/": "v1",
@@ -77,7 +77,7 @@ def test_paths_and_headers_in_the_mesh(mesh_site: Site) -> None:
 
 @pytest.mark.conformance("MeshHTTPRouteWeight")
 def test_weights_in_the_mesh(mesh_site: Site) -> None:
-    address = echo(mesh_site, rule("v1:70", "v2:30"))
+    address = echo(mesh_site, rule_of("v1:70", "v2:30"))
     assert Counter(mesh_site.ask(address, "echo/").answered_by for _ in range(500)) == {"v1": 350, "v2": 150}
 
 
@@ -112,7 +112,7 @@ def test_redirects_in_the_mesh(mesh_site: Site) -> None:
 @pytest.mark.conformance("MeshHTTPRouteRequestHeaderModifier", "MeshHTTPRouteBackendRequestHeaderModifier")
 def test_changes_of_request_headers_in_the_mesh(mesh_site: Site) -> None:
     of_backend = {"backendRefs": [{"name": "v1", "port": 8080, "filters": [MODIFIED]}], "matches": [path("/backend")]}
-    address = echo(mesh_site, rule("v1", filters=[MODIFIED]), of_backend)
+    address = echo(mesh_site, rule_of("v1", filters=[MODIFIED]), of_backend)
     for target in ("/", "/backend"):
         assert mesh_site.ask(address, f"echo{target}", **SENT).answered_by == "v1"
         assert mesh_site.changed_headers() == RECEIVED
@@ -121,7 +121,7 @@ def test_changes_of_request_headers_in_the_mesh(mesh_site: Site) -> None:
 @pytest.mark.conformance("MeshHTTPRouteRewritePath")
 def test_rewrites_of_the_path_in_the_mesh(mesh_site: Site) -> None:
     def rewrite(prefix: str, kind: str, value: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
-        return rule(
+        return rule_of(
             "v1", matches=[path(prefix)], filters=[change("URLRewrite", path=path_modifier(kind, value)), *more]
         )
 
@@ -149,9 +149,9 @@ def test_rewrites_of_the_path_in_the_mesh(mesh_site: Site) -> None:
 def test_query_parameters_in_the_mesh(mesh_site: Site) -> None:
     address = echo(
         mesh_site,
-        rule("v1", matches=[{"queryParams": fields(animal="whale")}]),
-        rule("v2", matches=[{"queryParams": fields(animal="dolphin")}]),
-        rule("v3", matches=[{"queryParams": fields(animal="dolphin", color="blue")}]),
+        rule_of("v1", matches=[{"queryParams": fields(animal="whale")}]),
+        rule_of("v2", matches=[{"queryParams": fields(animal="dolphin")}]),
+        rule_of("v3", matches=[{"queryParams": fields(animal="dolphin", color="blue")}]),
     )
     expected = {
         "echo/?animal=whale": "v1",
@@ -166,7 +166,7 @@ def test_query_parameters_in_the_mesh(mesh_site: Site) -> None:
 @pytest.mark.conformance("MeshHTTPRouteNamedRule")
 def test_rules_with_and_without_a_name_in_the_mesh(mesh_site: Site) -> None:
     address = echo(
-        mesh_site, rule("v1", matches=[path("/named")], name="rule-1"), rule("v2", matches=[path("/unnamed")])
+        mesh_site, rule_of("v1", matches=[path("/named")], name="rule-1"), rule_of("v2", matches=[path("/unnamed")])
     )
     assert mesh_site.answers(address, "echo/named", "echo/unnamed") == {"echo/named": "v1", "echo/unnamed": "v2"}
 
@@ -175,7 +175,7 @@ def marking(name: str, backend: str, **port: int) -> str:
     """Return a route of the Service `backend`; it sets the response header `x-header-set` to the route's name."""
     filters = [change("ResponseHeaderModifier", set=fields(X_Header_Set=name))]
     parent = {"group": "", "kind": "Service", "name": backend, **port}
-    return route(name, rule(backend, filters=filters), parent=parent)
+    return edge_route(name, rule_of(backend, filters=filters), parent=parent)
 
 
 @pytest.mark.conformance("MeshPorts")

@@ -6,9 +6,8 @@ from typing import Any
 
 from tests.draws import fits
 from tests.e2e.gateway_api.hosts import NAMES
-from tests.e2e.gateway_api.objects import gateway, listener, rule
+from tests.e2e.gateway_api.objects import PORT, edge_gateway, gateway_api_object, rule_of, web_listener
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.test_routes import PORT, gateway_api_object
 from tests.waiting import until
 from tests.wire import Address
 
@@ -23,9 +22,9 @@ def serve(site: Site) -> None:
         site.serve(f"raw-{name}", name, tcp=TCP)
 
 
-def route(parent: Mapping[str, Any], *backends: str) -> str:
+def tcp_route(parent: Mapping[str, Any], *backends: str) -> str:
     """Return a TCPRoute with backends `NAME:WEIGHT`."""
-    spec = {"parentRefs": [parent], "rules": [rule(*backends, port=TCP)]}
+    spec = {"parentRefs": [parent], "rules": [rule_of(*backends, port=TCP)]}
     return gateway_api_object("TCPRoute", "raw", spec, "v1alpha2")
 
 
@@ -40,14 +39,14 @@ def connect(site: Site, address: Address, count: int) -> Counter[str]:
 def test_a_tcp_route_of_a_gateway_divides_connections(site: Site) -> None:
     """The listener waits for its route. The weight 0 gets no connection."""
     serve(site)
-    site.apply(gateway(listener(protocol="TCP")))
+    site.apply(edge_gateway(web_listener(protocol="TCP")))
     until(lambda: site.listener()["conditions"]["Programmed"] == ("False", "Pending"), "the listener")
-    site.apply(route({"name": "edge"}, "raw-v1:1", "raw-v2:3"))
+    site.apply(tcp_route({"name": "edge"}, "raw-v1:1", "raw-v2:3"))
     address = site.accepted(ROUTE)
     counts = connect(site, address, CONNECTIONS)
     assert counts.total() == CONNECTIONS
     assert fits(counts["v2"], 3 / 4, of=CONNECTIONS), counts
-    site.apply(route({"name": "edge"}, "raw-v1:0", "raw-v2:1"))
+    site.apply(tcp_route({"name": "edge"}, "raw-v1:0", "raw-v2:1"))
     site.accepted(ROUTE)
     assert connect(site, address, 20) == {"v2": 20}
     assert address.port == PORT
@@ -60,11 +59,11 @@ def test_a_tcp_route_of_a_service_divides_the_connections_of_its_clients(site: S
     address = mesh.address("raw", TCP)
     assert connect(mesh, address, 12).keys() == {*NAMES}
     parent = {"group": "", "kind": "Service", "name": "raw", "port": TCP}
-    mesh.apply(route(parent, "raw-v1:1", "raw-v2:1"))
+    mesh.apply(tcp_route(parent, "raw-v1:1", "raw-v2:1"))
     mesh.wait_for_parent(ROUTE, Accepted="Accepted", ResolvedRefs="ResolvedRefs", Programmed="Programmed")
     counts = connect(mesh, address, CONNECTIONS)
     assert counts.total() == CONNECTIONS
     assert fits(counts["v1"], 1 / 2, of=CONNECTIONS), counts
-    mesh.apply(route(parent, "raw-v1:1"))
+    mesh.apply(tcp_route(parent, "raw-v1:1"))
     mesh.wait_for_parent(ROUTE, Programmed="Programmed")
     assert connect(mesh, address, 20) == {"v1": 20}
