@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.canaries import TESTER, canary_of_website
-from tests.e2e.gateway_api.objects import gateway_address, gateway_for_hosts, route_of_gateway, rule_to
+from tests.e2e.gateway_api.objects import edge_route, gateway_address, gateway_for_hosts, rule_to
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
@@ -29,7 +29,7 @@ class Shop:
             external("website-v2", self.v2),
             manifest,
             gateway_for_hosts(),
-            route_of_gateway(rule_to("website"), hosts=[HOST]),
+            edge_route("route", rule_to("website"), hosts=[HOST]),
             namespace=namespace,
         )
         self.request = Request(gateway_address(mesh, namespace), "/", HOST)

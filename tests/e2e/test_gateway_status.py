@@ -11,7 +11,6 @@ from tests.waiting import until
 from tests.wire import Address, Request
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gateway" / "gateway.yaml"
-GROUP = "gateway.networking.k8s.io"
 
 
 def edge_gateway(*listeners: Object) -> str:

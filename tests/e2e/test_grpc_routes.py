@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.e2e.gateway_api.objects import gateway_address, gateway_api_object, gateway_with_listener
+from tests.e2e.gateway_api.objects import edge_gateway, gateway_address, gateway_api_object, web_listener
 from tests.e2e.manifests import endpoints, service_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.greeter import LIMIT_S, Greeter
@@ -44,7 +44,7 @@ def test_a_grpc_route_selects_backends_by_method_and_metadata(
         endpoints("greeter-v1", {"grpc": [v1]}),
         service_manifest("greeter-v2", {"grpc": GRPC}),
         endpoints("greeter-v2", {"grpc": [v2]}),
-        gateway_with_listener({"name": "grpc", "protocol": "HTTP"}),
+        edge_gateway(web_listener("grpc")),
         gateway_api_object("GRPCRoute", "greeter", spec),
         namespace=namespace,
     )

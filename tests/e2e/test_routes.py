@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 from tests.draws import fits
 from tests.e2e.gateway_api.objects import (
-    GROUP,
+    edge_gateway,
+    edge_route,
     gateway_address,
     gateway_api_object,
     gateway_for_hosts,
-    gateway_with_listener,
-    route_of_gateway,
     rule_to,
+    web_listener,
 )
 from tests.e2e.manifests import endpoints, external, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
+from tests.make.objects import GATEWAY_API
 from tests.protocols import certificate, connect_often, greeting_server
 from tests.waiting import until
 from tests.wire import Backend, Request
@@ -60,8 +61,8 @@ def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(
         external("foo-v1", v1),
         external("foo-v2", *copies),
         gateway_for_hosts(),
-        route_of_gateway(
-            rule_to("foo-v1", filters=[mirror("foo-v2")]), rule_to("foo-v1", path="/private"), hosts=[HOST]
+        edge_route(
+            "route", rule_to("foo-v1", filters=[mirror("foo-v2")]), rule_to("foo-v1", path="/private"), hosts=[HOST]
         ),
         namespace=namespace,
     )
@@ -95,7 +96,7 @@ def test_a_mirror_gets_its_percentage_or_fraction_of_the_requests(
         external("foo-v1", v1),
         external("foo-v2", copy),
         gateway_for_hosts(),
-        route_of_gateway(rule),
+        edge_route("route", rule),
         namespace=namespace,
     )
     assert mesh.send(MANY, Request(gateway_address(mesh, namespace), "/", HOST), connections=4) == {"v1": MANY}
@@ -114,7 +115,7 @@ def test_mirrors_of_0_and_100_percent_are_exact(mesh: RunningMesh, namespace: st
         external("none", none),
         external("each", each),
         gateway_for_hosts(),
-        route_of_gateway(rule_to("foo-v1", filters=filters)),
+        edge_route("route", rule_to("foo-v1", filters=filters)),
         namespace=namespace,
     )
     assert mesh.send(200, Request(gateway_address(mesh, namespace), "/", HOST)) == {"v1": 200}
@@ -129,7 +130,7 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(mesh: RunningMesh
     v1, copy = mesh.backend("v1"), mesh.backend("copy")
     mesh.apply(external("copy", copy), namespace=other)
     rule = rule_to("foo-v1", filters=[mirror("copy", ref={"namespace": other})])
-    mesh.apply(external("foo-v1", v1), gateway_for_hosts(), route_of_gateway(rule), namespace=namespace)
+    mesh.apply(external("foo-v1", v1), gateway_for_hosts(), edge_route("route", rule), namespace=namespace)
     address = gateway_address(mesh, namespace)
 
     def resolved() -> str:
@@ -145,7 +146,7 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(mesh: RunningMesh
     copies(0)
     until(lambda: resolved() == "RefNotPermitted")
     grant = {
-        "from": [{"group": GROUP, "kind": "HTTPRoute", "namespace": namespace}],
+        "from": [{"group": GATEWAY_API, "kind": "HTTPRoute", "namespace": namespace}],
         "to": [{"group": "", "kind": "Service"}],
     }
     mesh.apply(gateway_api_object("ReferenceGrant", "copies", grant), namespace=other)
@@ -169,7 +170,8 @@ def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_roo
         external("copy", copy),
         split_manifest("web", "web", {"web-v1": 3, "web-v2": 1}),
         gateway_for_hosts(),
-        route_of_gateway(
+        edge_route(
+            "route",
             rule_to("web:4", "gone:2", "empty:2", filters=[mirror("copy")]),
             rule_to("web-v1:0", path="/zero"),
             rule_to("web", path="/only-the-split"),
@@ -215,7 +217,8 @@ def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(mesh: 
         matched_split("web", "testers", {"web-v1": 0, "web-v2": 1}),
         split_manifest("web", "web", {"web-v1": 1, "web-v2": 0}),
         gateway_for_hosts(),
-        route_of_gateway(
+        edge_route(
+            "route",
             rule_to("web"),
             rule_to("web", "shop", path="/half"),
             rule_to("shop", path="/copied", filters=[mirror("web")]),
@@ -252,7 +255,7 @@ def test_a_mirror_to_the_root_of_a_split_follows_the_weights(mesh: RunningMesh, 
         *(external(name, backend) for name, backend in backends.items()),
         split_manifest("web", "web", {"web-v1": 3, "web-v2": 1, "web-v3": 0}),
         gateway_for_hosts(),
-        route_of_gateway(rule_to("main", filters=[mirror("web")])),
+        edge_route("route", rule_to("main", filters=[mirror("web")])),
         namespace=namespace,
     )
     assert mesh.send(80, Request(gateway_address(mesh, namespace), "/", HOST)) == {"main": 80}
@@ -270,7 +273,7 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(
         external("main", main),
         external("slow", slow),
         gateway_for_hosts(),
-        route_of_gateway(rule_to("main", filters=[mirror("slow")])),
+        edge_route("route", rule_to("main", filters=[mirror("slow")])),
         namespace=namespace,
     )
     address = gateway_address(mesh, namespace)
@@ -301,7 +304,7 @@ def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(mesh: Ru
         external("main", main),
         external("worse", worse),
         gateway_for_hosts(),
-        route_of_gateway(rule_to("main", filters=[mirror("worse", percent=50)])),
+        edge_route("route", rule_to("main", filters=[mirror("worse", percent=50)])),
         namespace=namespace,
     )
     address = gateway_address(mesh, namespace)
@@ -335,11 +338,9 @@ def test_the_most_specific_listener_and_match_select_the_route(mesh: RunningMesh
     mesh.apply(
         *(external(name, mesh.backend(name)) for name in names),
         gateway_for_hosts("", "*.example", "shop.example"),
-        route_of_gateway(
-            rule_to("any"), rule_to("prefix", path="/cart"), exact, header, name="any", parent=listeners[0]
-        ),
-        route_of_gateway(rule_to("wild"), name="wild", parent=listeners[1]),
-        route_of_gateway(rule_to("shop", path="/shop"), name="shop", parent=listeners[2]),
+        edge_route("any", rule_to("any"), rule_to("prefix", path="/cart"), exact, header, parent=listeners[0]),
+        edge_route("wild", rule_to("wild"), parent=listeners[1]),
+        edge_route("shop", rule_to("shop", path="/shop"), parent=listeners[2]),
         namespace=namespace,
     )
     address = gateway_address(mesh, namespace)
@@ -367,7 +368,8 @@ def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(mesh: Run
         external("web-v1", mesh.backend("v1")),
         external("web-v2", mesh.backend("v2")),
         split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
-        route_of_gateway(
+        edge_route(
+            "route",
             rule_to("web", path="/split"),
             rule_to("web-v2", path="/v2"),
             parent={"kind": "Service", "group": "", "name": "web"},
@@ -404,8 +406,8 @@ def test_an_https_listener_serves_the_certificate_of_its_secret(
     listener = {"name": "tls", "protocol": "HTTPS", "hostname": "db", "tls": {"certificateRefs": [{"name": "db"}]}}
     mesh.apply(
         external("web", mesh.backend("web")),
-        gateway_with_listener(listener),
-        route_of_gateway(rule_to("web")),
+        edge_gateway(web_listener(**listener)),
+        edge_route("route", rule_to("web")),
         namespace=namespace,
     )
 
@@ -439,7 +441,7 @@ def test_a_tcp_listener_splits_connections_by_weight(mesh: RunningMesh, namespac
         endpoints("db-v1", {"mysql": [v1]}),
         service_manifest("db-v2", {"mysql": 3306}),
         endpoints("db-v2", {"mysql": [v2]}),
-        gateway_with_listener({"name": "db", "protocol": "TCP"}),
+        edge_gateway(web_listener("db", protocol="TCP")),
         gateway_api_object("TCPRoute", "db", spec, "v1alpha2"),
         namespace=namespace,
     )

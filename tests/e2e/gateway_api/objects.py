@@ -1,25 +1,46 @@
 """Build the objects that the tests of the Gateway API apply, as JSON text, and parts of them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.e2e.running_mesh import RunningMesh
+from tests.make import objects
+from tests.make.objects import Object, manifest
 from tests.waiting import until
 from tests.wire import Address
 
-GROUP = "gateway.networking.k8s.io"
+PORT = 18080
 
 
-def web_listener(name: str = "http", hostname: str = "", **more: Any) -> Mapping[str, Any]:
+def gateway_api_object(kind: str, name: str, spec: Mapping[str, Any], version: str = "v1") -> str:
+    """Return an object of the Gateway API that names no namespace."""
+    return manifest(objects.obj(kind, name, namespace="", version=f"{objects.GATEWAY_API}/{version}", spec=dict(spec)))
+
+
+def web_listener(name: str = "http", hostname: str = "", **more: Any) -> Object:
     """Return an HTTP listener; `more` adds or replaces fields."""
-    return {"name": name, "port": PORT, "protocol": "HTTP", **({"hostname": hostname} if hostname else {}), **more}
+    return objects.listener(**{"number": PORT, "name": name, **({"hostname": hostname} if hostname else {}), **more})
 
 
 def edge_gateway(*listeners: Mapping[str, Any], name: str = "edge", **spec: Any) -> str:
     """Return a Gateway, by default with one HTTP listener; `spec` are further fields."""
-    content = {"gatewayClassName": "headgate", "listeners": listeners or (web_listener(),), **spec}
-    return gateway_api_object("Gateway", name, content)
+    return manifest(objects.gateway(name, *(listeners or (web_listener(),)), namespace="", **spec))
+
+
+def gateway_for_hosts(*hostnames: str) -> str:
+    """Return a Gateway with a listener for each host, by default one for all hosts."""
+    return edge_gateway(*(web_listener(f"l{index}", host) for index, host in enumerate(hostnames or ("",))))
+
+
+def gateway_address(mesh: RunningMesh, namespace: str) -> Address:
+    """Wait for the address of the Gateway `edge`; return it with the port of its listener."""
+
+    def address() -> Any:
+        return mesh.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
+
+    host = until(address, "the gateway's address")
+    mesh.settle()
+    return Address(host, PORT)
 
 
 def edge_route(
@@ -30,16 +51,19 @@ def edge_route(
     kind: str = "HTTPRoute",
 ) -> str:
     """Return a route of the Gateway `edge`; `parent` adds or replaces fields of the parentRef."""
-    spec = {"parentRefs": [{"name": "edge", **(parent or {})}], "hostnames": list(hosts), "rules": list(rules)}
-    return gateway_api_object(kind, name, spec)
+    parents = [{"name": "edge", **(parent or {})}]
+    return manifest(objects.route(name, *rules, parents=parents, kind=kind, hostnames=list(hosts), namespace=""))
 
 
-def rule_of(*backends: str, port: int = 8080, **more: Any) -> Mapping[str, Any]:
+def rule_of(*backends: str, port: int = 8080, **more: Any) -> Object:
     """Return a rule with backends `NAME` or `NAME:WEIGHT`; `more` are further fields."""
     named = [backend.partition(":") for backend in backends]
-    return {
-        "backendRefs": [{"name": name, "port": port, "weight": int(weight or 1)} for name, _, weight in named]
-    } | more
+    return objects.rule({name: int(weight or 1) for name, _, weight in named}, port=port, **more)
+
+
+def rule_to(*backends: str, path: str = "/", **more: Any) -> Object:
+    """Return a rule for a path; backends are `NAME` or `NAME:WEIGHT`."""
+    return rule_of(*backends, **{"matches": [{"path": {"value": path}}], **more})
 
 
 def path(value: str, kind: str = "PathPrefix", **more: Any) -> Mapping[str, Any]:
@@ -57,9 +81,7 @@ def route_grant(name: str, source: str, *, kind: str = "HTTPRoute", to: str = "S
 
     `only` restricts the grant to the object with this name.
     """
-    origin = {"group": GROUP, "kind": kind, "namespace": source}
-    target = {"group": "", "kind": to, **({"name": only} if only else {})}
-    return gateway_api_object("ReferenceGrant", name, {"from": [origin], "to": [target]})
+    return manifest(objects.grant(name, (objects.GATEWAY_API, kind, source), ("", to), only=only, namespace=""))
 
 
 def change(kind: str, **content: Any) -> Mapping[str, Any]:
@@ -89,53 +111,3 @@ MODIFIED = change(
 SENT = {"x_header_remove": "old", "x_header_append": "old", "x_header_set": "old"}
 RECEIVED = {"x-header-set": "set", "x-header-add": "added", "x-header-append": "old,appended"}
 """The headers that a backend receives if a client sends the headers `SENT` and the filter `MODIFIED` changes them."""
-
-
-GROUP = "gateway.networking.k8s.io"
-PORT = 18080
-
-
-def gateway_for_hosts(*hostnames: str) -> str:
-    listeners = [
-        {"name": f"l{index}", "port": PORT, "protocol": "HTTP"} | ({"hostname": hostname} if hostname else {})
-        for index, hostname in enumerate(hostnames or ("",))
-    ]
-    return gateway_api_object("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": listeners})
-
-
-def gateway_with_listener(listener: Mapping[str, Any]) -> str:
-    return gateway_api_object(
-        "Gateway", "edge", {"gatewayClassName": "headgate", "listeners": [{"port": PORT, **listener}]}
-    )
-
-
-def route_of_gateway(
-    *rules: Mapping[str, Any], name: str = "route", hosts: Sequence[str] = (), parent: Mapping[str, Any] | None = None
-) -> str:
-    spec = {"parentRefs": [parent or {"name": "edge"}], "hostnames": list(hosts), "rules": list(rules)}
-    return gateway_api_object("HTTPRoute", name, spec)
-
-
-def gateway_api_object(kind: str, name: str, spec: Mapping[str, Any], version: str = "v1") -> str:
-    return json.dumps({"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec})
-
-
-def rule_to(*backends: str, path: str = "/", **more: Any) -> Mapping[str, Any]:
-    """Return a rule; backends are `name` or `name:weight`."""
-    refs = [{"name": name, "port": 8080, "weight": int(weight or 1)} for name, _, weight in _parts(backends)]
-    return {"matches": [{"path": {"value": path}}], "backendRefs": refs, **more}
-
-
-def _parts(backends: Sequence[str]) -> Sequence[tuple[str, str, str]]:
-    return [backend.partition(":") for backend in backends]
-
-
-def gateway_address(mesh: RunningMesh, namespace: str) -> Address:
-    """Wait for the Gateway's address; return it with the port."""
-
-    def address() -> Any:
-        return mesh.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
-
-    found = until(address, "the gateway's address")
-    mesh.settle()
-    return Address(found, PORT)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tests.e2e.gateway_api.objects import (
-    GROUP,
     PORT,
     edge_gateway,
     edge_route,
@@ -19,11 +18,12 @@ from tests.e2e.gateway_api.objects import (
     web_listener,
 )
 from tests.e2e.gateway_api.site import Site, conditions
+from tests.make.objects import GATEWAY_API
 from tests.protocols import certificate
 from tests.waiting import until
 from tests.wire import Address
 
-HTTP_ROUTE = [{"group": GROUP, "kind": "HTTPRoute"}]
+HTTP_ROUTE = [{"group": GATEWAY_API, "kind": "HTTPRoute"}]
 
 
 def secret(name: str, directory: Path, *, malformed: bool = False) -> str:
