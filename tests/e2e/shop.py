@@ -17,7 +17,7 @@ UNITS = {"m": 1e-3, "u": 1e-6, "": 1.0}
 OUTCOMES = ("success_count", "failure_count")
 
 
-class Shop:
+class ShopMesh:
     """Two clients and several Services; `truth` has the clients' counts by client, server and outcome."""
 
     def __init__(self, mesh: RunningMesh, root: Path) -> None:
@@ -89,7 +89,7 @@ class Shop:
 
 
 @contextlib.contextmanager
-def shop_in(root: Path, *options: str) -> Iterator[Shop]:
+def shop_in(root: Path, *options: str) -> Iterator[ShopMesh]:
     manifests = {}
     for client in CLIENTS:
         (root / client).mkdir()
@@ -98,7 +98,7 @@ def shop_in(root: Path, *options: str) -> Iterator[Shop]:
         pods = program_deployment(server, "faulty.py", replicas=2 if server == "books" else 1)
         manifests[f"{server}.yaml"] = f"{service_manifest(server, HTTP_PORT, selector={'app': server})}\n---\n{pods}"
     with mesh_in_a_new_directory(*options, manifests=manifests) as mesh:
-        yield Shop(mesh, root)
+        yield ShopMesh(mesh, root)
 
 
 PLAN = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.e2e.shop import CLIENTS, OUTCOMES, PLAN, SERVERS, Shop, metrics, shop_in
+from tests.e2e.shop import CLIENTS, OUTCOMES, PLAN, SERVERS, ShopMesh, metrics, shop_in
 from tests.waiting import until
 from tests.wire import Address, Request
 
@@ -18,12 +18,12 @@ PERCENTILES = {"p50_response_latency": 0.5, "p90_response_latency": 0.9, "p99_re
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShopMesh]:
     with shop_in(tmp_path_factory.mktemp("plans")) as found:
         yield found
 
 
-def test_each_request_counts_once_on_the_edge_between_client_and_server(shop: Shop) -> None:
+def test_each_request_counts_once_on_the_edge_between_client_and_server(shop: ShopMesh) -> None:
     """R86, R89, R97: a Deployment has the sum of its pods' counts, and both ends of an edge have the same counts."""
     shop.send(PLAN)
     shop.wait_for_agreement()
@@ -47,13 +47,13 @@ def name_of(pod: Any) -> str:
     return str(pod["metadata"]["name"])
 
 
-def edges(shop: Shop, pod: Any, direction: str) -> Mapping[str, Mapping[str, float]]:
+def edges(shop: ShopMesh, pod: Any, direction: str) -> Mapping[str, Mapping[str, float]]:
     """Return the metrics of a pod's edges in a direction, by peer."""
     items = shop.ask(f"/namespaces/default/pods/{name_of(pod)}/edges")["items"]
     return {item["edge"]["resource"]["name"]: metrics(item) for item in items if item["edge"]["direction"] == direction}
 
 
-def test_the_server_counts_a_client_without_a_proxy_by_the_clients_address(shop: Shop) -> None:
+def test_the_server_counts_a_client_without_a_proxy_by_the_clients_address(shop: ShopMesh) -> None:
     """R96: each request counts once."""
     (pod,) = shop.pods("open")
     before = edges(shop, pod, "from")
@@ -85,7 +85,7 @@ def test_each_request_counts_once_without_mutual_tls(tmp_path: Path) -> None:
             )
 
 
-def test_latency_percentiles_are_between_the_servers_and_the_clients_time(shop: Shop) -> None:
+def test_latency_percentiles_are_between_the_servers_and_the_clients_time(shop: ShopMesh) -> None:
     """R84: on a busy machine the client's time is longer than its proxy's."""
     plan = {870: 55, 2020: 38, 4220: 7}
     seconds = shop.send({"thief": {f"slow/200/{wait}": number for wait, number in plan.items()}})["thief"]
@@ -99,7 +99,7 @@ def test_latency_percentiles_are_between_the_servers_and_the_clients_time(shop: 
         assert took[rank] * 0.95 <= found[name] <= waited[rank] * 1.05  # buckets round latencies by at most 5 %
 
 
-def test_a_killed_and_restarted_headgate_has_all_counts(shop: Shop) -> None:
+def test_a_killed_and_restarted_headgate_has_all_counts(shop: ShopMesh) -> None:
     shop.send(PLAN)
     shop.mesh.kill()
     shop.send(PLAN)
@@ -111,7 +111,7 @@ def test_a_killed_and_restarted_headgate_has_all_counts(shop: Shop) -> None:
     shop.wait_for_agreement()
 
 
-def test_replaced_pods_have_reported_all_requests(shop: Shop) -> None:
+def test_replaced_pods_have_reported_all_requests(shop: ShopMesh) -> None:
     """Pods of clients and servers are replaced: each proxy sends a last report before it ends."""
     for app in ("books", *CLIENTS):
         shop.send(PLAN)
@@ -121,7 +121,7 @@ def test_replaced_pods_have_reported_all_requests(shop: Shop) -> None:
     shop.wait_for_agreement()
 
 
-def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: Shop) -> None:
+def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: ShopMesh) -> None:
     """Reported counts stay, and the new proxy's requests count. At most two seconds of requests are unreported."""
     shop.send(PLAN)
     shop.wait_for_agreement()
@@ -136,7 +136,7 @@ def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: S
     shop.wait_for_agreement()
 
 
-def test_no_count_is_lost_when_the_counters_of_envoy_are_reset(shop: Shop) -> None:
+def test_no_count_is_lost_when_the_counters_of_envoy_are_reset(shop: ShopMesh) -> None:
     """The reset happens while headgate runs: headgate can't detect a reset while it is down."""
     shop.send(PLAN)
     shop.wait_for_agreement()

@@ -17,7 +17,7 @@ from tests.e2e.identity_rig import workload
 from tests.e2e.manifests import endpoints, service_manifest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.running_mesh import mesh_in_a_new_directory
-from tests.e2e.shop import API, PLAN, Shop, shop_in
+from tests.e2e.shop import API, PLAN, ShopMesh, shop_in
 from tests.ports import free_port
 from tests.waiting import until
 from tests.wire import Address
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShopMesh]:
     root = tmp_path_factory.mktemp("plans")
     with shop_in(root, "--metrics-address", "127.0.0.1:0", "--metrics-by", "pod") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def collector(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def collector(shop: ShopMesh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     target = urlsplit(shop.mesh.ready["metrics"]).netloc
     with prometheus(
         tmp_path_factory.mktemp("prometheus") / "p", target, rules=DEPLOY / "prometheus" / "headgate.rules.yml"
@@ -51,7 +51,7 @@ def collector(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def counts(collector: Prometheus) -> Counter[tuple[str, str, str]]:
-    """Return the request counts in Prometheus by client, server and outcome, as in `Shop.truth`."""
+    """Return the request counts in Prometheus by client, server and outcome, as in `ShopMesh.truth`."""
     found: Counter[tuple[str, str, str]] = Counter()
     by = "source_workload, destination_workload, classification"
     for item in collector.ask(f"sum by ({by}) (headgate_requests_total)"):
@@ -61,21 +61,21 @@ def counts(collector: Prometheus) -> Counter[tuple[str, str, str]]:
     return found
 
 
-def send(shop: Shop, collector: Prometheus) -> None:
+def send(shop: ShopMesh, collector: Prometheus) -> None:
     """Send requests and wait until the counts in Prometheus have grown by exactly these requests."""
     before, expected = counts(collector), shop.truth.copy()
     shop.send(PLAN)
     until(lambda: counts(collector) - before == shop.truth - expected, f"{shop.truth - expected}")
 
 
-def test_prometheus_has_the_same_counts_as_the_clients(shop: Shop, collector: Prometheus) -> None:
+def test_prometheus_has_the_same_counts_as_the_clients(shop: ShopMesh, collector: Prometheus) -> None:
     """R97: every counted request has a latency."""
     send(shop, collector)
     total = "sum(headgate_request_duration_seconds_count) - sum(headgate_requests_total)"
     assert collector.ask(total)[0]["value"][1] == "0"
 
 
-def test_prometheus_has_the_metrics_of_the_control_plane(shop: Shop, collector: Prometheus) -> None:
+def test_prometheus_has_the_metrics_of_the_control_plane(shop: ShopMesh, collector: Prometheus) -> None:
     def healthy() -> Mapping[str, float]:
         names = "headgate_proxies|headgate_certificates|headgate_xds_(acks|nacks|streams)_total|headgate_build_.*_count"
         found = collector.ask(f'{{__name__=~"{names}", state!="behind", state!="absent"}}')
@@ -109,7 +109,7 @@ def closed(name: str) -> str:
 
 
 def test_every_query_of_the_rules_and_the_dashboard_returns_data(
-    shop: Shop, collector: Prometheus, tmp_path: Path
+    shop: ShopMesh, collector: Prometheus, tmp_path: Path
 ) -> None:
     """The test creates the traffic that each query selects."""
     ports = {"tcp": 5432}
@@ -142,7 +142,7 @@ def test_every_query_of_the_rules_and_the_dashboard_returns_data(
     assert not [alert for alert in collector.get("/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"]
 
 
-def test_the_metrics_api_reads_its_counts_from_prometheus(shop: Shop, collector: Prometheus) -> None:
+def test_the_metrics_api_reads_its_counts_from_prometheus(shop: ShopMesh, collector: Prometheus) -> None:
     """R80: the counts include those of an earlier headgate."""
     send(shop, collector)
     shop.mesh.stop()
@@ -161,7 +161,7 @@ def test_the_metrics_api_fails_when_prometheus_is_unreachable(tmp_path: Path) ->
         assert f"the Prometheus {url} can't be reached" in refused.stderr
 
 
-def test_the_metrics_page_is_valid_and_contains_no_secrets(shop: Shop) -> None:
+def test_the_metrics_page_is_valid_and_contains_no_secrets(shop: ShopMesh) -> None:
     """Requests with a foreign Host are rejected: a web page could use DNS rebinding to read the metrics."""
     address = urlsplit(shop.mesh.ready["metrics"])
     assert (address.hostname, address.path) == ("127.0.0.1", "/metrics")
