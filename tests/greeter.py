@@ -40,7 +40,7 @@ class Greeter:
     def echo(self, requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
         yield from requests
 
-    def refuse(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
+    def refuse(self, _request: bytes, context: grpc.ServicerContext) -> None:
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
 
     def wait(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
