@@ -106,7 +106,7 @@ LONG = (
     "tests/kubernetes/test_rate_limits.py::test_a_burst_of_status_writes",
     "tests/plane/test_response_sizes.py::test_equal_sizes_are_seldom_called_different",
     "tests/rollout/test_controller.py::test_without_requests_nothing_is_written",
-    "tests/rollout/test_state.py::test_without_requests_a_rollout_holds_and_says_so",
+    "tests/rollout/test_transitions.py::test_without_requests_a_rollout_holds_and_says_so",
     "tests/standalone/apiserver/test_http.py::test_a_list_returns_five_thousand_objects",
     "tests/standalone/test_address_pool.py::test_pods_can_use_all_addresses",
     "tests/statistics/test_betting.py::test_a_candidate_that_turns_bad_after_a_day",
