@@ -33,6 +33,7 @@ from benchmarks import (
     mirror,
     plan,
     proxy,
+    question_commands,
     rollouts,
     routes,
     sidecar_changes,
@@ -64,6 +65,7 @@ class Benchmark(Protocol):
 BENCHMARKS: Mapping[str, tuple[str, Benchmark]] = {
     "build": ("a build, a change of one weight, and a new route", build),
     "changes": ("the time from the write of a weight to its effect on requests", changes),
+    "commands": ("the processor time of commands that ask one question, and of a start", question_commands),
     "spread": ("the deviation of shares in 100 requests", spread),
     "matches": ("header expressions before the matching route", matches),
     "mirror": ("mirrored copies, and mirrors that hang", mirror),

@@ -27,7 +27,7 @@ from msgspec import structs
 from tests.ports import free_port
 
 from headgate.model.routing import Endpoints, Mesh, Route, RouteTable, Split, Target
-from headgate.standalone.proxies.envoy_process import find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
 
 
 class Scale(NamedTuple):

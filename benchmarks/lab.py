@@ -12,7 +12,8 @@ from headgate.envoy.config import LISTENER, ProxyConfig
 from headgate.envoy.encode import Memo, encode, encode_resource
 from headgate.envoy.view import Node, project
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
-from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.server import XdsServer
 

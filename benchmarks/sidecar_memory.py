@@ -31,7 +31,7 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.latest import until
 from headgate.model.routing import Mesh
-from headgate.standalone.proxies.envoy_process import find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.messages import write_response
 from headgate.xds.server import XdsServer

@@ -26,7 +26,8 @@ from tests.make.values import compiled
 
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import OUTBOUND_PORT, project, sidecar
+from headgate.envoy.node_ids import OUTBOUND_PORT
+from headgate.envoy.view import project, sidecar
 from headgate.latest import until
 from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.xds.fleet import Fleet

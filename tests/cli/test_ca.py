@@ -10,11 +10,12 @@ import pytest
 from tests.cli.conftest import ServedMesh, ended
 from tests.identity.fakes import DOMAIN, Holders, MemoryKeyStore, openssl, wanted
 
-from headgate.identity.ca_status import CONFIG_MAP, CaStatus, CaStatusPublisher
+from headgate.identity.ca_status import CaStatusPublisher
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
+from headgate.resources.authority_status import CONFIG_MAP, CaStatus
 
 
 class RotatingCa:

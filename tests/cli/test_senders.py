@@ -16,11 +16,11 @@ from headgate.cli.inspect_client import InspectClient
 from headgate.cli.probe import Batch, Progress, Request, Tally
 from headgate.cli.senders import USAGE_ERROR, Sender, any_sidecar, send, sidecar
 from headgate.cli.try_target import ServicePort
-from headgate.compiler.request_spec import Client as Caller
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import Container, ProgramFailed
 from headgate.resources.inspect import Certificate, ObjectName, Proxy, ProxyStatus
+from headgate.resources.request_spec import Client as Caller
 
 WHERE = ServicePort("shop/website", 8080, "10.96.0.7")
 BATCH = Batch(request=Request(method="GET", url="http://website/"), number=3, concurrency=1)

@@ -17,8 +17,8 @@ from tests.e2e.running_mesh import RunningMesh
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
-from headgate.compiler.explain import PLAIN
 from headgate.resources.decode import validate
+from headgate.resources.explanations import PLAIN
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "3"))
 SAMPLES = ((20, 3), (2000, 6))  # number of requests, and the allowed deviation in sigmas (routing_comparison.SAMPLES)

@@ -18,7 +18,8 @@ from headgate.latest import until
 from headgate.model.routing import Mesh
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
-from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 

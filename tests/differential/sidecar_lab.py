@@ -15,8 +15,9 @@ from tests.differential.lab import Objects
 from tests.wire import Address
 
 from headgate.compiler.compile import compile_mesh
+from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.envoy.upstream_tls import MESH_ALPN
-from headgate.envoy.view import OUTBOUND_PORT, Node, View, project
+from headgate.envoy.view import Node, View, project
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.feed import snapshot_of

@@ -15,7 +15,8 @@ from tests.waiting import until
 from tests.wire import DEADLINE_S, H2_PREFACE, Address, Answer, Client, Network, Request
 
 from headgate.envoy.encode import encode
-from headgate.envoy.view import OUTBOUND_PORT, Node, project
+from headgate.envoy.node_ids import OUTBOUND_PORT
+from headgate.envoy.view import Node, project
 from headgate.model.routing import (
     Endpoint,
     Endpoints,

@@ -13,8 +13,8 @@ from tests.waiting import until
 from tests.wire import Address, Load
 
 from headgate.cli.probe import Batch, Probe, Request
+from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.envoy.routes import ORIGINAL_ADDRESS
-from headgate.envoy.view import OUTBOUND_PORT
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
 from headgate.model.routing import (

@@ -15,13 +15,14 @@ from tests.identity.fakes import DOMAIN, Holders, MemoryKeyStore, Time, wanted
 
 from headgate.errors import NotFound
 from headgate.identity.authority import new_root
-from headgate.identity.ca_status import CONFIG_MAP, ROTATE, CaStatus, CaStatusPublisher
+from headgate.identity.ca_status import CaStatusPublisher
 from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import FileKeyStore, SecretKeyStore, StoredAuthority
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
+from headgate.resources.authority_status import CONFIG_MAP, ROTATE, CaStatus
 from headgate.standalone.store.memory import MemoryStore
 
 

@@ -17,7 +17,7 @@ from tests.ports import free_port
 
 from headgate.identity.authority import Authority, Leaf, make_signer, new_root, sign
 from headgate.identity.issuers import CertificateSpec
-from headgate.standalone.proxies.envoy_process import find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
 
 pytestmark = pytest.mark.e2e
 READY = "starting main dispatch loop"

@@ -12,8 +12,9 @@ from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import StoredAuthority
-from headgate.identity.rotation import HANDSHAKE_GRACE_S, Phase, Progress, Rotation
+from headgate.identity.rotation import HANDSHAKE_GRACE_S, Progress, Rotation
 from headgate.latest import Latest, until
+from headgate.resources.authority_status import Phase
 
 NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
 

@@ -40,7 +40,7 @@ from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy_process import find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer

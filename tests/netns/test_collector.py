@@ -14,7 +14,8 @@ from tests.netns.namespaces import Namespace
 
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.collector_export import Collector, with_collector
-from headgate.standalone.proxies.envoy_process import EnvoyFlags, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyFlags
 
 DEADLINE_S = 60
 SILENT = "192.0.2.53"

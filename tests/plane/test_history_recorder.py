@@ -10,7 +10,6 @@ from tests.cli.conftest import plane
 from tests.decoding import admit
 from tests.history.objects import service, split
 
-from headgate.compiler.request_spec import RequestSpec
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.history import segments
 from headgate.history.revisions import Log, Revision
@@ -24,6 +23,7 @@ from headgate.plane.history_recorder import HistoryRecorder
 from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.request_spec import RequestSpec
 from headgate.standalone.store.memory import MemoryStore
 
 KEY = TRAFFIC_SPLIT.key("default", "website")

@@ -5,8 +5,8 @@ import pytest
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.snapshot import Snapshot
-from headgate.identity.ca_status import ROTATE
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
+from headgate.resources.authority_status import ROTATE
 from headgate.resources.core import Service
 from headgate.resources.mesh_keys import ANNOTATIONS, LABELS, useless_keys
 from headgate.resources.meta import Metadata

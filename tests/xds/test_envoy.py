@@ -18,7 +18,8 @@ from headgate.envoy.view import Node, project
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
-from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess
 from headgate.xds import server
 from headgate.xds.authentication import InvalidToken, LocalTokens
 from headgate.xds.fleet import Fleet

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.admission.workloads import DEFAULTERS
-from headgate.envoy.view import OUTBOUND_PORT
+from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
 from headgate.objects.ports import AdmissionStep, View

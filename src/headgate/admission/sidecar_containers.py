@@ -7,13 +7,12 @@ from typing import Any
 from headgate.admission.injection import Decision, InjectionMode, PodNamespace, decide, pod_namespace, sidecar_causes
 from headgate.admission.proxy_resources import DEFAULTS, proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.envoy.probes import READY_PATH
-from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.errors import Cause, Invalid
-from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.checks.pods import pod_causes, template_causes
-from headgate.resources.meta import Object, Value, part
+from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value, part
 from headgate.resources.pod_templates import pod_of_template, template_path
 from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
 

@@ -17,10 +17,9 @@ from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
 from headgate.cli.wait import FIRST_ANSWER_S, parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.formatting import pluralize
-from headgate.identity.ca_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus
-from headgate.identity.rotation import Phase
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources import registry
+from headgate.resources.authority_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus, Phase
 from headgate.resources.meta import Object, timestamp
 
 STEPS = {

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from headgate.cli.arguments import Manifests
+from headgate.cli.arguments import Access, Manifests, Mtls
 from headgate.cli.check import check_files
-from headgate.cli.offline import Access, Mtls, compile_files
+from headgate.cli.offline import compile_files
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, SelectedPods, StatusCondition

@@ -1,7 +1,7 @@
 """`headgate explain`: the route, the backends and the authorization of a request; or why a pod has a sidecar or none."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +9,15 @@ import typer
 from msgspec import structs
 from rich.table import Table
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import Access, Kubeconfig, Mtls, Output, State
 from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.offline import Access, Mtls, compile_files
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stdout, usage_error
-from headgate.cli.try_command import CONNECTION, FIXED, Headers, parse_headers, parse_method
-from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
-from headgate.compiler.explain import Backend, Copy, Explanation, Tried
-from headgate.compiler.request_spec import BadRequest, RequestSpec, check, explain_request
-from headgate.errors import HeadgateError
+from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.resources.explanations import MUTUAL_TLS, Arrival, Backend, Copy, Explanation, Tried
+from headgate.resources.request_spec import BadRequest, RequestSpec, check
 from headgate.settings import Settings
 
 ERROR_STATUSES = 400
@@ -119,25 +116,13 @@ def explain_(
         client = InspectClient.of(kubeconfig, state)
         explain_pod(asyncio.run(client.pod_sidecar(place or client.client.namespace, name)), output)
         return
-    *before, url = what
-    if len(before) > 1:
-        raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
-    request = RequestSpec(
-        url=url,
-        method=parse_method(before[0] if before else "GET"),
-        headers=parse_headers(header or (), fixed=FIXED - {CONNECTION}),
-        caller=from_,
-        via=via,
-        namespace=namespace or DEFAULT_NAMESPACE,
-    )
-    try:
-        check(request)
-    except BadRequest as error:
-        raise usage_error(str(error), option=OPTIONS[error.part]) from None
+    request = _read_request(what, header or (), caller=from_, via=via, namespace=namespace or DEFAULT_NAMESPACE)
     if filename and at:
         raise usage_error("files have no revisions; leave out -f or --at", option="--at")
     if filename:
-        found = _explain_files(filename, Settings(mtls=mtls, access=access), request)
+        from headgate.cli.explain_files import explain_files
+
+        found = explain_files(filename, Settings(mtls=mtls, access=access), request)
     else:
         client = InspectClient.of(kubeconfig, state)
         request = structs.replace(request, namespace=namespace or client.client.namespace)
@@ -149,15 +134,24 @@ def explain_(
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _explain_files(files: list[Path], settings: Settings, request: RequestSpec) -> Explanation:
-    """Explain a request with the objects in files. Raises HeadgateError if they have none."""
-    compiled = compile_files(files, settings)
-    if not compiled.manifests.objects:
-        problem = compiled.manifests.problems[0]
-        raise HeadgateError(f"{problem.file}:{problem.line}: {problem.message}")
-    for warning in compiled.manifests.warnings:
-        note(str(warning))
-    return explain_request(compiled.compiled, compiled.snapshot, request)
+def _read_request(what: Sequence[str], headers: Sequence[str], *, caller: str, via: str, namespace: str) -> RequestSpec:
+    """Return the request that the arguments describe. Raises BadParameter."""
+    *before, url = what
+    if len(before) > 1:
+        raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
+    request = RequestSpec(
+        url=url,
+        method=parse_method(before[0] if before else "GET"),
+        headers=parse_headers(headers, fixed=FIXED - {CONNECTION}),
+        caller=caller,
+        via=via,
+        namespace=namespace,
+    )
+    try:
+        check(request)
+    except BadRequest as error:
+        raise usage_error(str(error), option=OPTIONS[error.part]) from None
+    return request
 
 
 def show(found: Explanation) -> None:

@@ -23,8 +23,8 @@ from headgate.cli.sidecar import (
     sockets,
     variables,
 )
-from headgate.envoy.view import GATEWAY, PROBE_PORT, SIDECAR
-from headgate.model.identities import SYSTEM_NAMESPACE
+from headgate.envoy.node_ids import GATEWAY, PROBE_PORT, SIDECAR
+from headgate.resources.meta import SYSTEM_NAMESPACE
 
 
 def gateway(
@@ -41,7 +41,7 @@ def gateway(
     (pod,) = variables(os.environ, "POD_NAME")
     node_id = f"{GATEWAY}/{pod}"
     if action == "nginx":
-        from headgate.cli.nginx_gateway import run_nginx  # noqa: PLC0415 - its imports would delay the start of Envoy
+        from headgate.cli.nginx_gateway import run_nginx  # its imports would delay the start of Envoy
 
         run_nginx(calls_of(f"{SIDECAR}/{SYSTEM_NAMESPACE}/{pod}"))
     elif action == "run":

@@ -8,17 +8,15 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.cli.connection import find_api
-from headgate.compiler.explain import Explanation
-from headgate.compiler.request_spec import RequestSpec
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import NO_MESSAGE, Client
-from headgate.model.identities import SYSTEM_NAMESPACE
-from headgate.plan.planning import PlanQuery, PlanResult
 from headgate.resources.call_records import CallRecordList
+from headgate.resources.explanations import Explanation
 from headgate.resources.inspect import API_VERSION, GROUP, FindingList, PodSidecar, Proxy, ProxyConfig
 from headgate.resources.mesh_status import MESH, MeshStatus
-from headgate.resources.meta import Input, Object
+from headgate.resources.meta import SYSTEM_NAMESPACE, Input, Object
+from headgate.resources.request_spec import RequestSpec
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
 
 NO_GROUP = f"does not serve {GROUP}: headgate is not installed there, or is an older version; run `headgate install`, or use another kubeconfig"
@@ -90,11 +88,10 @@ class InspectClient:
         """Return the writes that restore the objects of a revision. Raises NotFound."""
         return await self.get(f"{resource_path('revisions', namespace)}/{number}/restoration", RevisionRestoration)
 
-    async def plan(self, query: PlanQuery) -> PlanResult:
-        """Return the plan of a change of the running mesh."""
-        path, body = resource_path("plans"), msgspec.to_builtins(query)
+    async def create(self, path: str, obj: Object, shape: type[T]) -> T:
+        """Post an object and return the decoded response. Raises Unavailable when the API has no inspect group."""
         try:
-            return self._read(await self.client.post(path, body), PlanResult)
+            return self._read(await self.client.post(path, obj), shape)
         except NotFound as error:
             raise await self._group_missing(error) from None
         except Unavailable as error:

@@ -6,9 +6,7 @@ endpoints. The result is the same on every machine.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
-
-import typer
+from typing import NamedTuple
 
 from headgate.cli import placeholders
 from headgate.cli.arguments import check_paths
@@ -27,15 +25,6 @@ from headgate.resources.registry import SERVICE
 from headgate.settings import Settings
 from headgate.standalone.address_pool import FIRST_RANGE, AddressPool
 from headgate.standalone.controllers.services import complete_service, service_user
-
-Mtls = Annotated[
-    Literal["off", "permissive", "strict"],
-    typer.Option(help="TLS mode for the compiled manifests, like --mtls of `headgate up`."),
-]
-Access = Annotated[
-    Literal["selected", "deny"],
-    typer.Option(help="Access mode for the compiled manifests, like --access of `headgate up`."),
-]
 
 
 class CompiledFiles(NamedTuple):

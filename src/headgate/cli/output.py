@@ -117,7 +117,7 @@ def stderr() -> Console:
 
 def yaml_text(value: Any) -> str:
     """Return a value as a YAML document, with the fields in the order of the value."""
-    import yaml  # noqa: PLC0415 - most commands print no YAML, and the import costs start-up time
+    import yaml  # most commands print no YAML, and the import costs start-up time
 
     return str(
         yaml.dump(msgspec.to_builtins(value), Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120)

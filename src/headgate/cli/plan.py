@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
-from headgate.cli.arguments import Kubeconfig, Output, State, check_paths, parse_kind_and_name
-from headgate.cli.inspect_client import InspectClient
-from headgate.cli.offline import Access, Mtls, compile_manifests, reject_mistakes
+from headgate.cli.arguments import Access, Kubeconfig, Mtls, Output, State, check_paths, parse_kind_and_name
+from headgate.cli.inspect_client import InspectClient, resource_path
+from headgate.cli.offline import compile_manifests, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error
 from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
@@ -189,7 +190,8 @@ def _offline(before: Manifests, changed: Manifests, query: PlanQuery, *, prune: 
 
 async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:
     objects = tuple(manifest.object for manifest in changed.objects)
-    result = await client.plan(query.with_objects(objects))
+    body = msgspec.to_builtins(query.with_objects(objects))
+    result = await client.create(resource_path("plans"), body, PlanResult)
     if result.ignored:
         kinds = ", ".join(sorted({name.partition(" ")[0] for name in result.ignored}))
         note(

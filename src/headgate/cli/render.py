@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.cli.arguments import Kubeconfig, State
+from headgate.cli.arguments import Access, Kubeconfig, Mtls, State
 from headgate.cli.connection import find_api
 from headgate.cli.mesh_source import current_mesh, followed_objects, settings_in_force
-from headgate.cli.offline import Access, Mtls, compile_files, reject_mistakes
+from headgate.cli.offline import compile_files, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
 from headgate.cli.rendered_files import ReloadCommand, keep_current
 from headgate.compiler.compile import Compiler

@@ -21,8 +21,7 @@ from headgate.kubernetes.client import Client, path_of
 from headgate.resources.canaries import ROLLOUT_COMMAND
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import CANARY
-from headgate.rollout.state import Pause, Phase
-from headgate.rollout.status import state_in
+from headgate.rollout.state import Pause, Phase, state_in
 
 Change: TypeAlias = Literal["pause", "resume", "promote", "abort", "restart"]
 Action = Annotated[

@@ -14,8 +14,7 @@ from headgate.quantity import parse_percentage
 from headgate.resources.canaries import ROLLOUT_COMMAND, Analysis
 from headgate.resources.meta import Input, Object
 from headgate.rollout.messages import share_text
-from headgate.rollout.state import Phase
-from headgate.rollout.status import state_in
+from headgate.rollout.state import Phase, state_in
 from headgate.statistics.intervals import rate_interval
 
 BAR_WIDTH = 20

@@ -14,13 +14,13 @@ from headgate.cli.connection import find_runtime_info
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.probe import Batch, Probe, Progress, Tally
 from headgate.cli.try_target import ServicePort
-from headgate.compiler.request_spec import Client as Caller
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import Container, ProgramFailed, run_program
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.resources.inspect import Proxy
+from headgate.resources.request_spec import Client as Caller
 
 PROGRAM = ("headgate", "sidecar", "try")
 """The program in a sidecar's container that sends a batch of requests."""

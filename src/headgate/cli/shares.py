@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from headgate.compiler.explain import PLAIN, Explanation
 from headgate.compiler.reasons import ConditionType, Reason
+from headgate.resources.explanations import PLAIN, Explanation
 from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.smi import NO_ENDPOINTS
 from headgate.settings import Settings

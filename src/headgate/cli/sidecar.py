@@ -16,12 +16,13 @@ from headgate.cli.output import usage_error
 from headgate.cli.proxy_calls import Calls, report_last_requests
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.envoy.collector_export import parse_collector, with_collector
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
+from headgate.envoy.node_ids import SIDECAR as NODE_PREFIX
 from headgate.envoy.probes import READY_PATH
-from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
-from headgate.envoy.view import SIDECAR as NODE_PREFIX
 from headgate.errors import HeadgateError
 from headgate.inotify import ENVOY_INSTANCES, missing_instances
-from headgate.standalone.proxies.envoy_process import EnvoyFlags, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyFlags
 
 Action = Literal["run", "wait", "drain", "try"]
 ADMIN_SOCKET = "admin.sock"
@@ -57,7 +58,7 @@ def sidecar(
     elif action == "wait":
         _wait()
     elif action == "try":
-        from headgate.cli.sidecar_try import send_batch  # noqa: PLC0415 - its imports would delay the start of Envoy
+        from headgate.cli.sidecar_try import send_batch  # its imports would delay the start of Envoy
 
         asyncio.run(send_batch(Path(TRY_SOCKET)))
     else:

@@ -17,10 +17,7 @@ from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.installer import installed_roles
-from headgate.kubernetes.install.roles import ACCOUNT
 from headgate.kubernetes.install.unready import unready_reasons
-from headgate.kubernetes.permissions import Reviewer, describe, permissions_of
 from headgate.resources.mesh_status import CertificateCounts, FindingCounts, MeshState, MeshStatus, ProxyCounts
 
 
@@ -49,8 +46,10 @@ async def _status(client: InspectClient) -> MeshStatus:
             HeadgateError
         ):  # Not every user may read these pods and review permissions of other users.
             async with client.client:
+                from headgate.kubernetes.install.installer import missing_permissions  # it imports the control plane
+
                 reasons += await unready_reasons(client.client)
-                reasons += await _missing_permissions(client.client)
+                reasons += await missing_permissions(client.client)
         raise Unavailable("\n".join((str(error).replace(SEE_STATUS, ""), *reasons))) from error
 
 
@@ -64,11 +63,6 @@ async def _with_replicas(client: Client, found: MeshStatus) -> MeshStatus:
             reasons = await unready_reasons(client)
     problems = (*found.status.problems, *(f"a replica of the control plane is not ready: {text}" for text in reasons))
     return structs.replace(found, status=structs.replace(found.status, healthy=not problems, problems=problems))
-
-
-async def _missing_permissions(client: Client) -> tuple[str, ...]:
-    needed = await installed_roles(client)
-    return describe(await Reviewer(client.post, *ACCOUNT).missing(permissions_of(needed)), needed)
 
 
 def _show(mesh: MeshState) -> None:

@@ -1,10 +1,9 @@
 """`headgate try`: send requests through the mesh, and compare their distribution with the weights."""
 
 import asyncio
-import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -18,20 +17,17 @@ from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stderr, stdout, usage_error
-from headgate.cli.probe import Batch, Failure, Header, Request, Tally
+from headgate.cli.probe import Batch, Failure, Request, Tally
+from headgate.cli.request_arguments import Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
 from headgate.cli.try_target import ServicePort, Target, find_service_port, parse_url
-from headgate.compiler.request_spec import BadRequest, RequestSpec, read_client
-from headgate.compiler.request_spec import Client as Caller
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.request_spec import BadRequest, RequestSpec, read_client
+from headgate.resources.request_spec import Client as Caller
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-CONNECTION = "connection"
-FIXED = frozenset(("host", "content-length", "transfer-encoding", CONNECTION))
 SHOWN_FAILURES = 10
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="URL with the name of a Service: http://website:8080/.")]
@@ -39,7 +35,6 @@ Number = Annotated[int, typer.Option("-n", "--number", min=1, help="Number of re
 Concurrency = Annotated[
     int, typer.Option("-c", "--concurrency", min=1, max=1000, help="Number of concurrent requests.")
 ]
-Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
 Method = Annotated[
     str,
     typer.Option(
@@ -134,26 +129,6 @@ def try_(
     answer(document(result), output, lambda: _print(result))
     if not result.fits:
         raise typer.Exit(EXIT_FAILURE)
-
-
-def parse_method(text: str) -> str:
-    """Return a method in capital letters. Raises BadParameter for an invalid one."""
-    if not _TOKEN.fullmatch(text) or text.upper() == "CONNECT":
-        raise usage_error(f"{text!r} is not a supported method; write GET, POST, ...", option="-X")
-    return text.upper()
-
-
-def parse_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tuple[Header, ...]:
-    """Parse headers in the format of curl. Raises BadParameter, also for a `fixed` header: another argument sets it."""
-    found = []
-    for text in texts:
-        name, colon, value = text.partition(":")
-        if not colon or not _TOKEN.fullmatch(name.strip()) or not _TEXT.fullmatch(value):
-            raise usage_error(f"{text!r} is not a header; write 'name: value'", option="-H")
-        if name.strip().lower() in fixed:
-            raise usage_error(f"{name.strip()} is computed from the URL and the body; change those", option="-H")
-        found.append((name.strip(), value.strip()))
-    return tuple(found)
 
 
 async def _run(

@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-from importlib.metadata import version as version_of
 
+from headgate import __version__
 from headgate.cli.arguments import Output, State
 from headgate.cli.connection import find_runtime_info
 from headgate.cli.output import Format, answer, stdout
 from headgate.errors import ProxyError
-from headgate.standalone.proxies.envoy_process import find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
 
 TIMEOUT_S = 10
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 10
 def version(output: Output = Format.TABLE, state: State = None) -> None:
     """Show the versions of headgate and Envoy, and the addresses of the running headgate."""
     running = find_runtime_info(state)
-    found = {"headgate": version_of("headgate"), "envoy": envoy_version(), "instance": running}
+    found = {"headgate": __version__, "envoy": envoy_version(), "instance": running}
     runs = f"API {running.api}, proxy {running.proxy}, process {running.pid}" if running else "nothing on this machine"
     text = f"headgate  {found['headgate']}\nenvoy     {found['envoy']}\nrunning   {runs}"
     answer(found, output, lambda: stdout().print(text, soft_wrap=True))

@@ -14,11 +14,10 @@ from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, parse_kind_and_name
 from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, note, stderr, stdout, usage_error
-from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.errors import Gone, HeadgateError, NotFound
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.kubernetes.client import Client
-from headgate.resources.gateway import CONTROLLER
+from headgate.resources.gateway import CONTROLLER, OWN_CLASS
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS, Kind
 

@@ -14,10 +14,10 @@ from headgate.model.authorization import Authorization, authorize, grants_allowi
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
+from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, Arrival
 from headgate.resources.meta import Value
 from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 
-MUTUAL_TLS, PLAINTEXT = "mutual TLS", "plaintext"
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
 
 
@@ -39,24 +39,6 @@ class Caller(Value, frozen=True, kw_only=True):
     note: str = ""
     home: str = DEFAULT_NAMESPACE
     is_scoped: bool = False
-
-
-class Arrival(Value, frozen=True, kw_only=True):
-    """The outcome of a request at one endpoint; `workload` is `namespace/pod`, empty if unknown.
-
-    `hop` says how the request reaches the endpoint: by mutual TLS or in plaintext. `object` and `rule` are the access
-    rule that allows the request, `reason` says why it is allowed or refused, and `remedy` what the user can change.
-    """
-
-    workload: str
-    address: str
-    hop: str
-    hop_reason: str
-    allowed: bool
-    object: str
-    rule: str
-    reason: str
-    remedy: str
 
 
 def gateway(trust_domain: str, note: str = "") -> Caller:

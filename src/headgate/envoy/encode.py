@@ -29,7 +29,8 @@ from headgate.envoy.config import (
     TypeUrl,
 )
 from headgate.envoy.gateway_hosts import has_own_scope
-from headgate.envoy.view import SIDECAR, MeshSettings, MeshView, ProxyKind, View, mesh_settings
+from headgate.envoy.node_ids import SIDECAR
+from headgate.envoy.view import MeshSettings, MeshView, ProxyKind, View, mesh_settings
 from headgate.model.routing import Frontend, GatewayPort, HostRoutes, Mesh
 from headgate.shared_map import SharedMap, replaced
 

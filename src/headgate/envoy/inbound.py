@@ -17,8 +17,8 @@ from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, ad
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
 from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
-from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.authorization import enforced
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
 

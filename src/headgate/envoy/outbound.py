@@ -14,13 +14,12 @@ from headgate.envoy import clusters, gateways, listeners, names, probes, routes,
 from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.names import GatewayRef
+from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.envoy.route_plan import ClusterWeight, Planner, RoutePlan, plan_service_port
 from headgate.envoy.upstream_tls import Peer
 from headgate.envoy.view import (
     EVERYWHERE,
     EVERYWHERE6,
-    OUTBOUND_PORT,
-    SIDECAR,
     Backend,
     Backends,
     GatewayView,

@@ -12,7 +12,7 @@ from headgate.envoy import names, pb
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, http_options, wildcard_address
 from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.listeners import router_filter
-from headgate.envoy.view import PROBE_PORT
+from headgate.envoy.node_ids import PROBE_PORT
 from headgate.model.probes import PortCheck, Probe
 from headgate.model.routing import Protocol, Workload
 

@@ -11,12 +11,13 @@ from typing import Literal, NamedTuple
 from msgspec import structs
 
 from headgate.envoy.gateway_hosts import has_own_scope
+from headgate.envoy.node_ids import GATEWAY, OUTBOUND_PORT, SIDECAR
 from headgate.envoy.visibility import AllowedSources, allowed_sources
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.evaluate import by_host
 from headgate.model.gateway_pods import GatewayPod, gateway_pod_port
-from headgate.model.identities import SYSTEM_NAMESPACE, Credential
+from headgate.model.identities import Credential
 from headgate.model.routing import (
     Endpoint,
     Endpoints,
@@ -34,14 +35,8 @@ from headgate.model.routing import (
 from headgate.resources.meta import Value
 from headgate.shared_map import SharedMap
 
-SIDECAR = "sidecar"  # prefix of the node IDs of sidecars: sidecar/<namespace>/<pod>
-GATEWAY = "gateway"  # prefix of the node IDs of gateways on a cluster: gateway/<pod>
-OUTBOUND_PORT = 15001  # a sidecar's port for redirected outbound connections or for its HTTP proxy
-INBOUND_PORT = 15006  # a transparent sidecar's port for redirected inbound connections
-PROBE_PORT = 15020  # a proxy's port for the kubelet's health checks
 EVERYWHERE = "0.0.0.0"  # noqa: S104  # only in the pod's network namespace
 EVERYWHERE6 = "::"
-TRANSPARENT_UID = 1337  # the user of a transparent sidecar; its connections are not redirected
 
 
 class Node(Value, frozen=True, kw_only=True):
@@ -367,18 +362,6 @@ def gateway_proxy(pod: GatewayPod) -> Node:
 def client_namespace(node: Node) -> str:
     """Return the namespace of a proxy's clients, in which short names are looked up."""
     return node.workload.partition("/")[0] or DEFAULT_NAMESPACE
-
-
-def pod_of(node_id: str) -> str:
-    """Return the pod (`namespace/name`) of a sidecar; empty for a gateway."""
-    kind, _, pod = node_id.partition("/")
-    return pod if kind == SIDECAR else ""
-
-
-def namespaced_name(node_id: str) -> tuple[str, str]:
-    """Return a proxy's namespace and name for users: those of its pod; a gateway is in `headgate-system`."""
-    namespace, _, name = pod_of(node_id).partition("/")
-    return (namespace, name) if name else (SYSTEM_NAMESPACE, node_id.removeprefix(f"{GATEWAY}/"))
 
 
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:

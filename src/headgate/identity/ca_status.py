@@ -17,50 +17,17 @@ from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import ensure_namespace
-from headgate.identity.rotation import Phase, Rotation
+from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, until, wait_for_any
-from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.objects.ports import Relist, Store, follow
-from headgate.resources.meta import Input, Key, Object, timestamp
+from headgate.resources.authority_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus, Phase, RootStatus
+from headgate.resources.meta import Object, timestamp
 from headgate.resources.registry import key_of
 
-CONFIG_MAP = Key("", "ConfigMap", SYSTEM_NAMESPACE, "headgate-ca")
-ROTATE = "headgate.dev/rotate-ca"
-ROOTS, STATUS = "roots.pem", "status.json"
 MANAGER = "headgate"
 PAUSE_S = 1.0
 """The number of seconds between two writes. Changes in between are written together."""
 MOST_NAMES = 20
-
-
-class RootStatus(Input, frozen=True, kw_only=True):
-    """A trusted root. `signs` is True for the root that signs certificates. Times are RFC 3339."""
-
-    fingerprint: str
-    subject: str
-    not_before: str
-    not_after: str
-    signs: bool = False
-
-
-class CaStatus(Input, frozen=True, kw_only=True):
-    """The authority's state. `phase` is empty if the authority is not headgate's own, because headgate does not rotate it, and
-    `unknown` if its keys can't be read.
-
-    `waiting` (node IDs) and `faults` (by node ID) contain the first twenty entries; `waits` and `faulty` are the total
-    numbers. `distributing` says that the API server and the volumes of pods may not have the new root yet. `answered` is the text of the last handled request for a rotation.
-    """
-
-    phase: str = ""
-    waits: int = 0
-    waiting: tuple[str, ...] = ()
-    distributing: bool = False
-    answered: str = ""
-    fault: str = ""
-    certificates: int = 0
-    faulty: int = 0
-    faults: dict[str, str] = msgspec.field(default_factory=dict)
-    roots: tuple[RootStatus, ...] = ()
 
 
 class CaStatusPublisher:

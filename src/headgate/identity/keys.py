@@ -22,9 +22,9 @@ from headgate.errors import AlreadyExists, Conflict, NotFound, StoreError
 from headgate.identity.authority import Authority
 from headgate.identity.certificates import to_base64
 from headgate.identity.issuers import IssueError
-from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText
+from headgate.model.identities import PrivateText
 from headgate.objects.ports import Store
-from headgate.resources.meta import Key, Object, Value
+from headgate.resources.meta import SYSTEM_NAMESPACE, Key, Object, Value
 
 SECRET = Key("", "Secret", SYSTEM_NAMESPACE, "headgate-ca")
 CURRENT = "current"

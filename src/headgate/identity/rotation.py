@@ -10,7 +10,6 @@ step also waits for handshakes that began with an old certificate. The phase fol
 continues. A rotation begins on request, and at 80 % of the root's lifetime.
 """
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -22,22 +21,13 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import StoredAuthority
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
+from headgate.resources.authority_status import Phase
 from headgate.resources.meta import Value
 
 ROTATION_SHARE = 0.8  # the share of the root's lifetime after which a rotation begins
 HANDSHAKE_GRACE_S = float(CONNECT_SECONDS)
 """The number of seconds that the last step waits for handshakes. A connection uses the certificate that its proxy had
 when the connection was opened, and a busy peer may verify it this much later."""
-
-
-class Phase(enum.StrEnum):
-    """The current step of a rotation. It is unknown until the keys have been read."""
-
-    UNKNOWN = "unknown"
-    STABLE = "stable"
-    TRUST_NEW = "trust-new"
-    SIGN_NEW = "sign-new"
-    DROP_OLD = "drop-old"
 
 
 class Progress(Value, frozen=True, kw_only=True):

@@ -32,9 +32,9 @@ from headgate.identity.certificates import (
 from headgate.identity.file_watch import file_changes
 from headgate.identity.issuers import CertificateSpec, Clock, IssueError
 from headgate.latest import Latest
-from headgate.model.identities import SYSTEM_NAMESPACE, Credential
+from headgate.model.identities import Credential
 from headgate.objects.ports import Change, Store, follow
-from headgate.resources.meta import Object, Value
+from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value
 from headgate.resources.registry import Kind, key_of
 
 CERTIFICATE_REQUEST = Kind(

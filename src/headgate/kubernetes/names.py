@@ -1,6 +1,6 @@
 """The names of the control plane's own objects on a cluster, and its ports."""
 
-from headgate.model.identities import SYSTEM_NAMESPACE
+from headgate.resources.meta import SYSTEM_NAMESPACE
 
 NAME = "headgate"
 """The name of the Deployment, the ServiceAccount, the roles and the webhook configurations, and of the Service that

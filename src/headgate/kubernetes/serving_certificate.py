@@ -17,8 +17,9 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import CertificateSpec, Issuer
 from headgate.identity.keys import SECRET
 from headgate.latest import Latest, until, wait_for_any
-from headgate.model.identities import SYSTEM_NAMESPACE, Credential, spiffe_id
+from headgate.model.identities import Credential, spiffe_id
 from headgate.objects.ports import Reader, Relist, follow
+from headgate.resources.meta import SYSTEM_NAMESPACE
 
 ACCOUNT = "headgate"
 LIFETIME = timedelta(days=7)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from headgate.envoy.view import GATEWAY, SIDECAR
+from headgate.envoy.node_ids import GATEWAY, SIDECAR
 from headgate.errors import ProxyError
 from headgate.kubernetes.client import ApiServer
 from headgate.model.identities import is_gateway

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from headgate.resources.meta import Value
+from headgate.resources.meta import SYSTEM_NAMESPACE, Value
 
 
 class PrivateText(str):
@@ -22,7 +22,6 @@ class PrivateText(str):
 
 
 _ID = re.compile(r"spiffe://(?P<domain>[a-z0-9._-]+)/ns/(?P<namespace>[a-z0-9.-]+)/sa/(?P<account>[a-z0-9.-]+)")
-SYSTEM_NAMESPACE = "headgate-system"
 GATEWAY_ACCOUNT = "gateway"
 
 

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headgate.compiler.gateway_api import gateways
-from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.compiler.gateway_api.parameters import Parameters, gateway_parameters
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.objects.ports import Store
 from headgate.resources.decode import check_stored
-from headgate.resources.gateway import CONTROLLER, GROUP, Gateway
+from headgate.resources.gateway import CONTROLLER, GROUP, OWN_CLASS, Gateway
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import api_version, key_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.compiler.report import Compiled
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.latest import Latest
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.routing import Workload

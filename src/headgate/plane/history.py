@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headgate.compiler.explain import Explanation
-from headgate.compiler.request_spec import RequestSpec, explain_request
+from headgate.compiler.explain_request import explain_request
 from headgate.errors import HeadgateError, NotFound
 from headgate.history.differences import differences
 from headgate.history.records import object_in
@@ -13,8 +12,10 @@ from headgate.history.revisions import Change, Contents, Log, Revision
 from headgate.plane.live_state import LiveState
 from headgate.plane.past import snapshot_at
 from headgate.resources import revisions as answers
+from headgate.resources.explanations import Explanation
 from headgate.resources.inspect import ObjectName, ObjectRef
 from headgate.resources.meta import Key
+from headgate.resources.request_spec import RequestSpec
 
 
 class RevisionQuery(NamedTuple):

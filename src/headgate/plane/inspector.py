@@ -11,16 +11,15 @@ from cryptography import x509
 from msgspec import structs
 
 from headgate.admission.injection import Decision, PodNamespace, pod_namespace
-from headgate.compiler.explain import Explanation
+from headgate.compiler.explain_request import explain_request
 from headgate.compiler.report import Compiled, Finding
-from headgate.compiler.request_spec import RequestSpec, explain_request
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.envoy.config import (
     NO_RESOURCES,
     Encoded,
 )
+from headgate.envoy.node_ids import SIDECAR, namespaced_name, pod_of
 from headgate.envoy.resource_json import content
-from headgate.envoy.view import SIDECAR, namespaced_name, pod_of
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
 from headgate.model.authorities import DEFAULT_NAMESPACE
@@ -35,11 +34,13 @@ from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
+from headgate.resources.explanations import Explanation
 from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, PodCounts, Revisions
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
+from headgate.resources.request_spec import RequestSpec
 from headgate.xds import fleet
 from headgate.xds.subscription import Subscription
 from headgate.xds.versions import AcknowledgedVersion

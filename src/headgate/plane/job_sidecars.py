@@ -12,7 +12,7 @@ import grpc
 import msgspec
 
 from headgate.admission.sidecar_containers import CONTAINER
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.objects.ports import Reader
 from headgate.resources.meta import Key, Object, Value

@@ -14,16 +14,16 @@ from msgspec import structs
 
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
-from headgate.envoy.view import pod_of
+from headgate.envoy.node_ids import pod_of
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
-from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText
+from headgate.model.identities import PrivateText
 from headgate.model.routing import Mesh
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, select
 from headgate.resources.gateway import PROXY_OF_SERVICE
-from headgate.resources.meta import Value
+from headgate.resources.meta import SYSTEM_NAMESPACE, Value
 from headgate.xds.authentication import StatusError
 from headgate.xds.unary_methods import Authenticate, UnaryMethod
 

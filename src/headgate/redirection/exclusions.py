@@ -4,7 +4,7 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from typing import TypeVar
 
-from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
 from headgate.resources.meta import Value
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import NamedTuple
 
-from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.redirection.exclusions import Exclusions
 
 OUT = "HEADGATE_OUT"

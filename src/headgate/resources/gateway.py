@@ -12,6 +12,7 @@ from headgate.resources.workloads import LabelSelector
 
 GROUP = GATEWAY
 CONTROLLER = "headgate.dev/gateway-controller"
+OWN_CLASS = "headgate"  # headgate's class, which needs no GatewayClass object
 IP_ADDRESS, HOSTNAME = "IPAddress", "Hostname"
 
 

@@ -13,6 +13,9 @@ import msgspec
 
 from headgate.errors import Cause
 
+SYSTEM_NAMESPACE = "headgate-system"
+"""The namespace of headgate's own objects, and of proxies that belong to no pod."""
+
 Object: TypeAlias = Mapping[str, Any]
 """A whole object as JSON. Objects are shared: copy an object before you change it."""
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -41,8 +41,8 @@ from headgate.rollout.owned_split import (
 from headgate.rollout.plan import Plan
 from headgate.rollout.ready_endpoints import canary_is_ready
 from headgate.rollout.root_services import RootServices
-from headgate.rollout.state import Facts, Pause, State
-from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
+from headgate.rollout.state import Facts, Pause, State, state_in
+from headgate.rollout.status import Problem, call_body, canary_status, invalid_status
 from headgate.rollout.transitions import following
 from headgate.rollout.webhooks import AGAIN_S, Webhooks, occasion_of, when_called
 from headgate.telemetry.counters.counts import Counts, sum_of

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
 from msgspec import structs
 
-from headgate.resources.meta import Value
+from headgate.resources.meta import Object, Value, part
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Evidence
 from headgate.statistics.betting import Block
@@ -133,6 +134,14 @@ class State(Value, frozen=True, kw_only=True):
     def has_moved(self, before: "State") -> bool:
         """Return whether the state differs from an earlier one in more than what requests change at each look."""
         return structs.replace(self, evidence=before.evidence, limits=before.limits, life=before.life) != before
+
+
+def state_in(obj: Object) -> State:
+    """Return the state in the status of a Canary; a new one if there is none, or if it can't be read."""
+    try:
+        return msgspec.json.decode(part(obj, "status").get("rollout") or "{}", type=State)
+    except msgspec.DecodeError:
+        return State()
 
 
 class Facts(NamedTuple):

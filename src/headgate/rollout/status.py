@@ -12,7 +12,7 @@ from headgate.resources.meta import Key, Object, timestamp
 from headgate.rollout.messages import message, share_text
 from headgate.rollout.owned_split import edited_weights
 from headgate.rollout.plan import Plan
-from headgate.rollout.state import Pause, Phase, State
+from headgate.rollout.state import Pause, Phase, State, state_in
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -20,14 +20,6 @@ class Problem(msgspec.Struct, frozen=True):
 
     reason: str
     message: str
-
-
-def state_in(obj: Object) -> State:
-    """Return the state in the status of a Canary; a new one if there is none, or if it can't be read."""
-    try:
-        return msgspec.json.decode(status_of(obj).get("rollout") or "{}", type=State)
-    except msgspec.DecodeError:
-        return State()
 
 
 def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[str, Any]:

@@ -47,7 +47,8 @@ from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import ProxyServices, probe_socket
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, MeshEnvoy, MeshEnvoySettings, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, MeshEnvoy, MeshEnvoySettings
 from headgate.standalone.runtime_info import RuntimeInfo, write_environment, write_runtime_info
 from headgate.standalone.setup import Setup, set_up
 from headgate.standalone.state_directory import read_token

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from headgate.compiler.request_spec import RequestSpec, check
 from headgate.errors import NotFound
 from headgate.plane.inspector import ConfigQuery
 from headgate.resources.call_records import CallRecord, CallRecordList
@@ -26,6 +25,7 @@ from headgate.resources.mesh_status import (
     ProxyCounts,
     Revisions,
 )
+from headgate.resources.request_spec import RequestSpec, check
 
 
 def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:

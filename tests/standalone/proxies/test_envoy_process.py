@@ -16,7 +16,8 @@ from tests.processes import runs
 
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy_process import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState
 from headgate.standalone.runtime_directory import runtime_directory
 
 BINARY = find_envoy(os.environ)
@@ -117,7 +118,8 @@ async def test_a_failed_start_reports_the_error_line_of_envoys_log(envoy: Start)
 ORPHAN = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess
 
 async def main():
     directory, admin, bootstrap = map(Path, sys.argv[1:])

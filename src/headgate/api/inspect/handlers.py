@@ -20,13 +20,13 @@ from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
 from headgate.api.inspect.query import CREATE, METRICS, TAP, TAP_VALUES, InspectPath
 from headgate.api.status import ApiError, method_not_allowed, not_found, unsupported_value
-from headgate.compiler.request_spec import BadRequest
-from headgate.compiler.request_spec import RequestSpec as Sent
 from headgate.errors import HeadgateError, NotFound, OutsideMesh
 from headgate.plane.history import explain_at
 from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.resources.inspect import API_VERSION, GROUP, TYPES, ObjectName, PodSidecar, ProxyConfig
 from headgate.resources.mesh_status import MESH
+from headgate.resources.request_spec import BadRequest
+from headgate.resources.request_spec import RequestSpec as Sent
 from headgate.resources.revisions import RevisionList
 
 _SHAPES = ("Table",)

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from headgate.api.inspect.query import CREATE, RESOURCES, Resource
-from headgate.compiler.explain import Explanation
 from headgate.plan.planning import PlanResult
 from headgate.resources import inspect, revisions
 from headgate.resources.call_records import CallRecord
@@ -23,6 +22,7 @@ from headgate.resources.definitions.schema_builders import (
     text,
     whole,
 )
+from headgate.resources.explanations import Explanation
 from headgate.resources.mesh_status import MeshStatus
 
 _GVK = "x-kubernetes-group-version-kind"

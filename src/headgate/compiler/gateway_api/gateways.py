@@ -11,13 +11,14 @@ from headgate.compiler.services import address_owners
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
-from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText, is_gateway
+from headgate.model.identities import PrivateText, is_gateway
 from headgate.model.routing import Certificate
 from headgate.resources.core import Secret
 from headgate.resources.gateway import (
     CONTROLLER,
     GROUP,
     IP_ADDRESS,
+    OWN_CLASS,
     PROXY_OF,
     PROXY_OF_SERVICE,
     Gateway,
@@ -27,10 +28,9 @@ from headgate.resources.gateway import (
     SecretReference,
     proxy_name,
 )
-from headgate.resources.meta import Key, Value
+from headgate.resources.meta import SYSTEM_NAMESPACE, Key, Value
 from headgate.settings import Settings
 
-OWN_CLASS = "headgate"  # headgate's class, which needs no GatewayClass object
 _FIELD = "status.addresses"
 _NOT_USABLE = {  # possible causes and the remedy, by `Settings.gateway_pods`
     False: (

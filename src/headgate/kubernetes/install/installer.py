@@ -9,16 +9,16 @@ from urllib.parse import quote
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.metrics.custom import CUSTOM_METRICS
-from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.errors import HeadgateError, Invalid, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.custom_resources import without_rules
 from headgate.kubernetes.install.manifests import LABELS, NAMESPACE_NAME, is_own_api_service
-from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.install.roles import ACCOUNT, roles
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.kubernetes.permissions import Role
+from headgate.kubernetes.permissions import Reviewer, Role, describe, permissions_of
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
+from headgate.resources.gateway import OWN_CLASS
 from headgate.resources.inspect import API_VERSION
 from headgate.resources.meta import Object
 from headgate.resources.pods import SIDECAR
@@ -201,7 +201,13 @@ class Installer:
         return f"{root}{inside}/{resource['name']}/{quote(metadata['name'])}"
 
 
-async def installed_roles(client: Client) -> Sequence[Role]:
+async def missing_permissions(client: Client) -> Sequence[str]:
+    """Return a line for each permission that the installed control plane does not have. Raises HeadgateError."""
+    needed = await _installed_roles(client)
+    return describe(await Reviewer(client.post, *ACCOUNT).missing(permissions_of(needed)), needed)
+
+
+async def _installed_roles(client: Client) -> Sequence[Role]:
     """Return the roles that the installed control plane needs with its options. Raises HeadgateError."""
     containers = (await client.get(_DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
     arguments = next((item.get("args") or () for item in containers if item["name"] == NAME), ())

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.custom import CUSTOM_METRICS
-from headgate.compiler.gateway_api.gateways import OWN_CLASS
-from headgate.identity.ca_status import CONFIG_MAP as CA_STATUS
 from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPECS, SPLIT, names_of
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
@@ -14,6 +12,8 @@ from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
 from headgate.kubernetes.permissions import Role, Rule
 from headgate.plane.feed import COMPILED
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
+from headgate.resources.authority_status import CONFIG_MAP as CA_STATUS
+from headgate.resources.gateway import OWN_CLASS
 from headgate.resources.registry import ENDPOINT_SLICE, EVENT
 
 ACCOUNT = (

@@ -12,7 +12,7 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.envoy import names
 from headgate.envoy.clusters import MIRROR_MAX_REQUESTS
 from headgate.envoy.config import LISTENER, TypeUrl
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.kinds import GATEWAY
 from headgate.model.routing import Mesh, Mirror, PortRef, Route
 from headgate.plane.status.conditions import few

@@ -10,7 +10,7 @@ from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import StatusCondition, pod_list
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.plane.status import audit
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, few, programmed, status_of, timed
 from headgate.plane.status.receipts import AckState, Answer, Progress, Receipts, Resource

@@ -27,7 +27,7 @@ from headgate.envoy.config import (
 )
 from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.resources.meta import Value
 from headgate.xds.fleet import Proxy
 from headgate.xds.session import Session

@@ -16,7 +16,7 @@ from msgspec import structs
 from headgate.compiler.report import Compiled, Finding, ParentStatus, SplitOutcome, StatusCondition, differing
 from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.kinds import GATEWAY
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.conditions import ObjectReport, ports_of

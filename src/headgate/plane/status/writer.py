@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from headgate.compiler.report import Compiled, Finding, StatusCondition
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until

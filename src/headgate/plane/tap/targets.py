@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from headgate.envoy import names
-from headgate.envoy.view import pod_of, sidecar
+from headgate.envoy.node_ids import pod_of
+from headgate.envoy.view import sidecar
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref

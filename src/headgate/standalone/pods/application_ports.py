@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from headgate.compiler.services import routed_ports
-from headgate.envoy.view import OUTBOUND_PORT
+from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
 from headgate.resources import decode
 from headgate.resources.core import Service

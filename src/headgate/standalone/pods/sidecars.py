@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.envoy.view import OUTBOUND_PORT, SIDECAR
+from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.resources.meta import Key

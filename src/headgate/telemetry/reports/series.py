@@ -11,6 +11,7 @@ from msgspec import structs
 
 from headgate.envoy import names
 from headgate.envoy.cluster_stats import COPIES_CLUSTER, COPIES_DROPPED, RESPONSE_SIZES, SIZES_CLUSTER
+from headgate.envoy.node_ids import pod_of
 from headgate.envoy.outcomes import DROPPED_FLAG, parse_code
 from headgate.envoy.traffic_stats import (
     ATTEMPTS,
@@ -27,7 +28,6 @@ from headgate.envoy.traffic_stats import (
     parse_pod,
     parse_root,
 )
-from headgate.envoy.view import pod_of
 from headgate.telemetry.counters import counts
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer

@@ -1,0 +1,23 @@
+"""`headgate explain -f`: explain a request with the objects in files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headgate.cli.offline import compile_files
+from headgate.cli.output import note
+from headgate.compiler.explain_request import explain_request
+from headgate.errors import HeadgateError
+from headgate.resources.explanations import Explanation
+from headgate.resources.request_spec import RequestSpec
+from headgate.settings import Settings
+
+
+def explain_files(files: Sequence[Path], settings: Settings, request: RequestSpec) -> Explanation:
+    """Explain a request with the objects in files. Raises HeadgateError if they have none."""
+    compiled = compile_files(files, settings)
+    if not compiled.manifests.objects:
+        problem = compiled.manifests.problems[0]
+        raise HeadgateError(f"{problem.file}:{problem.line}: {problem.message}")
+    for warning in compiled.manifests.warnings:
+        note(str(warning))
+    return explain_request(compiled.compiled, compiled.snapshot, request)

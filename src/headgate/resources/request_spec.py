@@ -1,0 +1,84 @@
+"""Read a request as users describe it: URL, method, headers, caller and Gateway.
+
+Commands and the inspect API share this module, so both accept the same words and report the same errors.
+"""
+
+from urllib.parse import SplitResult, urlsplit
+
+from headgate.errors import HeadgateError
+from headgate.kinds import names_of
+from headgate.resources.meta import Value
+
+PORTS = {"http": 80, "https": 443}
+_GATEWAYS = names_of("Gateway").words
+_CLIENTS = {
+    word: names.singular for names in map(names_of, ("Pod", "Deployment", "ServiceAccount")) for word in names.words
+}
+
+
+class BadRequest(HeadgateError):
+    """A part of the request is invalid; `part` is its name: url, from or via."""
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(message)
+        self.part = part
+
+
+class Client(Value, frozen=True, kw_only=True):
+    """The sender of requests: `kind` is pod, deployment or serviceaccount."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class RequestSpec(Value, frozen=True, kw_only=True):
+    """A request as the user wrote it. `caller` and `via` are `KIND/NAME` in `namespace`, or empty.
+
+    A short host name means a Service in `namespace`.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    caller: str = ""
+    via: str = ""
+    namespace: str = "default"
+
+
+def check(spec: RequestSpec) -> None:
+    """Check the parts of a request that need no comparison with objects. Raises BadRequest."""
+    url_parts(spec.url)
+    read_client(spec.caller, spec.namespace)
+    gateway_name(spec)
+
+
+def url_parts(url: str) -> SplitResult:
+    """Return the parts of an HTTP URL; the scheme may be left out. Raises BadRequest."""
+    mistake = BadRequest("url", f"{url!r} is not an HTTP URL; write a URL like http://website:8080/")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        usable = parts.scheme in PORTS and parts.hostname and parts.port != 0
+    except ValueError as error:  # the port, or the IPv6 address in brackets, is invalid
+        raise mistake from error
+    if not usable:
+        raise mistake
+    return parts
+
+
+def read_client(text: str, namespace: str) -> Client | None:
+    """Read `KIND/NAME`; None for an empty text, which means the gateway. Raises BadRequest."""
+    if not text:
+        return None
+    kind, _, name = text.partition("/")
+    if kind.lower() not in _CLIENTS or not name or "/" in name:
+        raise BadRequest("from", f"{text!r} is not a client; write pod/NAME, deployment/NAME or serviceaccount/NAME")
+    return Client(kind=_CLIENTS[kind.lower()], namespace=namespace, name=name)
+
+
+def gateway_name(spec: RequestSpec) -> str:
+    """Return the Gateway (`namespace/name`) that a request goes through, or an empty text. Raises BadRequest."""
+    kind, _, name = spec.via.partition("/")
+    if spec.via and (kind.lower() not in _GATEWAYS or not name):
+        raise BadRequest("via", f"{spec.via!r} is not a Gateway; write gateway/NAME")
+    return f"{spec.namespace}/{name}" if name else ""

@@ -1,0 +1,73 @@
+"""A command that asks one question imports no code of the server: its start would cost a multiple of its work."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+QUESTIONS = {
+    "ca",
+    "config",
+    "explain",
+    "history",
+    "logs",
+    "proxies",
+    "rollback",
+    "rollout",
+    "status",
+    "version",
+    "wait",
+}
+INSTALLATION = {"headgate.kubernetes.install.installer", "headgate.kubernetes.install.manifests"}
+SERVER = INSTALLATION | {
+    "headgate.admission",
+    "headgate.api",
+    "headgate.compiler.compile",
+    "headgate.identity",
+    "headgate.objects",
+    "headgate.plan",
+    "headgate.plane",
+    "headgate.standalone.app",
+    "headgate.standalone.proxies.envoy_process",
+    "headgate.standalone.store",
+    "headgate.xds",
+    "aiohttp",  # a request imports it, the help page does not
+    "cryptography",
+    "google.protobuf",
+    "grpc",
+    "sqlite3",
+    "starlette",
+    "uvicorn",
+    "watchfiles",
+}
+# Load each command in a fork of a process that has imported the application.
+PROGRAM = """
+import json, os, sys
+from headgate.cli.app import load
+
+for name in sys.argv[1:]:
+    sys.stdout.flush()
+    if not os.fork():
+        load(name)
+        print(json.dumps([name, sorted(sys.modules)]), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, set[str]]:
+    """The modules that each command has imported when it starts to run."""
+    command = [sys.executable, "-c", PROGRAM, *sorted(QUESTIONS), "up"]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()
+    return {name: set(modules) for name, modules in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("name", sorted(QUESTIONS))
+def test_a_question_imports_nothing_of_the_server(imported: dict[str, set[str]], name: str) -> None:
+    assert imported[name] & SERVER == set()
+
+
+def test_the_list_of_server_modules_has_only_modules_that_exist(imported: dict[str, set[str]]) -> None:
+    assert imported["up"] >= SERVER - INSTALLATION
