@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.cli.conftest import plane
 from tests.embedded_api import TOKEN, ApiResponse, AsgiClient
-from tests.sound_objects import path, sound
+from tests.make.sound_objects import path, sound
 
 from headgate.admission.chain import admission_chain, object_check
 from headgate.plane.live_state import LiveState

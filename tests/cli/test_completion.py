@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.cli.conftest import ServedMesh, invoke
 from tests.make import objects
-from tests.rollout.canaries import canary
+from tests.rollout.canaries import website_canary
 
 from headgate.cli import completion
 
@@ -36,7 +36,7 @@ async def put(served: ServedMesh) -> None:
         objects.split("website", {"website": 1}, name="ab"),
     ):
         await served.store.create(item)
-    await served.store.create(canary())
+    await served.store.create(website_canary())
     for kind, name in (("Pod", "web-1"), ("ServiceAccount", "buyer")):
         await served.store.create(objects.obj(kind, name))
 

@@ -6,7 +6,8 @@ from typing import Any, Self
 
 import pytest
 import yaml
-from tests.history.objects import contents, owned, service, split
+from tests.history.objects import contents, owned, website_split
+from tests.make.objects import service
 from tests.processes import Ran
 
 from headgate.cli import rollback
@@ -78,8 +79,8 @@ class Server:
         (self.dry_runs if dry else self.writes).append(write)
 
 
-PRESENT = (split(weight=50), service("new"))
-PAST = (split(), service("old"))
+PRESENT = (website_split(weight=50), service("new"))
+PAST = (website_split(), service("old"))
 ALL = [f"POST {SERVICES}/old", f"PUT {SPLITS}/website", f"DELETE {SERVICES}/new"]
 
 
@@ -101,7 +102,7 @@ def test_nothing_is_written_if_one_write_is_refused() -> None:
 
 
 def test_nothing_is_written_if_an_object_has_changed_in_the_meantime() -> None:
-    for objects in ((split(weight=49), service("new")), (*PRESENT, service("old")), PRESENT[:1]):
+    for objects in ((website_split(weight=49), service("new")), (*PRESENT, service("old")), PRESENT[:1]):
         server = Server(*objects)
         with pytest.raises(Conflict, match="has changed in the meantime; nothing was written"):
             apply(server)

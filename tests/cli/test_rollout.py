@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.cli.conftest import ServedMesh, ended
-from tests.rollout.canaries import ANALYSIS, canary
+from tests.rollout.canaries import ANALYSIS, website_canary
 
 from headgate.cli.rollout_status import RolloutStatus, rollout_status, summary
 from headgate.cli.rollout_watch import show
@@ -68,8 +68,8 @@ async def stored(served: ServedMesh, key: Key = WEBSITE, **status: str) -> Objec
 
 
 async def test_status_shows_requests_with_intervals_and_evidence_as_bars(served: ServedMesh) -> None:
-    await served.store.create(canary())
-    await served.status(canary(), COUNTED)
+    await served.store.create(website_canary())
+    await served.status(website_canary(), COUNTED)
     ran = await served.run("rollout", "status", "website")
     assert ran.code == 0, ran.err
     lines = [line.rstrip() for line in ran.out.splitlines()]
@@ -86,11 +86,13 @@ async def test_status_shows_requests_with_intervals_and_evidence_as_bars(served:
 
 
 async def test_a_canary_without_analysis_or_without_a_control_plane_has_a_status_too(served: ServedMesh) -> None:
-    await served.store.create(canary(analysis=None))
+    await served.store.create(website_canary(analysis=None))
     ran = await served.run("rollout", "status", "website")
     assert (ran.code, ran.out) == (0, "Canary default/website  Pending\nno control plane has processed it yet\n")
     backends = [{"service": "v1", "weight": 9}, {"service": "v2", "weight": 1}]
-    await served.status(canary(), {"observedGeneration": 1, "phase": "Split", "message": "fixed", "backends": backends})
+    await served.status(
+        website_canary(), {"observedGeneration": 1, "phase": "Split", "message": "fixed", "backends": backends}
+    )
     ran = await served.run("rollout", "status", "website")
     assert [line.split() for line in ran.out.splitlines()[3:]] == [["BACKEND", "SHARE"], ["v1", "90%"], ["v2", "10%"]]
 
@@ -98,7 +100,7 @@ async def test_a_canary_without_analysis_or_without_a_control_plane_has_a_status
 async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_has_obeyed(
     controlled: ServedMesh,
 ) -> None:
-    await controlled.store.create(canary())
+    await controlled.store.create(website_canary())
     await stored(controlled, phase="Progressing")
     ran = await controlled.run("rollout", "pause", "website")
     assert ran.code == 0, ran.err
@@ -111,7 +113,7 @@ async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_h
 
 
 async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(controlled: ServedMesh) -> None:
-    await controlled.store.create(canary())
+    await controlled.store.create(website_canary())
     await stored(controlled, phase="Progressing")
     ran = await controlled.run("rollout", "promote", "website")
     assert (ran.code, ran.out.startswith("canary/website: step 2 of 3, 50% to v2")) == (0, True), ran.err
@@ -128,7 +130,7 @@ async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(cont
 
 
 async def test_resume_sets_the_weights_again_after_an_edit_of_the_split(controlled: ServedMesh) -> None:
-    await controlled.store.create(canary())
+    await controlled.store.create(website_canary())
     await stored(controlled, phase="Progressing")
     split_key = TRAFFIC_SPLIT.key("default", "website")
     split = await stored(controlled, split_key)
@@ -159,8 +161,8 @@ async def test_resume_sets_the_weights_again_after_an_edit_of_the_split(controll
 async def test_a_change_without_an_effect_is_an_error_and_writes_nothing(
     served: ServedMesh, change: str, status: Any, expected: str
 ) -> None:
-    await served.store.create(canary())
-    await served.status(canary(), {**COUNTED, **status})
+    await served.store.create(website_canary())
+    await served.status(website_canary(), {**COUNTED, **status})
     before = await served.store.get(WEBSITE)
     ran = await served.run("rollout", change, "website")
     assert (ran.code, expected in ran.err) == (1, True), ran.err
@@ -168,15 +170,15 @@ async def test_a_change_without_an_effect_is_an_error_and_writes_nothing(
 
 
 async def test_a_canary_without_analysis_can_not_be_promoted(served: ServedMesh) -> None:
-    await served.store.create(canary(analysis=None))
+    await served.store.create(website_canary(analysis=None))
     for action in ("promote", "watch"):
         ran = await served.run("rollout", action, "website")
         assert (ran.code, "has no rollout, because it has no spec.analysis" in ran.err) == (1, True)
 
 
 async def test_a_command_that_no_control_plane_obeys_times_out_and_says_so(served: ServedMesh) -> None:
-    await served.store.create(canary())
-    await served.status(canary(), COUNTED)
+    await served.store.create(website_canary())
+    await served.status(website_canary(), COUNTED)
     ran = await served.run("rollout", "promote", "website", "--timeout", "500ms")
     assert (ran.code, "no control plane has obeyed it after 0.5 s; `headgate status` shows" in ran.err) == (124, True)
     for action in ("pause", "watch"):
@@ -185,32 +187,32 @@ async def test_a_command_that_no_control_plane_obeys_times_out_and_says_so(serve
 
 
 async def test_watch_prints_a_line_for_each_change_and_exits_with_1_after_a_rollback(served: ServedMesh) -> None:
-    await served.store.create(canary())
-    await served.status(canary(), COUNTED)
+    await served.store.create(website_canary())
+    await served.status(website_canary(), COUNTED)
     process = await served.start("rollout", "watch", "website")
     assert (await process.stdout.readline()).decode()[9:] == f"Progressing: {COUNTED['message']}\n"
-    await served.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    await served.status(website_canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
     ran = await ended(process)
     assert (ran.code, ran.out[9:]) == (1, "RolledBack: rolled back\n")
-    await served.status(canary(), {**COUNTED, "phase": "Promoted", "message": "promoted"})
+    await served.status(website_canary(), {**COUNTED, "phase": "Promoted", "message": "promoted"})
     assert (await served.run("rollout", "watch", "website")).code == 0
     assert (await served.run("rollout", "watch", "website", "-o", "json")).code == 2
 
 
 async def test_watch_goes_on_until_a_pending_restart_is_obeyed(served: ServedMesh) -> None:
-    restarted = canary()
+    restarted = website_canary()
     restarted["metadata"]["annotations"] = {"headgate.dev/rollout-command": "restart/1"}
     await served.store.create(restarted)
-    await served.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    await served.status(website_canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
     process = await served.start("rollout", "watch", "website")
     assert b"RolledBack" in await process.stdout.readline()
     over = {"phase": "Promoted", "message": "promoted", "rollout": json.dumps({"command": "restart/1"})}
-    await served.status(canary(), {**COUNTED, **over})
+    await served.status(website_canary(), {**COUNTED, **over})
     assert (await ended(process)).code == 0
 
 
 async def test_watch_ends_when_the_canary_is_deleted(served: ServedMesh) -> None:
-    await served.store.create(canary())
+    await served.store.create(website_canary())
     process = await served.start("rollout", "watch", "website")
     await process.stdout.readline()
     await served.store.delete(WEBSITE)
@@ -223,7 +225,7 @@ async def test_a_terminal_shows_the_evidence_over_time_with_a_mark_between_steps
         for step, promote in ((1, 0), (1, 50), (1, 90), (2, 0), (3, 100)):  # step 3 has the evidence of step 2
             criteria = [{"name": "success", "rollBack": "30%", "promote": f"{promote}%"}]
             phase = "Promoted" if promote == 100 else "Progressing"
-            yield rollout_status(with_status(canary(), step=step, criteria=criteria, phase=phase))
+            yield rollout_status(with_status(website_canary(), step=step, criteria=criteria, phase=phase))
 
     terminal = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
     last = await show(updates(), terminal)
@@ -237,7 +239,7 @@ async def test_a_narrow_terminal_shows_the_newest_evidence() -> None:
         for number in range(101):
             criteria = [{"name": "success", "rollBack": f"{number}%", "promote": "0%"}]
             phase = "RolledBack" if number == 100 else "Progressing"
-            yield rollout_status(with_status(canary(), criteria=criteria, phase=phase))
+            yield rollout_status(with_status(website_canary(), criteria=criteria, phase=phase))
 
     terminal = Console(file=io.StringIO(), force_terminal=True, width=40, height=24, color_system=None)
     await show(updates(), terminal)
@@ -251,16 +253,16 @@ def test_the_summary_names_the_least_evidence_to_promote_and_the_most_to_roll_ba
         {"name": "success", "rollBack": "3%", "promote": "40%"},
         {"name": "p99.max", "rollBack": "58%", "promote": "12%"},
     ]
-    obj = with_status(canary(), criteria=criteria)
+    obj = with_status(website_canary(), criteria=criteria)
     assert summary(obj) == "Progressing: step 1 of 3, 10%; evidence to promote 12%, to roll back 58%"
     message = "rolled back at step 1 of 3, 10%: more requests fail than at v1; v2 failed 3 of 100 requests"
-    assert summary(with_status(canary(), phase="RolledBack", message=message)) == message.partition(";")[0]
+    assert summary(with_status(website_canary(), phase="RolledBack", message=message)) == message.partition(";")[0]
 
 
 async def test_wait_waits_until_every_proxy_has_the_weights_of_a_canary(served: ServedMesh) -> None:
-    await served.store.create(canary(analysis={**ANALYSIS, "dryRun": True}))
+    await served.store.create(website_canary(analysis={**ANALYSIS, "dryRun": True}))
     message = "every proxy has the weights of the TrafficSplit"
     condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": message}
     conditions = [{**condition, "observedGeneration": 1}]
-    await served.status(canary(), {**COUNTED, "conditions": conditions})
+    await served.status(website_canary(), {**COUNTED, "conditions": conditions})
     assert (await served.run("wait", "canary/website")).out == f"canary/website: {message}\n"

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.api_server import KubeApiServer
 from tests.e2e.running_mesh import KUBECTL
 from tests.make.objects import container, sidecar
-from tests.resources.canary import canary
+from tests.resources.canary import canary_with
 
 from headgate.resources.registry import CANARY, SIDECAR, Kind
 from headgate.standalone.apiserver.tables import columns_of
@@ -53,7 +53,7 @@ def shown(cluster: KubeApiServer, kind: Kind) -> list[str]:
 
 def test_all_fields_of_a_canary_are_kept_and_kubectl_shows_the_state(cluster: KubeApiServer) -> None:
     backends = [{"service": "website-v1", "weight": 9}, {"service": "website-v2", "weight": "1000m"}]
-    body = canary(ANALYSIS, paused=False, backends=backends)
+    body = canary_with(ANALYSIS, paused=False, backends=backends)
     made = cluster.make(CANARIES, body)
     assert made["spec"] == body["spec"]
     code, written = cluster.call("PUT", f"{CANARIES}/website/status", {**made, "status": ROLLOUT})
@@ -74,7 +74,7 @@ def test_all_fields_of_a_canary_are_kept_and_kubectl_shows_the_state(cluster: Ku
 def test_the_api_server_rejects_a_mistake_in_a_canary_without_the_webhook(
     cluster: KubeApiServer, analysis: Any, field: str
 ) -> None:
-    code, answer = cluster.call("POST", CANARIES, canary(analysis))
+    code, answer = cluster.call("POST", CANARIES, canary_with(analysis))
     assert code == 422
     assert re.search(rf"spec\.analysis\.[a-z.\[\]0-9]*{field}: ", answer["message"])
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.make.objects import Object, service
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.view import MeshView, ProxyKind
@@ -16,10 +17,8 @@ NO_NGINX = (
 HEADLESS = "has no effect: the Service default/web is headless, so clients call pods; create it with a clusterIP"
 
 
-def service(proxy: str, **spec: Any) -> dict[str, Any]:
-    metadata = {"name": "web", "namespace": "default", "annotations": {"headgate.dev/gateway": proxy}}
-    spec = {"clusterIP": "127.1.0.1", "ports": [{"port": 80}], **spec}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+def fronted_service(proxy: str, **spec: Any) -> Object:
+    return service("web", 80, annotations={"headgate.dev/gateway": proxy}, **{"clusterIP": "127.1.0.1", **spec})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def service(proxy: str, **spec: Any) -> dict[str, Any]:
 def test_on_one_machine_a_gateway_of_a_service_is_reported_only_if_it_can_not_be_had(
     proxy: str, spec: dict[str, Any], nginx: bool, reported: list[str]
 ) -> None:
-    obj = service(proxy, **spec)
+    obj = fronted_service(proxy, **spec)
     compiled = compile_mesh(snapshot_of({key_of(obj): obj}), Settings(gateway_pods=False, nginx=nginx))
     assert [item.message for item in compiled.report.findings] == reported
 
@@ -57,7 +56,7 @@ def test_on_one_machine_a_gateway_of_a_service_is_reported_only_if_it_can_not_be
     ],
 )
 def test_the_gateway_of_the_machine_listens_unless_nginx_can(proxy: str, settings: Settings, listening: bool) -> None:
-    obj = service(proxy)
+    obj = fronted_service(proxy)
     mesh = compile_mesh(snapshot_of({key_of(obj): obj}), settings).mesh
     (port,) = MeshView(
         mesh, ProxyKind("gateway", http_proxy=True, has_certificate=True, gateway="", service="")

@@ -1,6 +1,7 @@
 """The differing fields of two contents."""
 
-from tests.history.objects import service, split
+from tests.history.objects import website_split
+from tests.make.objects import service
 
 from headgate.history.differences import differences
 from headgate.history.records import content_of
@@ -13,32 +14,34 @@ def fields(before: object, after: object) -> list[tuple[str, object, object]]:
 
 def test_items_of_a_list_are_named_by_their_name() -> None:
     expected = [("spec.backends[website-v1].weight", 90, 80), ("spec.backends[website-v2].weight", 10, 20)]
-    assert fields(split(), split(weight=80)) == expected
+    assert fields(website_split(), website_split(weight=80)) == expected
 
 
 def test_added_and_removed_items_are_named_with_their_fields() -> None:
-    changed = split()
+    changed = website_split()
     changed["spec"]["backends"] = [{"service": "website-v1", "weight": 90}]
     expected = [
         ("spec.backends[website-v2].service", "website-v2", None),
         ("spec.backends[website-v2].weight", 10, None),
     ]
-    assert fields(split(), changed) == expected
+    assert fields(website_split(), changed) == expected
 
 
 def test_other_lists_are_compared_by_position_and_reordered_items_are_named() -> None:
     assert fields(service("a", externalIPs=["1", "2"]), service("a", externalIPs=["1", "3"])) == [
         ("spec.externalIPs[1]", "2", "3")
     ]
-    turned = split()
+    turned = website_split()
     turned["spec"]["backends"].reverse()
     order = ["website-v1", "website-v2"]
-    assert fields(split(), turned) == [("spec.backends in order", order, order[::-1])]
+    assert fields(website_split(), turned) == [("spec.backends in order", order, order[::-1])]
 
 
 def test_labels_with_dots_are_quoted() -> None:
     labels = {"app.kubernetes.io/name": "web"}
-    assert fields(split(), split(labels=labels)) == [('metadata.labels["app.kubernetes.io/name"]', None, "web")]
+    assert fields(website_split(), website_split(labels=labels)) == [
+        ('metadata.labels["app.kubernetes.io/name"]', None, "web")
+    ]
 
 
 def test_a_created_object_has_all_its_fields_but_its_name() -> None:

@@ -2,7 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.history.objects import contents, owned, service, split
+from tests.history.objects import contents, owned, website_split
+from tests.make.objects import service
 
 from headgate.history.records import content_of
 from headgate.history.restoration import manifest, restorations
@@ -11,8 +12,8 @@ from headgate.resources.registry import SERVICE
 
 
 def test_changed_objects_are_restored_created_and_deleted() -> None:
-    present = contents(split(weight=50), split("new"), service("same"))
-    past = contents(split(), service("old"), service("same"))
+    present = contents(website_split(weight=50), website_split("new"), service("same"))
+    past = contents(website_split(), service("old"), service("same"))
     found = [(step.verb, step.key.name) for step in restorations(present, past)]
     assert found == [("create", "old"), ("update", "website"), ("delete", "new")]
 
@@ -25,7 +26,9 @@ def test_objects_of_a_controller_are_skipped() -> None:
 
 
 def test_the_time_of_creation_is_no_difference() -> None:
-    assert restorations(contents(split(creationTimestamp="2026-01-01T00:00:00Z")), contents(split())) == ()
+    assert (
+        restorations(contents(website_split(creationTimestamp="2026-01-01T00:00:00Z")), contents(website_split())) == ()
+    )
 
 
 _STATES = st.dictionaries(st.sampled_from([SERVICE.key("default", name) for name in "abcd"]), st.integers(1, 3))
@@ -34,7 +37,8 @@ _STATES = st.dictionaries(st.sampled_from([SERVICE.key("default", name) for name
 @given(_STATES, _STATES)
 def test_the_steps_lead_to_the_objects_of_the_past(now: dict[Key, int], then: dict[Key, int]) -> None:
     present, past = (
-        {key: content_of(service(key.name, labels=value)) for key, value in state.items()} for state in (now, then)
+        {key: content_of(service(key.name, healthCheckNodePort=value)) for key, value in state.items()}
+        for state in (now, then)
     )
     found = dict(present)
     for step in restorations(present, past):

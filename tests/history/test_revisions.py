@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.history.objects import TIME, contents, owned, records, service, split
+from tests.history.objects import TIME, contents, owned, records, website_split
+from tests.make.objects import service
 
 from headgate.history.records import Record
 from headgate.history.revisions import Change, Log, Revision, changes_between, with_controllers
@@ -25,19 +26,19 @@ def clients(before: Mapping[Key, Record], now: Mapping[Key, Record]) -> list[tup
 
 
 def test_changes_name_the_writer_and_deletions_do_not() -> None:
-    before = records(split(), split("old"))
-    now = records(split(weight=50, by="kubectl-edit", time=LATER), split("new", time=LATER))
+    before = records(website_split(), website_split("old"))
+    now = records(website_split(weight=50, by="kubectl-edit", time=LATER), website_split("new", time=LATER))
     expected = [("new", "kubectl", True), ("old", "", False), ("website", "kubectl-edit", True)]
     assert clients(before, now) == expected
 
 
 def test_a_write_without_an_effect_on_the_content_is_no_change() -> None:
-    assert clients(records(split()), records(split(by="other", time=LATER, resourceVersion="9"))) == []
+    assert clients(records(website_split()), records(website_split(by="other", time=LATER, resourceVersion="9"))) == []
 
 
 def test_a_change_without_a_new_entry_has_an_unknown_writer() -> None:
     """The removal of a field that another manager owns leaves no entry of its writer."""
-    before, now = records(split(labels={"a": "b"})), records(split())
+    before, now = records(website_split(labels={"a": "b"})), records(website_split())
     assert clients(before, now) == [("website", "", True)]
     (change,) = changes_between(before, now, epoch_seconds(TIME)).by_clients
     assert change.by == "kubectl", "two writes within the second of the entry"
@@ -45,8 +46,8 @@ def test_a_change_without_a_new_entry_has_an_unknown_writer() -> None:
 
 def test_of_two_writers_in_the_same_second_the_new_one_made_the_change() -> None:
     entries = [{"manager": name, "operation": "Update", "time": TIME} for name in ("argocd", "zed", "kubectl-edit")]
-    now = records(split(weight=50, managedFields=entries))
-    known = records(split(managedFields=[entries[0], entries[1]]))
+    now = records(website_split(weight=50, managedFields=entries))
+    known = records(website_split(managedFields=[entries[0], entries[1]]))
     assert clients(known, now) == [("website", "kubectl-edit", True)]
 
 
@@ -67,7 +68,7 @@ def test_later_writes_of_controllers_are_added_to_their_last_revision() -> None:
 
 
 def test_a_log_has_the_objects_at_each_kept_revision() -> None:
-    first, second = contents(split(weight=90)), contents(split(weight=80))
+    first, second = contents(website_split(weight=90)), contents(website_split(weight=80))
     changes = (Change(key=WEBSITE, content=second[WEBSITE]),)
     log = Log(6, first, (Revision(number=7, time=TIME, reason="Written", changes=changes),))
     assert (log.at(6), log.at(7), log.at(8), log.last) == (None, second, None, 7)
@@ -97,6 +98,6 @@ def test_the_recorded_changes_reproduce_every_state(states: list[dict[Key, bytes
 
 def test_objects_are_compared_in_all_namespaces() -> None:
     before = records(service("a"))
-    other = {**service("a"), "metadata": {"name": "a", "namespace": "shop"}}
+    other = service("a", namespace="shop")
     found = changes_between(before, {**before, **records(other)}, NOW).by_clients
     assert [change.key for change in found] == [SERVICE.key("shop", "a")]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.cli.conftest import plane
 from tests.decoding import admit
-from tests.history.objects import service, split
+from tests.history.objects import website_split
+from tests.make.objects import service
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.history import segments
@@ -126,7 +127,7 @@ def storage() -> Storage:
 async def fill(store: MemoryStore) -> None:
     for name in ("website", "website-v1", "website-v2"):
         await store.create(service(name))
-    await store.create(split())
+    await store.create(website_split())
 
 
 def written(log: Log) -> list[tuple[str, list[str]]]:
@@ -137,7 +138,7 @@ def written(log: Log) -> list[tuple[str, list[str]]]:
 async def test_a_change_becomes_a_revision_with_its_writer_and_effect(store: MemoryStore) -> None:
     await fill(store)
     async with running(store, None) as mesh:
-        await mesh.write(split(weight=50, by="kubectl-edit", time=now()))
+        await mesh.write(website_split(weight=50, by="kubectl-edit", time=now()))
         first, second = mesh.log.revisions
         assert (first.number, first.reason, second.number, second.reason) == (1, "RecordingStarted", 2, "Written")
         (change,) = second.changes
@@ -172,9 +173,9 @@ async def test_the_steps_of_a_rollout_share_a_revision_until_a_user_writes(store
         owner = await store.get(SERVICE.key("default", "website-v1"))
         owners = [controller_reference(owner)]
         for weight in (100, 90, 50):
-            await mesh.write(split("owned", weight, by="headgate-rollout", time=now(), ownerReferences=owners))
-        await mesh.write(split(weight=1))
-        await mesh.write(split("owned", 0, by="headgate-rollout", time=now(), ownerReferences=owners))
+            await mesh.write(website_split("owned", weight, by="headgate-rollout", time=now(), ownerReferences=owners))
+        await mesh.write(website_split(weight=1))
+        await mesh.write(website_split("owned", 0, by="headgate-rollout", time=now(), ownerReferences=owners))
         reasons = [reason for reason, _ in written(mesh.log)]
         assert reasons == ["RecordingStarted", "ControllerWrote", "Written", "ControllerWrote"]
         assert mesh.log.revisions[1].changes[0].writes == 3
@@ -183,11 +184,11 @@ async def test_the_steps_of_a_rollout_share_a_revision_until_a_user_writes(store
 async def test_a_restart_continues_the_history(store: MemoryStore, storage: Storage) -> None:
     await fill(store)
     async with running(store, storage) as mesh:
-        await mesh.write(split(weight=50))
+        await mesh.write(website_split(weight=50))
         before = mesh.log
     async with running(store, storage) as mesh:
         assert mesh.log == before
-        await mesh.write(split(weight=40))
+        await mesh.write(website_split(weight=40))
         assert [item.number for item in mesh.log.revisions] == [1, 2, 3]
 
 
@@ -195,7 +196,9 @@ async def test_changes_while_nothing_recorded_become_a_revision(store: MemorySto
     await fill(store)
     async with running(store, storage):
         pass
-    await store.update({**split(weight=50, by="helm", time=now()), "metadata": {**split(by="helm")["metadata"]}})
+    await store.update(
+        {**website_split(weight=50, by="helm", time=now()), "metadata": {**website_split(by="helm")["metadata"]}}
+    )
     await store.delete(SERVICE.key("default", "website-v2"))
     async with running(store, storage) as mesh:
         assert written(mesh.log)[1:] == [("NotRecorded", ["website-v2", "website"])]
@@ -207,7 +210,7 @@ async def test_a_standby_records_from_the_moment_when_it_becomes_active(store: M
     await fill(store)
     async with running(store, storage, active=False) as standby:
         async with running(store, storage) as active:
-            await active.write(split(weight=50))
+            await active.write(website_split(weight=50))
             with pytest.raises(HeadgateError, match="not loaded"):
                 history.revisions(standby.live_state, RevisionQuery())
         standby.active.set(value=True)
@@ -222,7 +225,7 @@ async def test_a_failed_save_is_repeated(
     async with running(store, storage) as mesh:
         await until(lambda: bool(storage.states), storage.saves)
         storage.fails = True
-        await mesh.write(split(weight=50))
+        await mesh.write(website_split(weight=50))
         while not caplog.records:
             await asyncio.sleep(0)
         storage.fails = False
@@ -264,7 +267,7 @@ async def test_the_log_in_memory_has_the_limits_of_the_storage(
 async def test_a_request_is_explained_with_the_objects_of_a_revision(store: MemoryStore) -> None:
     await fill(store)
     async with running(store, None) as mesh:
-        await mesh.write(split(weight=50))
+        await mesh.write(website_split(weight=50))
         await store.delete(KEY)
         await mesh.recorded()
         routes = [(await history.explain_at(mesh.live_state, REQUEST, number)).words for number in (1, 2, 3)]
@@ -278,7 +281,7 @@ async def test_a_request_is_explained_with_the_objects_of_a_revision(store: Memo
 
 
 async def test_lists_and_restorations_are_of_a_namespace(store: MemoryStore) -> None:
-    shop: Object = {**service("web"), "metadata": {"name": "web", "namespace": "shop"}}
+    shop = service("web", namespace="shop")
     await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     async with running(store, None) as mesh:
         await mesh.write(shop)

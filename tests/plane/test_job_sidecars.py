@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
+from tests.make.objects import container, pod
 
 from headgate.errors import Unavailable
 from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, JobSidecars, has_application_ended
@@ -22,35 +23,28 @@ def ended(code: int) -> dict[str, Any]:
     return {"terminated": {"exitCode": code}}
 
 
-def pod(policy: str = "Never", **states: dict[str, Any]) -> Object:
+def job_pod(policy: str = "Never", **states: dict[str, Any]) -> Object:
     """Return a pod with the containers `app`, `log` and the sidecar. Containers without a state have not started."""
-    statuses = [{"name": name, "state": state} for name, state in states.items()]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "job-1", "namespace": "shop"},
-        "spec": {
-            "restartPolicy": policy,
-            "containers": [{"name": name, "image": "x"} for name in ("headgate-sidecar", "app", "log")],
-        },
-        "status": {"containerStatuses": [{"name": "headgate-sidecar", "state": RUNNING}, *statuses]},
-    }
+    statuses = [{"name": name, "state": state} for name, state in {"headgate-sidecar": RUNNING, **states}.items()]
+    containers = [container(name, image="x") for name in ("headgate-sidecar", "app", "log")]
+    status = {"containerStatuses": statuses}
+    return pod("job-1", namespace="shop", containers=containers, status=status, restartPolicy=policy)
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (pod(app=ended(0), log=ended(0)), True),
-        (pod(app=ended(1), log=ended(0)), True),
-        (pod(app=ended(0), log=RUNNING), False),
-        (pod(app=ended(0)), False),
-        (pod(app=ended(0), log={"waiting": {"reason": "ErrImagePull"}}), False),
-        (pod(), False),
-        (pod("OnFailure", app=ended(0), log=ended(0)), True),
-        (pod("OnFailure", app=ended(1), log=ended(0)), False),
-        (pod("OnFailure", app={"waiting": {"reason": "CrashLoopBackOff"}}, log=ended(0)), False),
-        (pod("Always", app=ended(0), log=ended(0)), False),
-        ({**pod(), "status": {}}, False),
+        (job_pod(app=ended(0), log=ended(0)), True),
+        (job_pod(app=ended(1), log=ended(0)), True),
+        (job_pod(app=ended(0), log=RUNNING), False),
+        (job_pod(app=ended(0)), False),
+        (job_pod(app=ended(0), log={"waiting": {"reason": "ErrImagePull"}}), False),
+        (job_pod(), False),
+        (job_pod("OnFailure", app=ended(0), log=ended(0)), True),
+        (job_pod("OnFailure", app=ended(1), log=ended(0)), False),
+        (job_pod("OnFailure", app={"waiting": {"reason": "CrashLoopBackOff"}}, log=ended(0)), False),
+        (job_pod("Always", app=ended(0), log=ended(0)), False),
+        ({**job_pod(), "status": {}}, False),
     ],
 )
 def test_an_application_has_ended_when_none_of_its_containers_runs_or_will_restart(
@@ -92,10 +86,10 @@ async def ask(objects: Any, *, node: str = NODE, authenticate: Any = allow, body
 
 
 async def test_the_answer_follows_the_pods_status(store: MemoryStore) -> None:
-    stored = await store.create(pod(app=RUNNING, log=RUNNING))
-    stored = await store.update({**stored, "status": pod(app=RUNNING)["status"]}, subresource="status")
+    stored = await store.create(job_pod(app=RUNNING, log=RUNNING))
+    stored = await store.update({**stored, "status": job_pod(app=RUNNING)["status"]}, subresource="status")
     assert not await ask(store)
-    await store.update({**stored, "status": pod(app=ended(0), log=ended(0))["status"]}, subresource="status")
+    await store.update({**stored, "status": job_pod(app=ended(0), log=ended(0))["status"]}, subresource="status")
     assert await ask(store)
 
 

@@ -34,7 +34,7 @@ COPIES = series_of("mesh.latency", cluster="mirror/default/next/80", pod="defaul
 REQUESTS = series_of("mesh.latency", cluster="gateway/default/edge/80/HTTPRoute/default/route/0", code="200-")
 
 
-def route(number: str = "0", percent: int = 50) -> Route:
+def mirroring_route(number: str = "0", percent: int = 50) -> Route:
     mirror = Mirror(ref=NEXT, targets=(Target(ref=NEXT, weight=1),), numerator=percent, denominator=100)
     return Route(split=Split(targets=()), name=number, origin=ROUTE, mirrors=(mirror,))
 
@@ -55,7 +55,7 @@ def counts(number: int, *, failed: int = 0, slow: int = 0, size: int = 0) -> Sid
 
 def compared(blocks: int, copies: SideCounts, requests: SideCounts, *rules: Route) -> StatusCondition:
     """Return the condition after some blocks of the same counts."""
-    wanted = subjects(mesh(*(rules or (route(),))))
+    wanted = subjects(mesh(*(rules or (mirroring_route(),))))
     known: Mapping[PortRef, Comparison] = {}
     for number in range(blocks):
         known = after(known, wanted, {NEXT: copies, RULE: requests}, 1000 + number)
@@ -94,30 +94,30 @@ def test_copies_with_other_sizes_are_named_with_the_medians_of_both_sides() -> N
 
 
 def test_rules_with_the_same_fraction_are_compared_together_and_with_different_ones_not_at_all() -> None:
-    alike = compared(20, counts(50, failed=5), counts(100), route("0"), route("1"))
+    alike = compared(20, counts(50, failed=5), counts(100), mirroring_route("0"), mirroring_route("1"))
     assert alike.status
     assert "2 rules send these copies" in alike.message
-    different = compared(20, counts(50, failed=5), counts(100), route("0"), route("1", percent=10))
+    different = compared(20, counts(50, failed=5), counts(100), mirroring_route("0"), mirroring_route("1", percent=10))
     assert not different.status
     assert "with different fractions, so there is no verdict" in different.message
 
 
 def test_without_copies_or_without_requests_there_is_no_verdict() -> None:
-    wanted = subjects(mesh(route()))
+    wanted = subjects(mesh(mirroring_route()))
     assert verdicts(after({}, wanted, {NEXT: SideCounts(), RULE: counts(100)}, 0)) == {}
     assert verdicts(after({}, wanted, {NEXT: counts(100), RULE: SideCounts()}, 0)) == {}
 
 
 def test_a_comparison_begins_again_after_a_period_and_when_its_rules_change() -> None:
-    wanted = subjects(mesh(route()))
+    wanted = subjects(mesh(mirroring_route()))
     known = after({}, wanted, {NEXT: counts(50, failed=9), RULE: counts(100)}, 0)
     assert after(known, wanted, {}, PERIOD_S - 1)[NEXT].copies.failure == 9
     assert after(known, wanted, {}, PERIOD_S)[NEXT].copies.failure == 0
-    assert after(known, subjects(mesh(route(percent=9))), {}, 1)[NEXT].copies.failure == 0
+    assert after(known, subjects(mesh(mirroring_route(percent=9))), {}, 1)[NEXT].copies.failure == 0
 
 
 def test_a_rule_of_several_parents_is_counted_at_all_of_them() -> None:
-    found = subjects(mesh(route(), of_service=(route(),)))
+    found = subjects(mesh(mirroring_route(), of_service=(mirroring_route(),)))
     assert found[NEXT].rules == (RULE,)
     increments = MirrorIncrements()
     increments.follow(sides(found))
@@ -153,7 +153,7 @@ def test_verdicts_change_only_with_new_counts_and_end_with_the_mirror() -> None:
         comparer = MirrorComparer(compiled, increments, clock=asyncio.get_running_loop().time)
         task = asyncio.create_task(comparer.run())
         await asyncio.sleep(1)
-        compiled.set(Compiled(revision=1, mesh=mesh(route()), report=Report(seen={})))
+        compiled.set(Compiled(revision=1, mesh=mesh(mirroring_route()), report=Report(seen={})))
         await asyncio.sleep(1)
         increments.add(COPIES, counts(50, failed=9).counts)
         increments.add(REQUESTS, counts(100).counts)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.make.objects import pod, sidecar
 
 from headgate.admission.injection import Decision, InjectionMode, PodNamespace
 from headgate.admission.sidecar_containers import SidecarOptions, decide_transparent, with_transparent_sidecar
@@ -16,30 +17,17 @@ LABEL = "label headgate.dev/inject of the pod template"
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f", "uid": "1", "controller": True}
 
 
-def pod(
-    *,
-    labels: Mapping[str, str] = {},
-    annotations: Mapping[str, str] = {},
-    sidecar: bool = False,
-    namespace: str = "shop",
-    **spec: Any,
-) -> Object:
+def web_pod(*, sidecar: bool = False, labels: Mapping[str, str] = {}, **more: Any) -> Object:
     """Return a pod of the Deployment `web`. With `sidecar`, it was injected."""
-    metadata = {
-        "name": "web-5d4f-x7x7x",
-        "namespace": namespace,
-        "labels": {"app": "web", "pod-template-hash": "5d4f", **labels},
-        "annotations": dict(annotations),
-        "ownerReferences": [OWNER],
-    }
-    found = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "app"}], **spec}}
-    return with_transparent_sidecar(found, SidecarOptions(image="i", xds="x:1")) if sidecar else found
+    of_web = {"app": "web", "pod-template-hash": "5d4f", **labels}
+    metadata = {"ownerReferences": [OWNER]}
+    plain = pod("web-5d4f-x7x7x", labels=of_web, metadata=metadata, **{"namespace": "shop", **more})
+    return with_transparent_sidecar(plain, SidecarOptions(image="i", xds="x:1")) if sidecar else plain
 
 
-def sidecar(name: str, generation: int) -> Object:
-    spec = {"selector": {"matchLabels": {"app": "web"}}, "env": [{"name": "A", "value": "b"}]}
-    metadata = {"name": name, "namespace": "shop", "generation": generation}
-    return {"apiVersion": "headgate.dev/v1beta1", "kind": "Sidecar", "metadata": metadata, "spec": spec}
+def sidecar_of_generation(name: str, generation: int) -> Object:
+    env = [{"name": "A", "value": "b"}]
+    return sidecar(name, {"app": "web"}, namespace="shop", metadata={"generation": generation}, env=env)
 
 
 def config(name: str) -> Object:
@@ -63,17 +51,22 @@ def explained(
 @pytest.mark.parametrize(
     ("one", "around", "message", "advice"),
     [
-        (pod(), {}, "no label, annotation or TLSConfig requests one", f'to add a sidecar, set the {LABEL} to "true"'),
         (
-            pod(labels={INJECT: "disabled"}),
+            web_pod(),
+            {},
+            "no label, annotation or TLSConfig requests one",
+            f'to add a sidecar, set the {LABEL} to "true"',
+        ),
+        (
+            web_pod(labels={INJECT: "disabled"}),
             {INJECT: "true"},
             'the pod\'s label headgate.dev/inject is "disabled"',
             "add",
         ),
-        (pod(annotations={INJECT: "false"}), {}, "the pod's annotation headgate.dev/inject is", "add"),
-        (pod(), {INJECT: "false"}, 'the label headgate.dev/inject of the namespace shop is "false"', "add"),
-        (pod(hostNetwork=True), {INJECT: "true"}, "the network of its node", "remove spec.hostNetwork"),
-        (pod(namespace="kube-system"), {INJECT: "true"}, "kube-system never get a sidecar", "in another namespace"),
+        (web_pod(annotations={INJECT: "false"}), {}, "the pod's annotation headgate.dev/inject is", "add"),
+        (web_pod(), {INJECT: "false"}, 'the label headgate.dev/inject of the namespace shop is "false"', "add"),
+        (web_pod(hostNetwork=True), {INJECT: "true"}, "the network of its node", "remove spec.hostNetwork"),
+        (web_pod(namespace="kube-system"), {INJECT: "true"}, "kube-system never get a sidecar", "in another namespace"),
     ],
 )
 def test_the_explanation_names_the_setting_that_decides_and_what_to_change(
@@ -89,7 +82,7 @@ def test_the_explanation_names_the_setting_that_decides_and_what_to_change(
 
 
 def test_the_option_none_overrides_all_labels() -> None:
-    found = explained(pod(labels={INJECT: "true"}), mode="none")
+    found = explained(web_pod(labels={INJECT: "true"}), mode="none")
     assert found.decision.message == "headgate runs with --sidecars none"
     assert found.advice == ("to add sidecars, run headgate with --sidecars labelled",)
 
@@ -105,7 +98,7 @@ def test_the_option_none_overrides_all_labels() -> None:
 def test_the_explanation_of_a_sidecar_in_sync_says_how_to_remove_it(
     labels: Mapping[str, str], around: Mapping[str, str], configs: Sequence[Object], message: str
 ) -> None:
-    found = explained(pod(labels=labels, sidecar=True), around=around, configs=configs, state="InSync")
+    found = explained(web_pod(labels=labels, sidecar=True), around=around, configs=configs, state="InSync")
     assert (found.sidecar, found.decision.message) == ("transparent", message)
     assert found.proxy
     assert found.proxy.state == "InSync"
@@ -113,10 +106,10 @@ def test_the_explanation_of_a_sidecar_in_sync_says_how_to_remove_it(
 
 
 def test_a_pod_that_is_older_than_its_setting_must_be_replaced() -> None:
-    found = explained(pod(), configs=[config("strict")])
+    found = explained(web_pod(), configs=[config("strict")])
     restart = "kubectl -n shop rollout restart deployment/web"
     assert found.advice[0] == f"a new pod with the same labels gets a sidecar; replace the pod: {restart}"
-    found = explained(pod(sidecar=True), state="InSync")
+    found = explained(web_pod(sidecar=True), state="InSync")
     assert found.advice[0] == f"a new pod with the same labels gets no sidecar; replace the pod: {restart}"
     assert "`headgate inject`" in found.advice[1]
 
@@ -124,9 +117,9 @@ def test_a_pod_that_is_older_than_its_setting_must_be_replaced() -> None:
 def test_the_explanation_names_probes_that_the_sidecar_does_not_serve() -> None:
     """Pods of older versions have them. To a TCP probe, the sidecar answers before the application listens."""
     app = {"name": "app", "readinessProbe": {"tcpSocket": {"port": 80}}}
-    new = pod(sidecar=True, containers=[app])
+    new = web_pod(sidecar=True, containers=[app])
     assert not any("does not serve" in line for line in explained(new, state="InSync").advice)
-    old = pod(sidecar=True)
+    old = web_pod(sidecar=True)
     old["spec"]["containers"][1] = app
     (advice,) = [line for line in explained(old, state="InSync").advice if "does not serve" in line]
     assert "its sidecar does not serve app.readinessProbe.tcpSocket; replace the pod" in advice
@@ -134,13 +127,13 @@ def test_the_explanation_names_probes_that_the_sidecar_does_not_serve() -> None:
 
 def test_the_explanation_names_hooks_that_a_strict_workload_rejects() -> None:
     hooks = {"postStart": {"exec": {"command": ["true"]}}, "preStop": {"httpGet": {"port": 80, "path": "/stop"}}}
-    one = pod(sidecar=True, containers=[{"name": "app", "lifecycle": hooks}, {"name": "plain"}])
+    one = web_pod(sidecar=True, containers=[{"name": "app", "lifecycle": hooks}, {"name": "plain"}])
     (note,) = [note for note in explained(one, state="InSync").notes if "hook" in note]
     assert note.startswith("the kubelet sends the hook app.lifecycle.preStop.httpGet in plaintext")
 
 
 def test_the_explanation_of_a_disconnected_proxy_has_commands_that_show_why() -> None:
-    found = explained(pod(sidecar=True), around={INJECT: "true"}, state="Disconnected")
+    found = explained(web_pod(sidecar=True), around={INJECT: "true"}, state="Disconnected")
     assert found.proxy
     assert (found.proxy.state, found.proxy.message) == ("Disconnected", "it is late")
     assert "kubectl -n shop logs web-5d4f-x7x7x -c headgate-sidecar" in found.advice[0]
@@ -152,8 +145,8 @@ def test_the_explanation_has_the_generation_and_conflicts_of_each_sidecar_object
         "headgate.dev/sidecars": "current@2,deleted@1,old@1",
         "headgate.dev/sidecar-conflicts": "old/env/app/A",
     }
-    one = pod(sidecar=True, annotations=annotations)
-    sidecars = [sidecar("current", 2), sidecar("old", 4), sidecar("new", 1)]
+    one = web_pod(sidecar=True, annotations=annotations)
+    sidecars = [sidecar_of_generation("current", 2), sidecar_of_generation("old", 4), sidecar_of_generation("new", 1)]
     found = explained(one, around={INJECT: "true"}, sidecars=sidecars, state="InSync")
     states = [(item.name, item.generation, item.newest) for item in found.sidecars]
     assert states == [("current", 2, 2), ("deleted", 1, 0), ("new", 0, 1), ("old", 1, 4)]
@@ -163,11 +156,13 @@ def test_the_explanation_has_the_generation_and_conflicts_of_each_sidecar_object
 
 
 def test_sidecar_objects_add_nothing_to_a_pod_without_headgates_sidecar() -> None:
-    assert any("add nothing" in note for note in explained(pod(), sidecars=[sidecar("agent", 1)]).notes)
+    assert any(
+        "add nothing" in note for note in explained(web_pod(), sidecars=[sidecar_of_generation("agent", 1)]).notes
+    )
 
 
 def test_notes_explain_jobs_excluded_ports_and_pods_without_a_proxy() -> None:
-    one = pod(sidecar=True, annotations={"headgate.dev/excluded-inbound-ports": "9102"}, restartPolicy="OnFailure")
+    one = web_pod(sidecar=True, annotations={"headgate.dev/excluded-inbound-ports": "9102"}, restartPolicy="OnFailure")
     notes = explained(one, around={INJECT: "true"}).notes
     assert notes[0] == "headgate expects no proxy, because the pod has no address yet"
     assert "these ports bypass the sidecar: 9102" in notes[1]
@@ -177,7 +172,7 @@ def test_notes_explain_jobs_excluded_ports_and_pods_without_a_proxy() -> None:
 
 
 def test_a_namespace_that_the_webhooks_do_not_select_is_named_with_the_remedy() -> None:
-    found = explain_pod(PodFacts(pod(), Decision("NamespaceName", "kubernetes.io/metadata.name"), (), None))
+    found = explain_pod(PodFacts(web_pod(), Decision("NamespaceName", "kubernetes.io/metadata.name"), (), None))
     assert not found.decision.injected
     assert "the namespace shop has no label kubernetes.io/metadata.name" in found.decision.message
     label = "kubectl label namespace shop kubernetes.io/metadata.name=shop"

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.decoding import check
-from tests.resources.canary import WITH_BASELINE, canary
+from tests.resources.canary import WITH_BASELINE, canary_with
 from tests.resources.seeds import CANARY_004
 
 from headgate.resources.canaries import Canary, CanarySpec
@@ -44,7 +44,7 @@ def test_the_canary_of_the_specification_is_a_split_of_one_to_nine() -> None:
 )
 def test_without_analysis_the_weights_have_the_ratio_of_the_quantities(weights: Any, whole: tuple[int, int]) -> None:
     backends = [{"service": f"v{index}", "weight": weight} for index, weight in enumerate(weights)]
-    assert spec_of(canary(backends=backends)).fixed_weights == whole
+    assert spec_of(canary_with(backends=backends)).fixed_weights == whole
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_without_analysis_the_weights_have_the_ratio_of_the_quantities(weights: 
     ],
 )
 def test_the_steps_rise_from_the_share_of_the_backends_to_all_traffic(analysis: Any, shares: str) -> None:
-    assert percent(spec_of(canary(analysis))) == shares.split()
+    assert percent(spec_of(canary_with(analysis))) == shares.split()
 
 
 def test_a_canary_without_weight_begins_with_the_share_of_the_next_step() -> None:
     """004's workflow starts with 0m."""
     backends = [{"service": "website-v1", "weight": 1}, {"service": "website-v2", "weight": "0m"}]
-    assert percent(spec_of(canary({"steps": [{"weight": 5}]}, backends=backends))) == ["5", "100"]
-    assert percent(spec_of(canary({"stepWeight": 30, "maxWeight": 50}, backends=backends))) == ["30", "50", "100"]
+    assert percent(spec_of(canary_with({"steps": [{"weight": 5}]}, backends=backends))) == ["5", "100"]
+    assert percent(spec_of(canary_with({"stepWeight": 30, "maxWeight": 50}, backends=backends))) == ["30", "50", "100"]
 
 
 def test_shares_are_exact() -> None:
     backends = [{"service": "website-v1", "weight": 2}, {"service": "website-v2", "weight": 1}]
-    spec = spec_of(canary({"stepWeight": 10, "maxWeight": 50}, backends=backends))
+    spec = spec_of(canary_with({"stepWeight": 10, "maxWeight": 50}, backends=backends))
     third = Fraction(1, 3)
     assert spec.shares == (third, third + Fraction(1, 10), Fraction(1, 2), 1)
     assert [spec.weights_at(share) for share in spec.shares] == [(2, 1), (17, 13), (1, 1), (0, 1)]
@@ -81,12 +81,12 @@ def test_shares_are_exact() -> None:
 
 def test_a_step_with_a_pause_is_gated_also_as_the_first_and_the_last_one() -> None:
     steps = [{"weight": 10, "pause": True}, {"weight": 50}, {"weight": 100, "pause": True}]
-    assert [step.pause for step in spec_of(canary({"steps": steps})).rollout] == [True, False, True]
-    assert not any(step.pause for step in spec_of(canary({"stepWeight": 10, "maxWeight": 50})).rollout)
+    assert [step.pause for step in spec_of(canary_with({"steps": steps})).rollout] == [True, False, True]
+    assert not any(step.pause for step in spec_of(canary_with({"stepWeight": 10, "maxWeight": 50})).rollout)
 
 
 def test_the_baseline_has_the_share_of_the_canary_until_the_last_step() -> None:
-    spec = spec_of(canary({"baseline": "website-base", "steps": [{"weight": 50}]}, backends=WITH_BASELINE))
+    spec = spec_of(canary_with({"baseline": "website-base", "steps": [{"weight": 50}]}, backends=WITH_BASELINE))
     assert spec.primary == "website-v1"
     assert [spec.weights_at(share) for share in spec.shares] == [(8, 1, 1), (0, 1, 1), (0, 1, 0)]
     assert spec.weights_at(Fraction(0)) == (1, 0, 0)
@@ -107,7 +107,7 @@ def test_the_weights_of_each_step_have_exactly_its_share(
     analysis: Any = {"steps": [{"weight": share} for share in above]}
     if rise and above:
         analysis = {"stepWeight": rise, "maxWeight": above[-1]}
-    spec = spec_of(canary(analysis, backends=backends))
+    spec = spec_of(canary_with(analysis, backends=backends))
     assert list(spec.shares) == sorted(set(spec.shares))
     assert spec.shares[-1] == 1
     for share in spec.shares:
@@ -116,7 +116,7 @@ def test_the_weights_of_each_step_have_exactly_its_share(
 
 
 def test_absent_fields_of_the_analysis_have_the_documented_values() -> None:
-    analysis = spec_of(canary({})).analysis
+    analysis = spec_of(canary_with({})).analysis
     assert analysis is not None
     assert (analysis.interval_seconds, analysis.min_requests, analysis.dry_run) == (60, 20, False)
     assert analysis.tolerated_error == Fraction(1, 100)
@@ -127,7 +127,7 @@ def test_absent_fields_of_the_analysis_have_the_documented_values() -> None:
 
 def test_limits_are_exact_numbers() -> None:
     spec = spec_of(
-        canary(
+        canary_with(
             {
                 "interval": "1m30s",
                 "errorProbability": "0.1%",

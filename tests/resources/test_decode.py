@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding import admit, decode, validate
-from tests.make.objects import http_route_group
+from tests.make.objects import grant, http_route_group, obj
 
 from headgate.errors import DecodeError, Invalid
 from headgate.resources.core import EndpointSlice, Service
@@ -22,38 +22,23 @@ def changed(base, **fields):
     return {name: value for name, value in {**base, **fields}.items() if value is not DROP}
 
 
-def split(*, version=HUB, metadata=None, top=None, **spec):
+def split_with(*, top=None, version=HUB, metadata=None, **spec):
     base = {"service": "web", "backends": [{"service": "web-v1", "weight": 90}, {"service": "web-v2", "weight": 10}]}
-    return changed(
-        {
-            "apiVersion": version,
-            "kind": "TrafficSplit",
-            "metadata": {"name": "web", **(metadata or {})},
-            "spec": changed(base, **spec),
-        },
-        **(top or {}),
-    )
+    whole = obj("TrafficSplit", "web", version=version, metadata=metadata, spec=changed(base, **spec))
+    return changed(whole, **(top or {}))
 
 
 def backend(version=HUB, **fields):
-    return split(version=version, backends=[changed({"service": "web-v1", "weight": 1}, **fields)])
+    return split_with(version=version, backends=[changed({"service": "web-v1", "weight": 1}, **fields)])
 
 
-def service(*ports, **spec):
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": list(ports), **spec}}
+def service_with(*ports, **spec):
+    return obj("Service", "web", spec={"ports": list(ports), **spec})
 
 
-def grant(**spec):
-    base = {
-        "from": [{"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "a"}],
-        "to": [{"group": "", "kind": "Service"}],
-    }
-    return {
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "ReferenceGrant",
-        "metadata": {"name": "g"},
-        "spec": changed(base, **spec),
-    }
+def grant_with(**spec):
+    base = grant("g", ("split.smi-spec.io", "TrafficSplit", "a"), ("", "Service"))["spec"]
+    return obj("ReferenceGrant", "g", spec=changed(base, **spec))
 
 
 def slice_(**fields):
@@ -86,7 +71,7 @@ NAME = "spec.backends[0].service"
         (backend("v1beta1", weight="-1m"), WEIGHT, "must be 0 or more"),
         (backend(FIRST, weight=[1]), WEIGHT, "must be a quantity such as"),
         (
-            split(backends=[{"service": "a", "weight": 2**32}, {"service": "b", "weight": 1}]),
+            split_with(backends=[{"service": "a", "weight": 2**32}, {"service": "b", "weight": 1}]),
             "spec.backends",
             "fewer digits",
         ),
@@ -94,64 +79,72 @@ NAME = "spec.backends[0].service"
         (backend(service=5), NAME, "must be text, not a whole number"),
         (backend(service="Web_V1"), NAME, "does not name a Service"),
         (backend(service="web.ns.svc"), NAME, "write its name, or name.namespace"),
-        (split(service=DROP), "spec.service", "is missing"),
-        (split(service="web.ns.pod"), "spec.service", "does not name a Service"),
-        (split(service="-web"), "spec.service", "does not name a Service"),
-        (split(backends=DROP), "spec.backends", "is missing"),
-        (split(backends=[]), "spec.backends", "is empty: name at least one Service and its weight"),
-        (split(backends="web"), "spec.backends", "must be a list, not text"),
-        (split(backends=["web"]), "spec.backends[0]", "must be an object, not text"),
-        (split(top={"spec": DROP}), "spec", "is missing"),
-        (split(top={"spec": []}), "spec", "must be an object, not a list"),
-        (split(backend=[]), "spec.backend", "is not a field; did you mean backends?"),
+        (split_with(service=DROP), "spec.service", "is missing"),
+        (split_with(service="web.ns.pod"), "spec.service", "does not name a Service"),
+        (split_with(service="-web"), "spec.service", "does not name a Service"),
+        (split_with(backends=DROP), "spec.backends", "is missing"),
+        (split_with(backends=[]), "spec.backends", "is empty: name at least one Service and its weight"),
+        (split_with(backends="web"), "spec.backends", "must be a list, not text"),
+        (split_with(backends=["web"]), "spec.backends[0]", "must be an object, not text"),
+        (split_with(top={"spec": DROP}), "spec", "is missing"),
+        (split_with(top={"spec": []}), "spec", "must be an object, not a list"),
+        (split_with(backend=[]), "spec.backend", "is not a field; did you mean backends?"),
         (backend(wieght=1), "spec.backends[0].wieght", "is not a field; did you mean weight?"),
-        (split(top={"specs": {}}), "specs", "is not a field; did you mean spec?"),
-        (split(zzz=1), "spec.zzz", "known fields are service, backends, matches"),
-        (split(matches={}), "spec.matches", "must be a list"),
-        (split(matches=[{"kind": "TCPRoute", "name": "x"}]), "spec.matches[0].kind", "must be HTTPRouteGroup"),
-        (split(matches=[{"kind": "HTTPRouteGroup"}]), "spec.matches[0].name", "is missing"),
+        (split_with(top={"specs": {}}), "specs", "is not a field; did you mean spec?"),
+        (split_with(zzz=1), "spec.zzz", "known fields are service, backends, matches"),
+        (split_with(matches={}), "spec.matches", "must be a list"),
+        (split_with(matches=[{"kind": "TCPRoute", "name": "x"}]), "spec.matches[0].kind", "must be HTTPRouteGroup"),
+        (split_with(matches=[{"kind": "HTTPRouteGroup"}]), "spec.matches[0].name", "is missing"),
         (http_route_group("a", {"m": {"methods": []}}), "spec.matches[0].methods", "must have at least 1 entry"),
-        (split(matches=[{"kind": "HTTPRouteGroup", "nam": "x", "name": "x"}]), "spec.matches[0].nam", "mean name?"),
         (
-            split(matches=[{"kind": "HTTPRouteGroup", "name": "x", "apiGroup": "g"}]),
+            split_with(matches=[{"kind": "HTTPRouteGroup", "nam": "x", "name": "x"}]),
+            "spec.matches[0].nam",
+            "mean name?",
+        ),
+        (
+            split_with(matches=[{"kind": "HTTPRouteGroup", "name": "x", "apiGroup": "g"}]),
             "spec.matches[0].apiGroup",
             "specs",
         ),
-        (split(version=FIRST, matches=[]), "spec.matches", "is not a field of v1alpha1"),
+        (split_with(version=FIRST, matches=[]), "spec.matches", "is not a field of v1alpha1"),
         (
-            split(metadata={"annotations": {NO_ENDPOINTS: "retry"}}),
+            split_with(metadata={"annotations": {NO_ENDPOINTS: "retry"}}),
             f"metadata.annotations.{NO_ENDPOINTS}",
             "must be fail or skip, not 'retry'",
         ),
         (
-            split(metadata={"annotations": {ALLOW_SELF_REFERENCE: "yes"}}),
+            split_with(metadata={"annotations": {ALLOW_SELF_REFERENCE: "yes"}}),
             f"metadata.annotations.{ALLOW_SELF_REFERENCE}",
             "must be true or false, not 'yes'",
         ),
-        (split(metadata={"annotations": {"a": 1}}), "metadata.annotations.a", "must be text, not a whole number"),
-        (split(metadata={"labels": {"a b": "c"}}), "metadata.labels.a b", "must have at most 63"),
-        (split(metadata={"name": 7}), "metadata.name", "must be text"),
-        (split(top={"metadata": DROP}), "metadata", "is missing"),
-        (split(version="split.smi-spec.io/v1"), "apiVersion", "known versions are split.smi-spec.io/v1alpha4"),
+        (split_with(metadata={"annotations": {"a": 1}}), "metadata.annotations.a", "must be text, not a whole number"),
+        (split_with(metadata={"labels": {"a b": "c"}}), "metadata.labels.a b", "must have at most 63"),
+        (split_with(metadata={"name": 7}), "metadata.name", "must be text"),
+        (split_with(top={"metadata": DROP}), "metadata", "is missing"),
+        (split_with(version="split.smi-spec.io/v1"), "apiVersion", "known versions are split.smi-spec.io/v1alpha4"),
         (
-            split(version="flagger.app/v1beta1", top={"kind": "Canary"}),
+            split_with(version="flagger.app/v1beta1", top={"kind": "Canary"}),
             "apiVersion",
             "'Canary' of flagger.app is not a kind that headgate knows; known versions are headgate.dev/v1beta1",
         ),
-        (split(top={"kind": "TrafficSplitt"}), "kind", "is not a kind that headgate knows"),
-        (service({"port": 0}), "spec.ports[0].port", "must be from 1 to 65535, not 0"),
-        (service({"port": "80"}), "spec.ports[0].port", "must be a whole number, not text; write it without quotes"),
-        (service({"port": 80}, {"port": 81, "name": "b"}), "spec.ports[0].name", "is required when"),
-        (service({"port": 80, "name": "a"}, {"port": 81, "name": "a"}), "spec.ports[1].name", "must differ"),
-        (service({"port": 80, "name": "A"}), "spec.ports[0].name", "is not valid"),
-        (service({"port": 80, "targetPort": 70000}), "spec.ports[0].targetPort", "65535"),
-        (service({"port": 80, "targetPort": []}), "spec.ports[0].targetPort", "a list"),
-        (service(selector={"a": 1}), "spec.selector.a", "must be text"),
-        (grant(to=[]), "spec.to", "must have at least 1 entry"),
-        (grant(to=[{"group": "", "kind": "Service"}] * 17), "spec.to", "not 17"),
-        (grant(**{"from": DROP}), "spec.from", "is missing"),
-        (grant(**{"from": [{"group": "", "kind": "X"}]}), "spec.from[0].namespace", "is missing"),
-        (grant(to=[{"kind": "Service"}]), "spec.to[0].group", "is missing"),
+        (split_with(top={"kind": "TrafficSplitt"}), "kind", "is not a kind that headgate knows"),
+        (service_with({"port": 0}), "spec.ports[0].port", "must be from 1 to 65535, not 0"),
+        (
+            service_with({"port": "80"}),
+            "spec.ports[0].port",
+            "must be a whole number, not text; write it without quotes",
+        ),
+        (service_with({"port": 80}, {"port": 81, "name": "b"}), "spec.ports[0].name", "is required when"),
+        (service_with({"port": 80, "name": "a"}, {"port": 81, "name": "a"}), "spec.ports[1].name", "must differ"),
+        (service_with({"port": 80, "name": "A"}), "spec.ports[0].name", "is not valid"),
+        (service_with({"port": 80, "targetPort": 70000}), "spec.ports[0].targetPort", "65535"),
+        (service_with({"port": 80, "targetPort": []}), "spec.ports[0].targetPort", "a list"),
+        (service_with(selector={"a": 1}), "spec.selector.a", "must be text"),
+        (grant_with(to=[]), "spec.to", "must have at least 1 entry"),
+        (grant_with(to=[{"group": "", "kind": "Service"}] * 17), "spec.to", "not 17"),
+        (grant_with(**{"from": DROP}), "spec.from", "is missing"),
+        (grant_with(**{"from": [{"group": "", "kind": "X"}]}), "spec.from[0].namespace", "is missing"),
+        (grant_with(to=[{"kind": "Service"}]), "spec.to[0].group", "is missing"),
         (slice_(endpoints=[{"addresses": ["localhost"]}]), "endpoints[0].addresses[0]", "is not an IPv4 address"),
         (slice_(endpoints=[{"addresses": []}]), "endpoints[0].addresses", "is empty"),
         (
@@ -180,7 +173,7 @@ def test_a_mistake_is_reported_with_its_field_and_a_fix(obj, field, message):
     ],
 )
 def test_a_backend_named_twice_in_different_forms_is_rejected(first, second, namespace, same):
-    obj = split(
+    obj = split_with(
         metadata={"namespace": namespace},
         backends=[{"service": first, "weight": 1}, {"service": second, "weight": 2}],
     )
@@ -193,11 +186,11 @@ def test_a_backend_named_twice_in_different_forms_is_rejected(first, second, nam
     "root", ["website", "website.ns", "website.ns.svc", "website.ns.svc.cluster.local", "website.ns.svc.corp.example"]
 )
 def test_a_root_service_may_be_any_form_of_its_dns_name(root):  # R2
-    assert validate(split(service=root)) == ()
+    assert validate(split_with(service=root)) == ()
 
 
 def test_all_mistakes_are_reported_together():
-    obj = split(
+    obj = split_with(
         service="",
         backends=[{"service": "a", "weight": -1}, {"service": "a", "weight": "x", "port": 80}],
         metadata={"labels": []},
@@ -213,7 +206,7 @@ def test_all_mistakes_are_reported_together():
 
 
 @pytest.mark.parametrize(
-    "obj", [split(), backend(weight=0), backend(FIRST, weight="500m"), service(), grant(), slice_()]
+    "obj", [split_with(), backend(weight=0), backend(FIRST, weight="500m"), service_with(), grant_with(), slice_()]
 )
 def test_a_valid_object_is_admitted_unchanged(obj):
     assert admit(obj, None) is obj
@@ -221,28 +214,28 @@ def test_a_valid_object_is_admitted_unchanged(obj):
 
 def test_admission_reports_every_mistake():
     with pytest.raises(Invalid) as caught:
-        admit(split(backends=[], service="-"), None)
+        admit(split_with(backends=[], service="-"), None)
     assert [cause.field for cause in caught.value.causes] == ["spec.service", "spec.backends"]
 
 
 def test_an_object_of_any_version_decodes_to_the_same_value():
     typed = decode(
-        split(version="v1beta1", backends=[{"service": "a", "weight": 1}, {"service": "b", "weight": "500m"}])
+        split_with(version="v1beta1", backends=[{"service": "a", "weight": 1}, {"service": "b", "weight": "500m"}])
     )
     assert isinstance(typed, TrafficSplit)
     assert [(item.service, item.weight) for item in typed.spec.backends] == [("a", 2), ("b", 1)]
 
 
 def test_grants_slices_and_services_decode_to_their_types():
-    assert isinstance(decode(grant()), ReferenceGrant)
+    assert isinstance(decode(grant_with()), ReferenceGrant)
     assert isinstance(decode(slice_()), EndpointSlice)
-    typed = decode(service({"port": 80, "targetPort": "http"}, clusterIP="None"))
+    typed = decode(service_with({"port": 80, "targetPort": "http"}, clusterIP="None"))
     assert isinstance(typed, Service)
     assert (typed.spec.cluster_ip, typed.spec.ports[0].target_port) == ("None", "http")
 
 
 def test_null_fields_count_as_missing():
-    typed = decode({**service(), "metadata": {"name": "web", "labels": None}})
+    typed = decode({**service_with(), "metadata": {"name": "web", "labels": None}})
     assert typed.metadata.labels == {}
 
 
@@ -252,8 +245,8 @@ def test_null_fields_count_as_missing():
         (backend(weight="10"), WEIGHT, "must be a whole number, not text"),
         (backend(weight=-1), WEIGHT, "Expected `int` >= 0"),
         (backend(service=DROP), NAME, "is missing"),
-        (split(top={"spec": {}}), "spec.service", "is missing"),
-        (split(metadata={"labels": {"a": 1}}), "metadata.labels", "must be text, not a whole number"),
+        (split_with(top={"spec": {}}), "spec.service", "is missing"),
+        (split_with(metadata={"labels": {"a": 1}}), "metadata.labels", "must be text, not a whole number"),
     ],
 )
 def test_a_decoding_error_names_the_field(obj, field, message):
@@ -288,10 +281,10 @@ def paths(value, at=()):
 
 
 EXAMPLES = [
-    split(matches=[{"kind": "HTTPRouteGroup", "name": "x"}]),
-    split(version=FIRST),
-    service({"port": 80, "name": "a"}, {"port": 81, "name": "b"}, selector={"a": "b"}),
-    grant(),
+    split_with(matches=[{"kind": "HTTPRouteGroup", "name": "x"}]),
+    split_with(version=FIRST),
+    service_with({"port": 80, "name": "a"}, {"port": 81, "name": "b"}, selector={"a": "b"}),
+    grant_with(),
     slice_(),
 ]
 

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.make.objects import split
 
 from headgate.errors import DecodeError
 from headgate.quantity import parse_quantity
@@ -17,16 +18,11 @@ MATCHLESS = [(GROUP, "v1alpha1"), (GROUP, "v1alpha2"), ("", "v1beta1")]
 FIREFOX = [{"kind": "HTTPRouteGroup", "name": "firefox"}]
 
 
-def split(weights, version="v1alpha4", *, group=GROUP, matches=None, **metadata):
-    spec = {"service": "web", "backends": [{"service": name, "weight": weight} for name, weight in weights.items()]}
+def split_of(weights, version="v1alpha4", *, group=GROUP, matches=None, **metadata):
+    whole = split("web", weights, version=f"{group}/{version}" if group else version, metadata=metadata)
     if matches is not None:
-        spec["matches"] = matches
-    return {
-        "apiVersion": f"{group}/{version}" if group else version,
-        "kind": "TrafficSplit",
-        "metadata": {"name": "web", **metadata},
-        "spec": spec,
-    }
+        whole["spec"]["matches"] = matches
+    return whole
 
 
 def weights(obj):
@@ -48,32 +44,32 @@ def weights(obj):
     ],
 )
 def test_quantities_become_integer_weights_in_the_same_ratio(group, version, written, whole):
-    hub = to_hub(split(written, version, group=group))
+    hub = to_hub(split_of(written, version, group=group))
     assert hub["apiVersion"] == f"{GROUP}/v1alpha4"
     assert weights(hub) == whole
 
 
 @pytest.mark.parametrize(("group", "version"), QUANTITIES)
 def test_quantities_convert_back_to_their_written_form(group, version):
-    written = split({"one": "10m", "two": 1, "three": 1.5}, version, group=group)
+    written = split_of({"one": "10m", "two": 1, "three": 1.5}, version, group=group)
     hub = to_hub(written)
     assert WEIGHTS in hub["metadata"]["annotations"]
     assert from_hub(hub, group, version) == written
 
 
 def test_integer_weights_need_no_annotation():
-    assert to_hub(split({"v1": 90, "v2": 10}, "v1alpha1")) == split({"v1": 90, "v2": 10})
+    assert to_hub(split_of({"v1": 90, "v2": 10}, "v1alpha1")) == split_of({"v1": 90, "v2": 10})
 
 
 def test_a_client_of_an_old_version_can_change_one_weight():
-    hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
+    hub = to_hub(split_of({"v1": 1, "v2": "500m"}, "v1alpha1"))
     view = from_hub(hub, GROUP, "v1alpha1")
     view["spec"]["backends"][1]["weight"] = "250m"
     assert weights(to_hub(view)) == {"v1": 4, "v2": 1}
 
 
 def test_changing_an_integer_weight_discards_the_stored_quantities():
-    hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
+    hub = to_hub(split_of({"v1": 1, "v2": "500m"}, "v1alpha1"))
     view = from_hub(hub, GROUP, "v1alpha4")
     view["spec"]["backends"][1]["weight"] = 8
     changed = to_hub(view)
@@ -82,29 +78,29 @@ def test_changing_an_integer_weight_discards_the_stored_quantities():
 
 
 def test_a_stale_weights_annotation_is_ignored():
-    hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
+    hub = to_hub(split_of({"v1": 1, "v2": "500m"}, "v1alpha1"))
     hub["spec"]["backends"][1]["weight"] = 8
     assert weights(from_hub(hub, GROUP, "v1alpha1")) == {"v1": 2, "v2": 8}
 
 
 @pytest.mark.parametrize(("group", "version"), MATCHLESS)
 def test_matches_survive_conversion_to_a_version_without_matches(group, version):
-    hub = to_hub(split({"v1": 0, "v2": 1}, matches=FIREFOX))
+    hub = to_hub(split_of({"v1": 0, "v2": 1}, matches=FIREFOX))
     view = from_hub(hub, group, version)
     assert "matches" not in view["spec"]
     view["spec"]["backends"][0]["weight"] = 3
-    assert to_hub(view) == to_hub(split({"v1": 3, "v2": 1}, matches=FIREFOX))
+    assert to_hub(view) == to_hub(split_of({"v1": 3, "v2": 1}, matches=FIREFOX))
 
 
 def test_removing_the_matches_annotation_removes_the_matches():
-    view = from_hub(to_hub(split({"v1": 1}, matches=FIREFOX)), GROUP, "v1alpha2")
+    view = from_hub(to_hub(split_of({"v1": 1}, matches=FIREFOX)), GROUP, "v1alpha2")
     del view["metadata"]["annotations"][MATCHES]
     assert "matches" not in to_hub(view)["spec"]
 
 
 def test_the_matches_annotation_is_ignored_in_versions_with_the_field_matches():
-    hub = to_hub(split({"v1": 1}, annotations={MATCHES: '[{"kind":"HTTPRouteGroup","name":"x"}]'}))
-    assert hub == split({"v1": 1})
+    hub = to_hub(split_of({"v1": 1}, annotations={MATCHES: '[{"kind":"HTTPRouteGroup","name":"x"}]'}))
+    assert hub == split_of({"v1": 1})
 
 
 QUANTITY_TEXT = st.one_of(
@@ -128,7 +124,7 @@ def splits(draw):
     metadata = {name: value for name, value in metadata.items() if value}
     matches = draw(st.sampled_from([None, [], FIREFOX])) if (group, version) not in MATCHLESS else None
     amounts = draw(WRITTEN if (group, version) in QUANTITIES else WHOLE)
-    return split(amounts, version, group=group, matches=matches, **metadata)
+    return split_of(amounts, version, group=group, matches=matches, **metadata)
 
 
 @settings(deadline=None)
@@ -149,7 +145,7 @@ def test_an_object_converts_back_to_its_own_version_unchanged(written):
 @settings(deadline=None)
 @given(WRITTEN)
 def test_ratios_of_weights_are_exact(written):
-    hub = weights(to_hub(split(written, "v1alpha1")))
+    hub = weights(to_hub(split_of(written, "v1alpha1")))
     exact = {name: parse_quantity(str(text)) for name, text in written.items()}
     total, whole_total = sum(exact.values()), sum(hub.values())
     assert bool(total) == bool(whole_total)
@@ -161,8 +157,8 @@ def test_ratios_of_weights_are_exact(written):
 @given(splits(), WRITTEN, st.sampled_from(QUANTITIES))
 def test_weights_written_as_quantities_take_effect(written, new, through):
     view = from_hub(to_hub(written), *through)
-    view = {**view, "spec": {**view["spec"], "backends": split(new)["spec"]["backends"]}}
-    assert weights(to_hub(view)) == weights(to_hub(split(new, "v1alpha1")))
+    view = {**view, "spec": {**view["spec"], "backends": split_of(new)["spec"]["backends"]}}
+    assert weights(to_hub(view)) == weights(to_hub(split_of(new, "v1alpha1")))
 
 
 @pytest.mark.parametrize(
@@ -172,20 +168,20 @@ def test_weights_written_as_quantities_take_effect(written, new, through):
         ({"kind": "TrafficSplit"}, "apiVersion"),
         ({"apiVersion": "v1", "kind": 5}, "kind"),
         ({"apiVersion": "v1", "kind": "Toaster"}, "kind"),
-        (split({"a": 1}, "v1alpha9"), "apiVersion"),
-        (split({"a": 1}) | {"spec": None}, "spec"),
-        (split({"a": 1}) | {"metadata": []}, "metadata"),
-        (split({"a": 1}, annotations="x"), "metadata.annotations"),
-        (split({"a": 1}, "v1alpha1") | {"spec": {"backends": "x"}}, "spec.backends"),
-        (split({"a": 1}, "v1alpha1") | {"spec": {"backends": [7]}}, "spec.backends[0]"),
-        (split({"a": "1", "b": "heavy"}, "v1alpha1"), "spec.backends[1].weight"),
-        (split({"a": "-1"}, "v1alpha1"), "spec.backends[0].weight"),
-        (split({"a": True}, "v1alpha1"), "spec.backends[0].weight"),
-        (split({"a": None}, "v1alpha1"), "spec.backends[0].weight"),
-        (split({"a": float("nan")}, "v1alpha1"), "spec.backends[0].weight"),
-        (split({"a": "1n", "b": "1E"}, "v1alpha1"), "spec.backends"),
-        (split({"a": 1}, "v1alpha2", matches=FIREFOX), "spec.matches"),
-        (split({"a": 1}, "v1alpha1", annotations={MATCHES: "{"}), f"metadata.annotations.{MATCHES}"),
+        (split_of({"a": 1}, "v1alpha9"), "apiVersion"),
+        (split_of({"a": 1}) | {"spec": None}, "spec"),
+        (split_of({"a": 1}) | {"metadata": []}, "metadata"),
+        (split_of({"a": 1}, annotations="x"), "metadata.annotations"),
+        (split_of({"a": 1}, "v1alpha1") | {"spec": {"backends": "x"}}, "spec.backends"),
+        (split_of({"a": 1}, "v1alpha1") | {"spec": {"backends": [7]}}, "spec.backends[0]"),
+        (split_of({"a": "1", "b": "heavy"}, "v1alpha1"), "spec.backends[1].weight"),
+        (split_of({"a": "-1"}, "v1alpha1"), "spec.backends[0].weight"),
+        (split_of({"a": True}, "v1alpha1"), "spec.backends[0].weight"),
+        (split_of({"a": None}, "v1alpha1"), "spec.backends[0].weight"),
+        (split_of({"a": float("nan")}, "v1alpha1"), "spec.backends[0].weight"),
+        (split_of({"a": "1n", "b": "1E"}, "v1alpha1"), "spec.backends"),
+        (split_of({"a": 1}, "v1alpha2", matches=FIREFOX), "spec.matches"),
+        (split_of({"a": 1}, "v1alpha1", annotations={MATCHES: "{"}), f"metadata.annotations.{MATCHES}"),
     ],
 )
 def test_a_conversion_error_names_the_field(obj, field):
@@ -196,7 +192,7 @@ def test_a_conversion_error_names_the_field(obj, field):
 
 def test_the_error_for_an_unknown_version_lists_the_known_versions():
     with pytest.raises(DecodeError, match=r"known versions are split\.smi-spec\.io/v1alpha4, .*, v1beta1"):
-        to_hub(split({"a": 1}, "v1alpha9"))
+        to_hub(split_of({"a": 1}, "v1alpha9"))
 
 
 JSON = st.recursive(

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tests.make.objects import Object, canary
+
 from headgate.resources.canaries import Canary
 from headgate.resources.decode import check_stored
-from headgate.resources.meta import Object
 from headgate.rollout.criteria import RecentLatencies
 from headgate.rollout.messages import message
 from headgate.rollout.plan import Plan
@@ -17,16 +18,9 @@ from headgate.telemetry.counters.histogram import bucket_of, gathered
 ANALYSIS: Mapping[str, Any] = {"canary": "v2", "steps": [{"weight": 50}], "interval": "30s"}
 
 
-def canary(*, name: str = "website", analysis: Mapping[str, Any] | None = ANALYSIS, **spec: Any) -> Object:
-    """Return a Canary: 900m for v1 and 100m for v2, unless `spec` says otherwise."""
-    backends = [{"service": "v1", "weight": "900m"}, {"service": "v2", "weight": "100m"}]
-    rules = {"analysis": dict(analysis)} if analysis is not None else {}
-    return {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "Canary",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"service": "website", "backends": backends, **rules, **spec},
-    }
+def website_canary(*, analysis: Mapping[str, Any] | None = ANALYSIS, **more: Any) -> Object:
+    """Return a Canary of the Service `website`: 900m for v1 and 100m for v2, unless `more` says otherwise."""
+    return canary("website", {"v1": "900m", "v2": "100m"}, analysis=analysis, **more)
 
 
 def plan_of(obj: Object) -> Plan:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests import virtual_time
-from tests.rollout.canaries import ANALYSIS, canary, requests
+from tests.make.objects import port as service_port
+from tests.make.objects import service
+from tests.rollout.canaries import ANALYSIS, requests, website_canary
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Gone, NotFound, Unavailable
@@ -28,16 +30,6 @@ from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.increments import Increments
 
 POD = Peer(pod="default/client")
-
-
-def service(name: str) -> Object:
-    ports = [{"name": "http", "port": 8080, "appProtocol": "http"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"ports": ports},
-    }
 
 
 class FlakyStore(MemoryStore):
@@ -107,7 +99,7 @@ class RolloutRig:
     async def serve(self, *names: str) -> None:
         """Create Services, and let the compiler know them."""
         for name in names:
-            await self.store.create(service(name))
+            await self.store.create(service(name, service_port(8080, "http", app="http")))
         await self.know()
 
     async def know(self) -> None:
@@ -198,7 +190,7 @@ def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> 
     """004's example; R32: the root Service is created when absent, and has the shares 10 and 90."""
 
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary(analysis=None))
+        key = await rig.create(website_canary(analysis=None))
         async with rig.replica():
             await rig.serve("v1", "v2")
             await asyncio.sleep(3)
@@ -220,7 +212,7 @@ def test_backends_of_other_namespaces_count_by_their_written_names() -> None:
 
     async def scenario(rig: RolloutRig) -> None:
         analysis = {**ANALYSIS, "canary": "v2.next", "mirror": "20%"}
-        key = await rig.create(canary(backends=backends, analysis=analysis))
+        key = await rig.create(website_canary(backends=backends, analysis=analysis))
         async with rig.replica():
             await asyncio.sleep(3)
             assert await rig.mirror() == "v2.next=20%"
@@ -241,7 +233,7 @@ def test_backends_of_other_namespaces_count_by_their_written_names() -> None:
 
 def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_old_version_is_unused() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await rig.load(200, v1=requests(90), v2=requests(10))
             assert await rig.weights() == {"v1": 0, "v2": 1}
@@ -262,7 +254,7 @@ def test_requests_from_before_a_step_are_no_evidence_although_they_are_reported_
     """A report has the requests since the last one, 5 s before on a cluster."""
 
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await rig.load(5, v1=requests(90), v2=requests(10, failed=10))
             await rig.load(20, v1=requests(90), v2=requests(10))
@@ -275,7 +267,7 @@ def test_requests_from_before_a_step_are_no_evidence_although_they_are_reported_
 
 def test_the_old_version_counts_as_used_until_every_proxy_has_the_weight_0() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary(analysis={**ANALYSIS, "steps": []}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "steps": []}))
         async with rig.replica():
             await rig.load(5, v1=requests(90), v2=requests(10))
             rig.acknowledging.clear()
@@ -293,7 +285,7 @@ def test_the_old_version_counts_as_used_until_every_proxy_has_the_weight_0() -> 
 
 def test_another_replica_continues_with_the_evidence_of_the_last_one() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         for _ in range(20):  # each replica is killed after some seconds
             async with rig.replica():
                 await rig.load(9, v1=requests(90), v2=requests(10))
@@ -307,7 +299,7 @@ def test_another_replica_continues_with_the_evidence_of_the_last_one() -> None:
 
 def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await rig.load(5, v1=requests(90), v2=requests(10))
         obj = await rig.store.get(key)
@@ -324,7 +316,7 @@ def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
 
 def test_a_command_is_in_force_when_every_proxy_has_its_weights() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary(analysis={**ANALYSIS, "steps": []}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "steps": []}))
         async with rig.replica():
             await asyncio.sleep(3)
             rig.acknowledging.clear()
@@ -343,7 +335,7 @@ def test_a_command_is_in_force_when_every_proxy_has_its_weights() -> None:
 
 def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
             split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
@@ -365,7 +357,7 @@ def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> N
 
 def test_matches_that_a_user_wrote_into_the_split_are_removed_when_the_rollout_resumes() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
             split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
@@ -384,7 +376,7 @@ def test_matches_that_a_user_wrote_into_the_split_are_removed_when_the_rollout_r
 
 def test_a_deleted_split_is_created_again_and_a_deleted_canary_takes_its_split_along() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
             await rig.store.delete(TRAFFIC_SPLIT.key("default", "website"))
@@ -399,7 +391,7 @@ def test_a_deleted_split_is_created_again_and_a_deleted_canary_takes_its_split_a
 
 def test_a_rollout_that_begins_again_after_a_conflict_does_not_obey_an_old_command() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        obj = canary()
+        obj = website_canary()
         obj["metadata"]["annotations"] = {"headgate.dev/rollout-command": "promote/1"}
         key = await rig.create(obj)
         split_key = TRAFFIC_SPLIT.key("default", "website")
@@ -419,8 +411,8 @@ def test_a_rollout_that_begins_again_after_a_conflict_does_not_obey_an_old_comma
 
 def test_of_two_canaries_of_a_service_the_older_wins_and_the_younger_says_so() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        first = await rig.create(canary(name="b-first"))
-        second = await rig.create(canary(name="c-second"))
+        first = await rig.create(website_canary(name="b-first"))
+        second = await rig.create(website_canary(name="c-second"))
         async with rig.replica():
             await asyncio.sleep(3)
             assert (await rig.status(first))["phase"] == "Progressing"
@@ -437,7 +429,7 @@ def test_of_two_canaries_of_a_service_the_older_wins_and_the_younger_says_so() -
 
 def test_a_status_that_could_not_be_written_is_written_later() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary(analysis=None))
+        key = await rig.create(website_canary(analysis=None))
         async with rig.replica():
             rig.acknowledging.clear()
             await asyncio.sleep(10)
@@ -451,11 +443,11 @@ def test_a_status_that_could_not_be_written_is_written_later() -> None:
 
 def test_an_invalid_canary_does_not_stop_other_canaries() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        broken: Any = canary(name="broken")
+        broken: Any = website_canary(name="broken")
         del broken["spec"]["service"]
         await rig.create(broken)
-        await rig.create({**canary(name="empty"), "spec": None})
-        key = await rig.create(canary())
+        await rig.create({**website_canary(name="empty"), "spec": None})
+        key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
             assert (await rig.status(key))["phase"] == "Progressing"
@@ -465,7 +457,7 @@ def test_an_invalid_canary_does_not_stop_other_canaries() -> None:
 
 def test_a_canary_may_be_deleted_while_its_status_is_written(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key, other = await rig.create(canary()), await rig.create(canary(name="other", service="other"))
+        key, other = await rig.create(website_canary()), await rig.create(website_canary(name="other", service="other"))
         rig.store.slow.set(True)
         async with rig.replica():
             await asyncio.sleep(1)
@@ -474,7 +466,7 @@ def test_a_canary_may_be_deleted_while_its_status_is_written(caplog: pytest.LogC
             await asyncio.sleep(1)
             rig.store.slow.set(False)
             await asyncio.sleep(3)
-            await rig.create(canary())
+            await rig.create(website_canary())
             await asyncio.sleep(3)
             assert (await rig.status(key))["phase"] == "Progressing"
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
@@ -486,13 +478,13 @@ def test_a_canary_that_replaces_one_of_the_same_name_begins_its_own_rollout() ->
     """A new list after a broken watch has the new Canary, and no deletion of the old one."""
 
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await rig.command(key, "abort/1")
             await rig.until_phase(key, "RolledBack")
             async with rig.store.broken_watches():
                 await rig.store.delete(key)
-                await rig.create(canary())
+                await rig.create(website_canary())
             await asyncio.sleep(60)
             assert ((await rig.status(key))["phase"], await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
 
@@ -509,7 +501,7 @@ def test_a_split_of_a_user_is_not_taken_over() -> None:
             "spec": {"service": "website", "backends": backends},
         }
         await rig.create(split)
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
             assert "exists and does not belong to the Canary; delete it" in (await rig.status(key))["message"]
@@ -523,7 +515,7 @@ def test_a_split_of_a_user_is_not_taken_over() -> None:
 
 def test_a_rollout_with_copies_asks_for_them_in_its_first_step_only() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "mirror": "20%"}))
         async with rig.replica():
             await asyncio.sleep(3)
             assert (await rig.weights(), await rig.mirror()) == ({"v1": 1, "v2": 0}, "v2=20%")
@@ -537,7 +529,7 @@ def test_a_rollout_with_copies_asks_for_them_in_its_first_step_only() -> None:
 
 def test_an_annotation_that_a_user_adds_to_the_split_does_not_stop_the_rollout() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary())
+        key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
             split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
@@ -551,7 +543,7 @@ def test_an_annotation_that_a_user_adds_to_the_split_does_not_stop_the_rollout()
 
 def test_the_copies_end_when_they_cause_a_rollback() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "mirror": "20%"}))
         async with rig.replica():
             await rig.load(60, v1=requests(90), copies=requests(18, failed=5))
             assert (await rig.weights(), await rig.mirror()) == ({"v1": 1, "v2": 0}, None)
@@ -563,7 +555,7 @@ def test_the_copies_end_when_they_cause_a_rollback() -> None:
 def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_requests_to_the_canary() -> None:
     async def scenario(rig: RolloutRig) -> None:
         match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-        key = await rig.create(canary(analysis={**ANALYSIS, "match": match}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "match": match}))
         rig.acknowledging.clear()
         async with rig.replica():
             await rig.load(3, v1=requests(90), v2=requests(10))
@@ -593,13 +585,13 @@ def test_a_group_of_a_user_is_not_taken_over() -> None:
         metadata = {"name": "website-match", "namespace": "default"}
         await rig.create({"apiVersion": ROUTE_GROUP.hub, "kind": ROUTE_GROUP.kind, "metadata": metadata, "spec": spec})
         match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-        key = await rig.create(canary(analysis={**ANALYSIS, "match": match}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "match": match}))
         async with rig.replica():
             await asyncio.sleep(3)
             message = (await rig.status(key))["message"]
             assert "HTTPRouteGroup default/website-match exists and does not belong to the Canary; delete it" in message
             obj = await rig.store.get(key)
-            await rig.store.update({**obj, "spec": canary()["spec"]})
+            await rig.store.update({**obj, "spec": website_canary()["spec"]})
             await asyncio.sleep(3)
             assert (await rig.status(key))["phase"] == "Progressing", "without a match the name is not needed"
 
@@ -616,11 +608,10 @@ def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
-        tests = service("tests")
-        await rig.store.create({**tests, "spec": {**tests["spec"], "clusterIP": "127.0.0.1"}})
+        await rig.store.create(service("tests", port, clusterIP="127.0.0.1"))
         await rig.serve("v1", "v2")
         hook = {"name": "check", "when": "before", "service": "tests", "port": port}
-        key = await rig.create(canary(analysis={**ANALYSIS, "webhooks": [hook]}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "webhooks": [hook]}))
         async with rig.replica():
             await rig.until_phase(key, "RolledBack")
             status[0] = 200
@@ -636,7 +627,7 @@ def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
 @pytest.mark.parametrize("analysis", [None, ANALYSIS], ids=["split", "analysis"])
 def test_without_requests_nothing_is_written(analysis: Mapping[str, Any] | None) -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(canary(analysis=analysis))
+        key = await rig.create(website_canary(analysis=analysis))
         async with rig.replica():
             await asyncio.sleep(10)
             before = (await rig.store.get(key))["metadata"]["resourceVersion"]

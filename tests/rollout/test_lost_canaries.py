@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.rollout.canaries import ANALYSIS, Rollout, canary, requests
+from tests.rollout.canaries import ANALYSIS, Rollout, requests, website_canary
 
 from headgate.rollout.state import Pause, Phase, State
 from headgate.telemetry.counters.counts import BROKEN_OFF, FAILED, UNANSWERED, UNCONNECTED, Counts
@@ -12,7 +12,7 @@ INTERVAL = "1m"
 
 
 def rollout_with(**analysis: Any) -> Rollout:
-    return Rollout(canary(analysis={**ANALYSIS, "interval": INTERVAL, **analysis}))
+    return Rollout(website_canary(analysis={**ANALYSIS, "interval": INTERVAL, **analysis}))
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_request_that_ended_with_a_failed_attempt_counts_once() -> None:
 
 @pytest.mark.parametrize("held", [{"dryRun": True}, {}])
 def test_a_held_rollout_keeps_its_weights_and_says_that_the_canary_is_lost(held: dict[str, bool]) -> None:
-    obj = canary(analysis={**ANALYSIS, **held}, paused=not held)
+    obj = website_canary(analysis={**ANALYSIS, **held}, paused=not held)
     rollout = Rollout(obj)
     rollout.look(20, v1=requests(90), v2=requests(10))
     rollout.look(1, v1=requests(100), ready=False)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.rollout.canaries import ANALYSIS, canary
+from tests.rollout.canaries import ANALYSIS, website_canary
 from tests.rollout.test_controller import RolloutRig, run
 
 from headgate.resources.meta import Key
@@ -16,7 +16,7 @@ def test_a_deleted_root_service_is_created_again(analysis: Mapping[str, Any] | N
     root = Key("", "Service", "default", "website")
 
     async def scenario(rig: RolloutRig) -> None:
-        await rig.create(canary(analysis=analysis))
+        await rig.create(website_canary(analysis=analysis))
         async with rig.replica():
             await rig.serve("v1", "v2")
             await asyncio.sleep(3)
@@ -34,7 +34,7 @@ def test_a_deleted_root_service_is_created_again(analysis: Mapping[str, Any] | N
 @pytest.mark.parametrize("root", ["website.default", "website.default.svc.cluster.local"])
 def test_a_root_service_with_a_domain_name_is_created_by_its_name(root: str) -> None:
     async def scenario(rig: RolloutRig) -> None:
-        await rig.create(canary(analysis=None, service=root))
+        await rig.create(website_canary(analysis=None, service=root))
         async with rig.replica():
             await rig.serve("v1", "v2")
             await asyncio.sleep(3)
@@ -45,7 +45,7 @@ def test_a_root_service_with_a_domain_name_is_created_by_its_name(root: str) -> 
 
 def test_a_root_service_of_another_namespace_is_not_created() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        await rig.create(canary(analysis=None, service="website.other"))
+        await rig.create(website_canary(analysis=None, service="website.other"))
         async with rig.replica():
             await rig.serve("v1", "v2")
             await asyncio.sleep(3)
@@ -57,7 +57,7 @@ def test_a_root_service_of_another_namespace_is_not_created() -> None:
 
 def test_a_root_service_is_created_once_a_backend_exists() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        await rig.create(canary(analysis=None))
+        await rig.create(website_canary(analysis=None))
         async with rig.replica():
             await asyncio.sleep(60)
             await rig.serve("v1", "v2")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.rollout.canaries import ANALYSIS, Rollout, canary, plan_of, requests
+from tests.rollout.canaries import ANALYSIS, Rollout, plan_of, requests, website_canary
 
 from headgate.resources.canaries import StepKind
 from headgate.resources.meta import Object
@@ -20,7 +20,7 @@ ALL_TO_V1 = {"v1": 1, "v2": 0}
 
 @pytest.fixture
 def rollout() -> Rollout:
-    return Rollout(canary())
+    return Rollout(website_canary())
 
 
 def edited(obj: Object, **spec: Any) -> Plan:
@@ -28,7 +28,7 @@ def edited(obj: Object, **spec: Any) -> Plan:
 
 
 def test_without_analysis_the_split_has_the_weights_of_the_backends() -> None:
-    rollout = Rollout(canary(analysis=None))
+    rollout = Rollout(website_canary(analysis=None))
     assert rollout.state.phase is Phase.SPLIT
     assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
 
@@ -58,14 +58,14 @@ def test_without_requests_a_rollout_holds_and_says_so(rollout: Rollout) -> None:
 
 
 def test_a_holding_rollout_names_the_criteria_whose_need_is_unknown() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "success": {"min": "99%"}}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "success": {"min": "99%"}}))
     rollout.look(20, v2=requests(1))
     assert "v1 got no requests" in rollout.message
     assert "how many more requests are needed can't be estimated yet (success)" in rollout.message
 
 
 def test_only_mistakes_need_attention(rollout: Rollout) -> None:
-    rollout.plan = edited(canary(), paused=True)
+    rollout.plan = edited(website_canary(), paused=True)
     assert not rollout.look(1).needs_attention
     assert rollout.look(1, edit="[v1=1]").needs_attention
     assert not rollout.look(1, command="abort/1").needs_attention
@@ -107,8 +107,8 @@ def test_failures_of_both_versions_alike_are_no_reason_to_roll_back(rollout: Rol
 
 def test_failures_of_one_incident_count_as_one_with_failures_within() -> None:
     """The same ten failures in a row roll back without the field."""
-    assert incident(canary()).state.phase is Phase.ROLLED_BACK
-    rollout = incident(canary(analysis={**ANALYSIS, "failuresWithin": "10s"}))
+    assert incident(website_canary()).state.phase is Phase.ROLLED_BACK
+    rollout = incident(website_canary(analysis={**ANALYSIS, "failuresWithin": "10s"}))
     assert (rollout.state.phase, rollout.state.seen.candidate.events) == (Phase.PROGRESSING, 10)
     for _ in range(8):  # an incident of the canary every half a minute, and none of the primary
         rollout.look(2, v1=requests(90), v2=requests(10, failed=5))
@@ -125,7 +125,7 @@ def incident(obj: Object) -> Rollout:
 
 
 def test_a_step_lasts_for_its_interval_and_needs_its_requests() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "minRequests": 5000}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "minRequests": 5000}))
     rollout.look(29, v1=requests(900), v2=requests(100))
     assert (rollout.state.step, rollout.state.seen.candidate.trials) == (0, 2900)
     rollout.look(20, v1=requests(900), v2=requests(100))
@@ -136,7 +136,7 @@ def test_a_step_lasts_for_its_interval_and_needs_its_requests() -> None:
 
 def test_the_literal_rule_of_the_specification_rolls_back_at_the_first_failure() -> None:
     """004: "Monitor for success rate to drop below 100 %. If it does, rollback"."""
-    rollout = Rollout(canary(analysis={**ANALYSIS, "success": {"min": "100%"}}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "success": {"min": "100%"}}))
     rollout.look(20, v1=requests(90, failed=9), v2=requests(10))
     assert rollout.state.phase is Phase.PROGRESSING
     rollout.look(1, v1=requests(90, failed=9), v2=requests(10, failed=1))
@@ -145,14 +145,14 @@ def test_the_literal_rule_of_the_specification_rolls_back_at_the_first_failure()
 
 
 def test_slow_requests_roll_back_by_an_absolute_limit() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "max": "500ms"}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "max": "500ms"}]}))
     rollout.look(60, v1=requests(90, slow=9), v2=requests(10, slow=1))
     assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p99.max")
     assert "the p99 latency is above 500ms" in rollout.message
 
 
 def test_slow_requests_roll_back_by_a_limit_relative_to_the_primary() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
     rollout.look(5, v1=requests(90, slow=1), v2=requests(10))
     assert "more requests to v1 are needed to know its percentile (p99.maxIncrease)" in rollout.message
     rollout.look(15, v1=requests(90, slow=1), v2=requests(10))
@@ -163,17 +163,17 @@ def test_slow_requests_roll_back_by_a_limit_relative_to_the_primary() -> None:
 
 def test_a_paused_rollout_keeps_its_weights_and_its_evidence(rollout: Rollout) -> None:
     rollout.look(20, v1=requests(90), v2=requests(10))
-    rollout.plan = edited(canary(), paused=True)
+    rollout.plan = edited(website_canary(), paused=True)
     rollout.look(300, v1=requests(90), v2=requests(10))
     rollout.look(300, v1=requests(90), v2=requests(10))
     assert (rollout.state.phase, rollout.state.pause, rollout.state.step) == (Phase.PAUSED, Pause.SPEC, 0)
-    rollout.plan = edited(canary(), paused=False)
+    rollout.plan = edited(website_canary(), paused=False)
     rollout.look(1)
     assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 1)
 
 
 def test_a_step_with_a_pause_waits_for_a_user() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}, {"weight": 50}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}, {"weight": 50}]}))
     rollout.look(300, v1=requests(90), v2=requests(10))
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.GATE)
     assert "`headgate rollout promote` continues" in rollout.message
@@ -185,7 +185,7 @@ def test_a_step_with_a_pause_waits_for_a_user() -> None:
 
 
 def test_a_failing_canary_is_rolled_back_while_a_step_waits_for_a_user() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}]}))
     rollout.look(300, v1=requests(90), v2=requests(10))
     rollout.look(60, v1=requests(90), v2=requests(10, failed=5))
     assert rollout.state.phase is Phase.ROLLED_BACK
@@ -225,7 +225,7 @@ def test_an_edited_split_pauses_the_rollout_until_a_user_resumes_it(rollout: Rol
 def test_another_version_begins_another_rollout(rollout: Rollout) -> None:
     rollout.look(1, command="abort/1")
     backends = [{"service": "v1", "weight": 1}, {"service": "v3", "weight": 1}]
-    rollout.plan = edited(canary(), backends=backends, analysis={**ANALYSIS, "canary": "v3", "steps": []})
+    rollout.plan = edited(website_canary(), backends=backends, analysis={**ANALYSIS, "canary": "v3", "steps": []})
     rollout.look(1)
     assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PROGRESSING, {"v1": 1, "v3": 1})
 
@@ -233,18 +233,18 @@ def test_another_version_begins_another_rollout(rollout: Rollout) -> None:
 def test_another_rule_begins_the_evidence_of_the_step_again(rollout: Rollout) -> None:
     rollout.pass_step()
     rollout.look(10, v1=requests(50), v2=requests(50))
-    rollout.plan = edited(canary(), analysis={**ANALYSIS, "interval": "40s"})
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "interval": "40s"})
     rollout.look(1)
     assert (rollout.state.step, rollout.state.seen.candidate.trials) == (1, 0)
 
 
 def status_of(rollout: Rollout) -> Mapping[str, Any]:
-    return canary_status(canary(), rollout.plan, rollout.state, rollout.now)
+    return canary_status(website_canary(), rollout.plan, rollout.state, rollout.now)
 
 
 def test_other_rules_after_a_rollback_leave_its_reason_and_its_counts() -> None:
     latency = [{"percentile": "p99", "max": "500ms"}]
-    obj = canary(analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}], "latency": latency})
+    obj = website_canary(analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}], "latency": latency})
     rollout = Rollout(obj)
     rollout.pass_step()
     rollout.pass_step()
@@ -272,7 +272,7 @@ def test_evidence_of_another_version_of_headgate_begins_again(rollout: Rollout, 
 
 
 def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "dryRun": True}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "dryRun": True}))
     rollout.look(300, v1=requests(90), v2=requests(10))
     assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
     assert "a dry run, which would promote now" in rollout.message
@@ -282,7 +282,7 @@ def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:
 
 
 def test_a_promoted_step_of_a_dry_run_keeps_the_share_of_the_split_until_the_last_one() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "dryRun": True}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "dryRun": True}))
     rollout.look(command="promote/1")
     rollout.look(2, v1=requests(90), v2=requests(10), command="promote/1")
     assert rollout.state.step == 1
@@ -296,7 +296,7 @@ def test_a_promoted_step_of_a_dry_run_keeps_the_share_of_the_split_until_the_las
 
 def test_with_a_baseline_the_canary_is_compared_with_it() -> None:
     backends = [{"service": name, "weight": weight} for name, weight in (("v1", 8), ("base", 1), ("v2", 1))]
-    rollout = Rollout(canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "steps": []}))
+    rollout = Rollout(website_canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "steps": []}))
     assert rollout.plan.reference(rollout.state) == "base"
     assert rollout.plan.weights(rollout.state) == {"v1": 8, "base": 1, "v2": 1}
     rollout.look(60, v1=requests(80, failed=80), v2=requests(10))
@@ -313,7 +313,7 @@ def hook_of(when: str) -> Mapping[str, Any]:
 
 
 def hooked(when: str, **analysis: Any) -> Rollout:
-    return Rollout(canary(analysis={**ANALYSIS, "webhooks": [hook_of(when)], **analysis}))
+    return Rollout(website_canary(analysis={**ANALYSIS, "webhooks": [hook_of(when)], **analysis}))
 
 
 def test_before_a_webhook_agrees_the_canary_gets_no_request() -> None:
@@ -354,7 +354,7 @@ def test_a_webhook_that_refuses_changes_no_weight_in_a_dry_run() -> None:
 def test_a_webhook_that_refuses_rolls_back_a_paused_rollout_once_it_continues() -> None:
     rollout = hooked("during")
     running = rollout.plan
-    rollout.plan = edited(canary(), analysis={**ANALYSIS, "webhooks": [hook_of("during")]}, paused=True)
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "webhooks": [hook_of("during")]}, paused=True)
     rollout.look(5, answers=REFUSES)
     rollout.look(5, answers=REFUSES)
     assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PAUSED, {"v1": 9, "v2": 1})
@@ -381,7 +381,7 @@ def test_webhooks_learn_the_end_once() -> None:
 
 
 def test_copies_decide_the_first_step_and_no_user_reaches_the_canary() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%"}))
     assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (StepKind.MIRROR, ALL_TO_V1)
     rollout.look(20, v1=requests(90), v2=requests(10))
     assert rollout.state.seen.candidate.trials == 0, "users' requests to the canary are no copies"
@@ -397,7 +397,7 @@ def test_copies_decide_the_first_step_and_no_user_reaches_the_canary() -> None:
 
 
 def test_failing_copies_roll_back_before_a_user_reaches_the_canary() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%"}))
     rollout.look(29, v1=requests(90), copies=requests(18, failed=1))
     assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.ROLLED_BACK, {"v1": 1, "v2": 0})
     assert rollout.plan.kind(rollout.state) is StepKind.SHARE, "the copies end"
@@ -406,13 +406,13 @@ def test_failing_copies_roll_back_before_a_user_reaches_the_canary() -> None:
 
 def test_slow_copies_roll_back_by_a_limit_of_latency() -> None:
     latency = [{"percentile": "p90", "max": "500ms"}]
-    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%", "latency": latency}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%", "latency": latency}))
     rollout.look(60, v1=requests(90), copies=requests(18, slow=9))
     assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p90.max")
 
 
 def test_matching_requests_are_judged_between_the_copies_and_the_first_share() -> None:
-    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%", "match": MATCH}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%", "match": MATCH}))
     rollout.look(300, v1=requests(90), copies=requests(18))
     rollout.look(0)
     assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (StepKind.MATCH, ALL_TO_V1)
@@ -423,7 +423,9 @@ def test_matching_requests_are_judged_between_the_copies_and_the_first_share() -
 
 def test_before_the_first_share_the_canary_is_compared_with_the_primary_and_not_with_an_unused_baseline() -> None:
     backends = [{"service": name, "weight": weight} for name, weight in (("v1", 8), ("base", 1), ("v2", 1))]
-    rollout = Rollout(canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "match": MATCH, "steps": []}))
+    rollout = Rollout(
+        website_canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "match": MATCH, "steps": []})
+    )
     assert rollout.plan.reference(rollout.state) == "v1"
     assert rollout.plan.weights(rollout.state) == {"v1": 1, "base": 0, "v2": 0}
     rollout.pass_step()
@@ -432,25 +434,25 @@ def test_before_the_first_share_the_canary_is_compared_with_the_primary_and_not_
 
 def test_other_rules_do_not_replace_the_agreement_of_webhooks() -> None:
     rollout = hooked("before")
-    rollout.plan = edited(canary(), analysis={**ANALYSIS, "webhooks": [{**hook_of("before"), "port": 81}]})
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "webhooks": [{**hook_of("before"), "port": 81}]})
     rollout.look(2)
     assert (rollout.state.pause, rollout.plan.weights(rollout.state)) == (Pause.BEFORE, {"v1": 1, "v2": 0})
 
 
 def test_other_rules_do_not_replace_edited_weights(rollout: Rollout) -> None:
     rollout.look(2, edit="[v1=1]")
-    rollout.plan = edited(canary(), analysis={**ANALYSIS, "interval": "40s"})
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "interval": "40s"})
     rollout.look(2, edit="[v1=1]")
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.EDITED)
 
 
 def test_removed_steps_do_not_promote_the_canary(rollout: Rollout) -> None:
-    rollout.plan = edited(canary(), analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}]})
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}]})
     rollout.look(0)
     rollout.pass_step()
     rollout.pass_step()
     assert rollout.state.step == 2
-    rollout.plan = edited(canary(), analysis=ANALYSIS)
+    rollout.plan = edited(website_canary(), analysis=ANALYSIS)
     rollout.look(2)
     assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PROGRESSING, {"v1": 1, "v2": 1})
 

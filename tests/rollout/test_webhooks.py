@@ -1,13 +1,14 @@
 """Webhooks are Services of the Canary's namespace; the status of their response is the answer (R108)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 from msgspec import structs
 from tests import virtual_time
+from tests.make.objects import service
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
@@ -20,11 +21,6 @@ from headgate.rollout.webhooks import Occasion, Webhooks
 
 CANARY = Key("headgate.dev", "Canary", "default", "website")
 FIRST, SECOND = Occasion("subject", 0, "during"), Occasion("subject", 1, "during")
-
-
-def service(address: str, port: int) -> Mapping[str, Any]:
-    spec = {"clusterIP": address, "ports": [{"port": port}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "tests", "namespace": "default"}, "spec": spec}
 
 
 class Program:
@@ -49,7 +45,7 @@ class Program:
         site = web.TCPSite(runner, address, 0)
         await site.start()
         port = runner.addresses[0][1]
-        obj = service(address, port)
+        obj = service("tests", port, clusterIP=address)
         hooks = Webhooks(Latest(snapshot_of({key_of(obj): obj})), asyncio.get_running_loop().time)
         yield hooks, Webhook(name="check", when="during", service="tests", port=port, path="/ready")
         await hooks.close()
@@ -124,7 +120,7 @@ def test_without_a_server_there_is_no_answer_and_the_reason_is_known() -> None:
         hook = Webhook(name="check", when="during", service="tests", port=1)
         found = await answer_to(hooks, hook, FIRST)
         assert found == Answer(None, "Service default/tests does not exist, or has no address")
-        obj = service("127.0.0.1", 1)
+        obj = service("tests", 1, clusterIP="127.0.0.1")
         known.set(snapshot_of({key_of(obj): obj}))
         hooks.forget(CANARY)
         found = await answer_to(hooks, hook, FIRST)

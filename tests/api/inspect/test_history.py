@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.embedded_api import TOKEN, AsgiClient
-from tests.history.objects import TIME, contents, records, split
+from tests.history.objects import TIME, contents, records, website_split
 
 from headgate.history.revisions import Change, Log, Revision
 from headgate.latest import Latest
@@ -17,7 +17,7 @@ from headgate.standalone.store.memory import MemoryStore
 GROUP = "/apis/inspect.headgate.dev/v1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 KEY = TRAFFIC_SPLIT.key("default", "website")
-NOW = split(weight=50)
+NOW = website_split(weight=50)
 
 
 class Mesh(FakeMesh):
@@ -27,7 +27,7 @@ class Mesh(FakeMesh):
         change = Change(key=KEY, content=contents(NOW)[KEY], by="helm", time=TIME)
         first = Revision(number=1, time=TIME, reason="RecordingStarted")
         second = Revision(number=2, time=TIME, reason="Written", changes=(change,), effect=("40 % of them move",))
-        log = Log(0, contents(split()), (first, second))
+        log = Log(0, contents(website_split()), (first, second))
         self.live_state = SimpleNamespace(history=Latest(log), feed=SimpleNamespace(records=records(NOW)))
 
 

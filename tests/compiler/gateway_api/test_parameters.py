@@ -4,19 +4,19 @@ import re
 from typing import Any
 
 import pytest
+from tests.make import values
+from tests.make.objects import Object, config_map, gateway, obj
 
 from headgate.compiler.gateway_api.parameters import Parameters, gateway_parameters
 from headgate.kinds import GATEWAY
-from headgate.plane.feed import snapshot_of
 from headgate.resources.gateway import Gateway
 from headgate.resources.meta import Key
-from headgate.resources.registry import key_of
 
 
-def config_map(name: str, *, labeled: bool = True, **data: str) -> dict[str, Any]:
-    labels = {"headgate.dev/gateway-parameters": "true"} if labeled else {}
-    metadata = {"name": name, "namespace": "shop", "labels": labels}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+def parameters_map(name: str, *, labeled: bool = True, **data: str) -> Object:
+    return config_map(
+        name, data, namespace="shop", labels={"headgate.dev/gateway-parameters": "true"} if labeled else {}
+    )
 
 
 def reference(name: str, **more: str) -> dict[str, str]:
@@ -27,25 +27,17 @@ def parameters(
     *config_maps: dict[str, Any], of_class: dict[str, str] | None = None, **infrastructure: Any
 ) -> tuple[Parameters, list[tuple[str, str]]]:
     """Return the parameters of a Gateway, and the fields and messages of the mistakes."""
-    spec: dict[str, Any] = {"gatewayClassName": "edge", "infrastructure": infrastructure}
-    listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
     class_spec = {"controllerName": "headgate.dev/gateway-controller"} | (
         {"parametersRef": of_class} if of_class else {}
     )
-    objects = [
-        {
-            "apiVersion": f"{GATEWAY}/v1",
-            "kind": "Gateway",
-            "metadata": {"name": "edge", "namespace": "shop"},
-            "spec": {**spec, "listeners": listeners},
-        },
-        {"apiVersion": f"{GATEWAY}/v1", "kind": "GatewayClass", "metadata": {"name": "edge"}, "spec": class_spec},
+    snapshot = values.snapshot(
+        gateway("edge", class_name="edge", namespace="shop", infrastructure=infrastructure),
+        obj("GatewayClass", "edge", namespace="", spec=class_spec),
         *config_maps,
-    ]
-    snapshot = snapshot_of({key_of(item): item for item in objects})
-    gateway = snapshot.objects[Key(GATEWAY, "Gateway", "shop", "edge")]
-    assert isinstance(gateway, Gateway)
-    found, causes = gateway_parameters(snapshot, gateway)
+    )
+    edge = snapshot.objects[Key(GATEWAY, "Gateway", "shop", "edge")]
+    assert isinstance(edge, Gateway)
+    found, causes = gateway_parameters(snapshot, edge)
     return found, [(cause.field, cause.message) for cause in causes]
 
 
@@ -55,8 +47,8 @@ def test_a_gateway_without_references_has_the_defaults() -> None:
 
 def test_the_parameters_of_a_gateway_override_those_of_its_class() -> None:
     found, mistakes = parameters(
-        config_map("class", replicas="2", serviceType="LoadBalancer", serviceAnnotations='example.com/a: "true"'),
-        config_map("own", replicas="3\n", resources="requests: {cpu: 0.5, memory: 64Mi}\nlimits: {cpu: 1}"),
+        parameters_map("class", replicas="2", serviceType="LoadBalancer", serviceAnnotations='example.com/a: "true"'),
+        parameters_map("own", replicas="3\n", resources="requests: {cpu: 0.5, memory: 64Mi}\nlimits: {cpu: 1}"),
         of_class=reference("class", namespace="shop"),
         parametersRef=reference("own"),
     )
@@ -97,7 +89,7 @@ def test_the_parameters_of_a_gateway_override_those_of_its_class() -> None:
 def test_the_message_about_a_mistake_names_the_config_map_the_key_and_valid_values(
     key: str, text: str, words: str
 ) -> None:
-    _, (mistake,) = parameters(config_map("own", **{key: text}), parametersRef=reference("own"))
+    _, (mistake,) = parameters(parameters_map("own", **{key: text}), parametersRef=reference("own"))
     field, message = mistake
     assert field == "spec.infrastructure.parametersRef"
     assert message.startswith(f"ConfigMap shop/own, key {key}: ")
@@ -116,14 +108,14 @@ def test_the_message_about_a_mistake_names_the_config_map_the_key_and_valid_valu
 def test_a_parameters_ref_to_a_missing_unlabeled_or_unsupported_object_is_invalid(
     ref: dict[str, str], field: str, words: str, *, labeled: bool
 ) -> None:
-    _, (mistake,) = parameters(config_map("own", labeled=labeled), parametersRef=ref)
+    _, (mistake,) = parameters(parameters_map("own", labeled=labeled), parametersRef=ref)
     assert mistake[0] == f"spec.infrastructure.parametersRef.{field}"
     assert words in mistake[1]
 
 
 def test_invalid_parameters_of_a_class_are_reported_for_its_gateways() -> None:
     """A class has no namespace, so its reference must have one."""
-    _, mistakes = parameters(config_map("own"), of_class=reference("own"), parametersRef=reference("own"))
+    _, mistakes = parameters(parameters_map("own"), of_class=reference("own"), parametersRef=reference("own"))
     message = "the parameters of GatewayClass edge are not valid: spec.parametersRef.namespace: is missing"
     assert [(field, text.split(": write")[0]) for field, text in mistakes] == [("spec.gatewayClassName", message)]
 

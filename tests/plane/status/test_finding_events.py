@@ -1,8 +1,7 @@
 """Events about findings, which headgate writes at once or delays while pods start."""
 
-from typing import Any
-
 import pytest
+from tests.make.objects import Object, pod, split
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -25,24 +24,14 @@ class Setting:
         self.finding_events = FindingEvents(self.store, EventRecorder(self.store, "headgate"), clock=lambda: self.time)
 
     async def delayed(self, *backends: str) -> bool:
-        return EMPTY in await self.finding_events.delayed(ABOUT, split(*backends), [EMPTY])
+        return EMPTY in await self.finding_events.delayed(ABOUT, written_split(*backends), [EMPTY])
 
     async def events(self) -> list[tuple[str, str]]:
         return [(item["type"], item["reason"]) for item in (await self.store.list("", "Event")).items]
 
 
-def split(*backends: str, generation: int = 1) -> dict[str, Any]:
-    return {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": "website", "namespace": "default", "uid": "1", "generation": generation},
-        "spec": {"service": "website", "backends": [{"service": name} for name in backends]},
-    }
-
-
-def pod(**status: Any) -> dict[str, Any]:
-    metadata = {"name": "v2", "namespace": "default", "labels": {"app": "v2"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}, "status": status}
+def written_split(*backends: str) -> Object:
+    return split("website", dict.fromkeys(backends, 1), metadata={"uid": "1", "generation": 1})
 
 
 @pytest.fixture
@@ -55,7 +44,7 @@ async def setting() -> Setting:
 
 
 async def test_an_event_about_a_service_is_delayed_while_its_pods_start(setting: Setting) -> None:
-    await setting.store.create(pod(phase="Pending"))
+    await setting.store.create(pod("v2", labels={"app": "v2"}, status={"phase": "Pending"}))
     for setting.time in (0, SOON_S + 1, MAX_START_S - 1):
         assert await setting.delayed("v1", "v2")
     setting.time = MAX_START_S + 1
@@ -90,18 +79,18 @@ async def test_a_new_gateway_causes_no_event_before_it_should_have_an_address(se
 
 async def test_a_finding_and_its_recovery_each_cause_one_event(setting: Setting) -> None:
     for findings in ([EMPTY], [EMPTY], []):
-        await setting.finding_events.announce(ABOUT, split("v1", "v2"), findings, fresh=True)
+        await setting.finding_events.announce(ABOUT, written_split("v1", "v2"), findings, fresh=True)
     assert await setting.events() == [("Warning", "NoReadyEndpoints"), ("Normal", "NoReadyEndpointsResolved")]
 
 
 async def test_the_event_about_an_ignored_annotation_names_it(setting: Setting) -> None:
     field = "metadata.annotations.headgate.dev/gateway"
     ignored = Finding(ABOUT, Reason.FIELD_IGNORED, field, "must be envoy or nginx, not 'envoi'")
-    await setting.finding_events.announce(ABOUT, split(), [ignored], fresh=True)
+    await setting.finding_events.announce(ABOUT, written_split(), [ignored], fresh=True)
     (event,) = (await setting.store.list("", "Event")).items
     assert event["message"] == f"{field}: must be envoy or nginx, not 'envoi'"
 
 
 async def test_events_of_an_earlier_headgate_are_not_repeated(setting: Setting) -> None:
-    await setting.finding_events.announce(ABOUT, split("v1", "v2"), [EMPTY], fresh=False)
+    await setting.finding_events.announce(ABOUT, written_split("v1", "v2"), [EMPTY], fresh=False)
     assert await setting.events() == []

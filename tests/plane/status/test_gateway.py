@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.identity.fakes import FakeIssuer, Time
+from tests.make.objects import Object, gateway, listener, route
 from tests.watching import until
 from tests.xds.client import Client
 
@@ -48,29 +49,14 @@ NAME = "gateway/default/edge/80"
 HOST = f"{NAME}/shop.example"
 
 
-def route(*parents: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{GATEWAY}/v1",
-        "kind": "HTTPRoute",
-        "metadata": {"name": "web", "namespace": "default", "generation": 3},
-        "spec": {"parentRefs": list(parents or [{"name": "edge"}])},
-        **fields,
-    }
+def web_route(*parents: dict[str, Any], **status: Any) -> Object:
+    return route("web", parents=parents or [{"name": "edge"}], metadata={"generation": 3}, **status)
 
 
-def gateway(**fields: Any) -> dict[str, Any]:
-    listeners = [
-        {"name": "http", "port": 80, "protocol": "HTTP"},
-        {"name": "other", "port": 81, "protocol": "FTP"},
-    ]
-    return {
-        "apiVersion": f"{GATEWAY}/v1",
-        "kind": "Gateway",
-        "metadata": {"name": "edge", "namespace": "default", "generation": 1},
-        "spec": {"gatewayClassName": "headgate", "listeners": listeners},
-        "status": {"addresses": [{"type": "IPAddress", "value": "127.77.0.1"}]},
-        **fields,
-    }
+def edge_gateway() -> Object:
+    listeners = listener(), listener(81, "other", protocol="FTP")
+    address = {"type": "IPAddress", "value": "127.77.0.1"}
+    return gateway("edge", *listeners, metadata={"generation": 1}, status={"addresses": [address]})
 
 
 def parent(index: int = 0, *conditions: StatusCondition, **fields: Any) -> ParentStatus:
@@ -104,7 +90,7 @@ def conditions(entry: Any) -> dict[str, tuple[str, str]]:
 
 def test_a_route_has_an_entry_for_each_parent() -> None:
     refused = StatusCondition(type="Accepted", status=False, reason="NoMatchingParent", message="no such listener")
-    obj = route({"name": "edge", "sectionName": "a"}, {"name": "web", "kind": "Service", "group": ""})
+    obj = web_route({"name": "edge", "sectionName": "a"}, {"name": "web", "kind": "Service", "group": ""})
     status = route_status(obj, said(parent(0, refused), parent(1)), present(proxy()))
     assert status
     first, second = status["parents"]
@@ -127,13 +113,13 @@ def test_a_route_has_an_entry_for_each_parent() -> None:
 )
 def test_programmed_counts_the_proxies_acknowledgments(proxies, expected) -> None:
     for place in ({}, {"ports": (PortRef("default/web", 80),), "gateway_hosts": ((80, ""),)}):
-        status = route_status(route(), said(parent(**place)), present(*proxies))
+        status = route_status(web_route(), said(parent(**place)), present(*proxies))
         assert status
         assert conditions(status["parents"][0])["Programmed"] == expected
 
 
 def test_a_route_whose_parent_has_no_port_is_not_programmed() -> None:
-    status = route_status(route(), said(parent(gateway_hosts=())), present(proxy()))
+    status = route_status(web_route(), said(parent(gateway_hosts=())), present(proxy()))
     assert status
     assert conditions(status["parents"][0])["Programmed"] == ("False", "Invalid")
 
@@ -141,25 +127,25 @@ def test_a_route_whose_parent_has_no_port_is_not_programmed() -> None:
 def test_status_entries_of_other_controllers_stay_unchanged() -> None:
     foreign = {"parentRef": {"name": "theirs"}, "controllerName": "example.com/other", "conditions": []}
     ours = {"parentRef": {"name": "gone"}, "controllerName": CONTROLLER, "conditions": []}
-    status = route_status(route(status={"parents": [ours, foreign]}), said(parent()), present(proxy()))
+    status = route_status(web_route(status={"parents": [ours, foreign]}), said(parent()), present(proxy()))
     assert status
     assert [entry["controllerName"] for entry in status["parents"]] == ["example.com/other", CONTROLLER]
     assert status["parents"][0] == foreign
-    left = route_status(route(status={"parents": [ours, foreign]}), said(), present(proxy()))
+    left = route_status(web_route(status={"parents": [ours, foreign]}), said(), present(proxy()))
     assert left == {"parents": [foreign]}
 
 
 def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() -> None:
-    first = route_status(route(), said(parent()), present(proxy(holds=False), time="2026-01-01T00:00:00Z"))
-    second = route_status(route(status=first), said(parent()), present(proxy(), time="2026-02-02T00:00:00Z"))
+    first = route_status(web_route(), said(parent()), present(proxy(holds=False), time="2026-01-01T00:00:00Z"))
+    second = route_status(web_route(status=first), said(parent()), present(proxy(), time="2026-02-02T00:00:00Z"))
     assert second
     times = {item["type"]: item["lastTransitionTime"] for item in second["parents"][0]["conditions"]}
     assert times == {"Accepted": "2026-01-01T00:00:00Z", "Programmed": "2026-02-02T00:00:00Z"}
 
 
 def test_the_status_of_a_route_stays_unchanged_until_its_new_generation_is_compiled() -> None:
-    assert route_status(route(), said(parent(), generation=2), present(proxy())) is None
-    assert route_status(route(), said(), present(proxy())) is None
+    assert route_status(web_route(), said(parent(), generation=2), present(proxy())) is None
+    assert route_status(web_route(), said(), present(proxy())) is None
 
 
 NOWHERE = StatusCondition(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
@@ -178,7 +164,7 @@ def outcome(*conditions: StatusCondition) -> GatewayOutcome:
 
 
 def test_the_status_of_a_gateway_lists_each_listener() -> None:
-    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
+    status = gateway_status(edge_gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
     assert status
     assert status["addresses"] == [{"type": "IPAddress", "value": "127.77.0.1"}]
     assert conditions(status) == {"Accepted": ("True", "Accepted"), "Programmed": ("True", "Programmed")}
@@ -191,7 +177,9 @@ def test_the_status_of_a_gateway_lists_each_listener() -> None:
 
 def test_a_gateway_without_an_address_is_not_programmed() -> None:
     """Its valid listeners wait for the address."""
-    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED, NOWHERE)), present(proxy()))
+    status = gateway_status(
+        edge_gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED, NOWHERE)), present(proxy())
+    )
     assert status
     assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")
     first, second = status["listeners"]
@@ -205,7 +193,7 @@ def test_a_gateway_whose_objects_the_cluster_rejects_is_not_programmed(reason: R
     rejected = Finding(EDGE, reason, "", "exceeded quota")
     for conditions_of_compiler in ((ACCEPTED,), (ACCEPTED, NOWHERE)):
         report = ObjectReport(generation=1, gateway=outcome(*conditions_of_compiler), findings=(rejected,))
-        status = gateway_status(gateway(), report, present(proxy()))
+        status = gateway_status(edge_gateway(), report, present(proxy()))
         assert status
         assert conditions(status) == {"Accepted": ("True", "Accepted"), "Programmed": ("False", reason.value)}
         assert status["conditions"][1]["message"] == "exceeded quota"
@@ -213,19 +201,19 @@ def test_a_gateway_whose_objects_the_cluster_rejects_is_not_programmed(reason: R
         assert conditions(served) == conditions(status)
         assert conditions(unserved)["Programmed"] == ("False", "Invalid")
     recovered = ObjectReport(generation=1, gateway=outcome(ACCEPTED))
-    after = gateway_status({**gateway(), "status": status}, recovered, present(proxy()))
+    after = gateway_status({**edge_gateway(), "status": status}, recovered, present(proxy()))
     assert after
     assert conditions(after)["Programmed"] == conditions(after["listeners"][0])["Programmed"] == ("True", "Programmed")
 
 
 def test_a_gateway_without_a_proxy_is_pending() -> None:
-    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present())
+    status = gateway_status(edge_gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present())
     assert status
     assert conditions(status)["Programmed"] == conditions(status["listeners"][0])["Programmed"] == ("False", "Pending")
 
 
 def test_gateways_and_classes_of_other_controllers_get_no_status() -> None:
-    assert gateway_status(gateway(), ObjectReport(generation=1), present(proxy())) is None
+    assert gateway_status(edge_gateway(), ObjectReport(generation=1), present(proxy())) is None
     theirs = {"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/other"}}
     assert class_status(theirs, ObjectReport(generation=1), present()) is None
 
@@ -240,7 +228,9 @@ async def written(store: MemoryStore, key: Key) -> dict[str, Any]:
 async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     store, fleet = MemoryStore(), Fleet()
     ours = {"apiVersion": f"{GATEWAY}/v1", "kind": "GatewayClass", "spec": {"controllerName": CONTROLLER}}
-    made = [await store.create(obj) for obj in (route(), gateway(), {**ours, "metadata": {"name": "headgate"}})]
+    made = [
+        await store.create(obj) for obj in (web_route(), edge_gateway(), {**ours, "metadata": {"name": "headgate"}})
+    ]
     keys = [key_of(obj) for obj in made]
     compiled = Compiled(
         revision=1,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.make.objects import headgate_keys, pod
+
 from headgate.compiler.compile import compile_mesh
 from headgate.plane.feed import snapshot_of
 from headgate.plane.status.conditions import StatusInputs
@@ -20,26 +22,11 @@ SIDECAR: dict[str, Any] = {
 }
 
 
-def pod(name: str, added: str = "", conflicts: str = "", *, proxy: bool = True, app: str = "web") -> Object:
-    annotations = {
-        "headgate.dev/sidecar": "transparent" if proxy else "",
-        "headgate.dev/sidecars": added,
-        "headgate.dev/sidecar-conflicts": conflicts,
-    }
-    metadata = {
-        "name": name,
-        "namespace": "shop",
-        "labels": {"app": app},
-        "annotations": {key: text for key, text in annotations.items() if text},
-    }
-    status = {"podIP": "10.0.0.1", "phase": "Running"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [{"name": "app"}]},
-        "status": status,
-    }
+def pod_with(name: str, added: str = "", conflicts: str = "", *, proxy: bool = True, app: str = "web") -> Object:
+    mode = "transparent" if proxy else ""
+    annotations = headgate_keys(sidecar=mode, sidecars=added, sidecar_conflicts=conflicts)
+    written = {key: text for key, text in annotations.items() if text}
+    return pod(name, "10.0.0.1", namespace="shop", labels={"app": app}, annotations=written)
 
 
 def status(*pods: Object, sidecar: Object = SIDECAR) -> Any:
@@ -53,14 +40,18 @@ def condition(found: Any, name: str = "Programmed") -> tuple[str, str, str]:
 
 
 def test_the_object_is_programmed_when_all_pods_have_its_generation() -> None:
-    found = status(pod("a", "first@1,monitoring@3"), pod("b", "monitoring@3"), pod("c", app="other"))
+    found = status(
+        pod_with("a", "first@1,monitoring@3"),
+        pod_with("b", "monitoring@3"),
+        pod_with("c", app="other"),
+    )
     assert found["pods"] == {"total": 2, "injected": 2, "restartNeeded": 0, "conflicts": 0}
     assert condition(found) == ("True", "Programmed", "2 of 2 pods have the current generation")
     assert condition(found, "Accepted")[0] == "True"
 
 
 def test_pods_without_the_sidecar_or_with_an_older_generation_need_a_restart() -> None:
-    found = status(pod("a", "monitoring@2"), pod("b"), pod("c", "monitoring@3"))
+    found = status(pod_with("a", "monitoring@2"), pod_with("b"), pod_with("c", "monitoring@3"))
     assert found["pods"] == {"total": 3, "injected": 1, "restartNeeded": 2, "conflicts": 0}
     reached, reason, message = condition(found)
     assert (reached, reason) == ("False", "RestartNeeded")
@@ -68,7 +59,7 @@ def test_pods_without_the_sidecar_or_with_an_older_generation_need_a_restart() -
 
 
 def test_the_message_names_the_pod_and_the_item_of_a_conflict() -> None:
-    found = status(pod("a", "monitoring@3,other@1", "monitoring/containers/agent,other/volumes/spool"))
+    found = status(pod_with("a", "monitoring@3,other@1", "monitoring/containers/agent,other/volumes/spool"))
     assert found["pods"]["conflicts"] == 1
     reached, reason, message = condition(found)
     assert (reached, reason) == ("False", "NameConflict")
@@ -77,7 +68,7 @@ def test_the_message_names_the_pod_and_the_item_of_a_conflict() -> None:
 
 
 def test_the_message_names_a_pod_without_a_proxy() -> None:
-    found = status(pod("a", proxy=False))
+    found = status(pod_with("a", proxy=False))
     assert found["pods"] == {"total": 1, "injected": 0, "restartNeeded": 0, "conflicts": 0}
     assert condition(found)[1] == "NotInjected"
     assert "nothing is added to pod shop/a" in condition(found)[2]

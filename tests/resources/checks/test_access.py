@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding import admit, decode, validate
+from tests.make.objects import SPECS, Object, obj
 from tests.resources.seeds import SEED_004
 
 from headgate.errors import DecodeError
@@ -15,7 +16,6 @@ from headgate.resources.smi import MODE, TCPRoute, TLSConfig, TrafficTarget, UDP
 from headgate.resources.versions import MATCHES, from_hub, to_hub, with_metadata_name
 
 ACCESS = "access.smi-spec.io"
-SPECS = "specs.smi-spec.io"
 DROP = object()
 SEED_003 = """
 kind: TCPRoute
@@ -57,47 +57,38 @@ def account(name: Any = "sa-2", **fields: Any) -> dict[str, Any]:
     return changed({"kind": "ServiceAccount", "name": name}, **fields)
 
 
-def rule(kind: str = "HTTPRouteGroup", **fields: Any) -> dict[str, Any]:
+def rule_with(kind: str = "HTTPRouteGroup", **fields: Any) -> dict[str, Any]:
     return changed({"kind": kind, "name": "routes"}, **fields)
 
 
 def parts(named: str = "rules", /, **fields: Any) -> dict[str, Any]:
-    return changed({"destination": account("sa-1"), "sources": [account()], named: [rule()]}, **fields)
+    return changed({"destination": account("sa-1"), "sources": [account()], named: [rule_with()]}, **fields)
 
 
-def target(version: str = "v1alpha3", top: Any = None, **fields: Any) -> dict[str, Any]:
-    base = {
-        "apiVersion": f"{ACCESS}/{version}",
-        "kind": "TrafficTarget",
-        "metadata": {"name": "t", "namespace": "shop"},
-    }
+def target(version: str = "v1alpha3", top: Any = None, **fields: Any) -> Object:
     content = parts("specs", **fields) if version == "v1alpha1" else {"spec": parts(**fields)}
-    return changed({**base, **content}, **(top or {}))
+    return changed(obj("TrafficTarget", "t", namespace="shop", version=f"{ACCESS}/{version}", **content), **(top or {}))
 
 
-def route(version: str = "v1alpha4", kind: str = "TCPRoute", spec: Any = DROP, **metadata: Any) -> dict[str, Any]:
-    base = {"apiVersion": f"{SPECS}/{version}", "kind": kind, "metadata": {"name": "r", **metadata}}
-    return changed(base, spec=spec)
+def smi_route(version: str = "v1alpha4", kind: str = "TCPRoute", spec: Any = DROP, **metadata: Any) -> Object:
+    return changed(obj(kind, "r", version=f"{SPECS}/{version}", metadata=metadata), spec=spec)
 
 
 def ports(*numbers: Any, **fields: Any) -> dict[str, Any]:
     return {"matches": {"ports": list(numbers), **fields}}
 
 
-def tls(version: str = "headgate.dev/v1beta1", top: Any = None, **fields: Any) -> dict[str, Any]:
+def tls(version: str = "headgate.dev/v1beta1", top: Any = None, **fields: Any) -> Object:
     base = {"selector": {"matchLabels": {"role": "frontend"}}, "subjectNames": ["foo", "*.shop.example.com"]}
-    obj = {"apiVersion": version, "kind": "TLSConfig", "metadata": {"name": "c"}, "spec": changed(base, **fields)}
-    return changed(obj, **(top or {}))
+    return changed(obj("TLSConfig", "c", version=version, spec=changed(base, **fields)), **(top or {}))
 
 
-def pod(annotations: Any = None, labels: Any = None, **spec: Any) -> dict[str, Any]:
-    metadata = {"name": "p", "annotations": annotations or {}, "labels": labels or {}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+def pod_with(annotations: Any = None, labels: Any = None, **spec: Any) -> Object:
+    return obj("Pod", "p", annotations=annotations, labels=labels, spec=spec)
 
 
-def deployment(template: Any = None, **metadata: Any) -> dict[str, Any]:
-    spec = {"template": template or {}}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **metadata}, "spec": spec}
+def deployment_with(template: Any = None, **metadata: Any) -> Object:
+    return obj("Deployment", "d", metadata=metadata, spec={"template": template or {}})
 
 
 def test_the_objects_of_specification_003_are_decoded() -> None:  # R68, R70
@@ -146,7 +137,7 @@ def test_top_level_fields_of_v1alpha1_are_in_spec_in_later_versions() -> None:
 
 
 def test_ports_of_a_route_survive_conversion_to_versions_without_ports() -> None:
-    hub = to_hub(route(spec=ports(8080, 9090)))
+    hub = to_hub(smi_route(spec=ports(8080, 9090)))
     for version in ("v1alpha3", "v1alpha2", "v1alpha1"):
         view = from_hub(hub, SPECS, version)
         assert "matches" not in view.get("spec", {})
@@ -165,8 +156,8 @@ def test_the_two_tcproute_kinds_are_distinguished_by_their_group() -> None:
     }
     assert isinstance(decode(gateway), GatewayTCPRoute)
     assert to_hub(gateway) == gateway
-    assert isinstance(decode(route(spec=ports())), TCPRoute)
-    assert isinstance(decode(route(kind="UDPRoute", spec=ports(53))), UDPRoute)
+    assert isinstance(decode(smi_route(spec=ports())), TCPRoute)
+    assert isinstance(decode(smi_route(kind="UDPRoute", spec=ports(53))), UDPRoute)
 
 
 NAMES = st.from_regex(r"[a-z]{1,5}", fullmatch=True)
@@ -197,11 +188,11 @@ def port_routes(draw: st.DrawFn) -> dict[str, Any]:
     version = draw(st.sampled_from(["v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4"]))
     kept = {"annotations": {"team": "a"}} if draw(st.booleans()) else {}
     if version != "v1alpha4":
-        return route(version, spec={} if version == "v1alpha3" else DROP, **kept)
+        return smi_route(version, spec={} if version == "v1alpha3" else DROP, **kept)
     fields = draw(
         st.fixed_dictionaries({"ports": st.lists(st.integers(1, 65535), max_size=3)}, optional={"name": NAMES})
     )
-    return route(spec=draw(st.sampled_from([{}, {"matches": fields}])), **kept)
+    return smi_route(spec=draw(st.sampled_from([{}, {"matches": fields}])), **kept)
 
 
 @settings(deadline=None)
@@ -255,25 +246,25 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (target(sources=[account(namespace="A b")]), "spec.sources[0].namespace", "is not valid"),
     (target(rules=DROP), "spec.rules", "is missing"),
     (
-        target(rules=[rule("GRPCRoute")]),
+        target(rules=[rule_with("GRPCRoute")]),
         "spec.rules[0].kind",
         "must be one of HTTPRouteGroup, TCPRoute, UDPRoute, not 'GRPCRoute'",
     ),
     (
-        target(rules=[rule("TCPRoute", matches=["a"])]),
+        target(rules=[rule_with("TCPRoute", matches=["a"])]),
         "spec.rules[0].matches",
         "is only possible for an HTTPRouteGroup: leave it out to allow the whole TCPRoute",
     ),
-    (target(rules=[rule(matches=[])]), "spec.rules[0].matches", "must have at least 1 entry"),
-    (target(rules=[rule(matches="get")]), "spec.rules[0].matches", "must be a list"),
-    (target(rules=[rule(match=["get"])]), "spec.rules[0].match", "is not a field; did you mean matches?"),
+    (target(rules=[rule_with(matches=[])]), "spec.rules[0].matches", "must have at least 1 entry"),
+    (target(rules=[rule_with(matches="get")]), "spec.rules[0].matches", "must be a list"),
+    (target(rules=[rule_with(match=["get"])]), "spec.rules[0].match", "is not a field; did you mean matches?"),
     (target(specs=[]), "spec.specs", "is no longer a field as of v1alpha2; rename it to rules"),
     (target(top={"spec": DROP}), "spec", "is missing"),
     (target(top={"sources": []}), "sources", "is not a field"),
     (target("v1alpha1", specs=DROP), "specs", "is missing"),
     (target("v1alpha1", top={"spec": {}}), "spec", "is not a field of v1alpha1"),
     (
-        target("v1alpha1", specs=[rule("TCPRoute", matches=["a"])]),
+        target("v1alpha1", specs=[rule_with("TCPRoute", matches=["a"])]),
         "specs[0].matches",
         "is only possible for an HTTPRouteGroup",
     ),
@@ -286,23 +277,27 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         "apiVersion",
         "is missing: every object needs it, as text; for TrafficTarget write access.smi-spec.io/v1alpha3",
     ),
-    (route(spec=ports(0)), "spec.matches.ports[0]", "must be from 1 to 65535"),
-    (route(spec=ports("80")), "spec.matches.ports[0]", "without quotes"),
-    (route(spec={"matches": {}}), "spec.matches.ports", "is missing"),
-    (route(spec={"matches": None}), "spec.matches", "is empty: write a list of ports, or ports: [] for all ports"),
-    (route(spec={"matches": [{"ports": [80]}]}), "spec.matches", "must be an object, not a list"),
-    (route(spec={"ports": [80]}), "spec.ports", "is not a field"),
-    (route(), "spec", "is missing"),
-    (route("v1alpha3", spec=ports(80)), "spec.matches", "is not a field of v1alpha3; write the route in v1alpha4"),
+    (smi_route(spec=ports(0)), "spec.matches.ports[0]", "must be from 1 to 65535"),
+    (smi_route(spec=ports("80")), "spec.matches.ports[0]", "without quotes"),
+    (smi_route(spec={"matches": {}}), "spec.matches.ports", "is missing"),
+    (smi_route(spec={"matches": None}), "spec.matches", "is empty: write a list of ports, or ports: [] for all ports"),
+    (smi_route(spec={"matches": [{"ports": [80]}]}), "spec.matches", "must be an object, not a list"),
+    (smi_route(spec={"ports": [80]}), "spec.ports", "is not a field"),
+    (smi_route(), "spec", "is missing"),
+    (smi_route("v1alpha3", spec=ports(80)), "spec.matches", "is not a field of v1alpha3; write the route in v1alpha4"),
     (
-        route("v1alpha1", spec={"ports": [80]}),
+        smi_route("v1alpha1", spec={"ports": [80]}),
         "spec",
         "it selects every connection; to select ports, write the route in v1alpha4",
     ),
-    (route(kind="UDPRoute", spec=ports(-1)), "spec.matches.ports[0]", "must be from 1 to 65535"),
-    (route("v1alpha1", annotations={MATCHES: "[]"}), f"metadata.annotations.{MATCHES}", "must be an object in JSON"),
+    (smi_route(kind="UDPRoute", spec=ports(-1)), "spec.matches.ports[0]", "must be from 1 to 65535"),
     (
-        route("v1alpha9"),
+        smi_route("v1alpha1", annotations={MATCHES: "[]"}),
+        f"metadata.annotations.{MATCHES}",
+        "must be an object in JSON",
+    ),
+    (
+        smi_route("v1alpha9"),
         "apiVersion",
         "known versions are gateway.networking.k8s.io/v1alpha2, specs.smi-spec.io/v1alpha4",
     ),
@@ -337,40 +332,40 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (tls(top={"name": "c"}), "name", "write the name in metadata.name only"),
     (tls(version="headgate.dev/v1"), "apiVersion", "known versions are headgate.dev/v1beta1, v1beta1"),
     (
-        pod({INJECT: "yes"}),
+        pod_with({INJECT: "yes"}),
         f"metadata.annotations.{INJECT}",
         'must be "true", "enabled", "false" or "disabled", not \'yes\'',
     ),
-    (pod(labels={INJECT: "no"}), f"metadata.labels.{INJECT}", 'must be "true", "enabled", "false" or "disabled"'),
+    (pod_with(labels={INJECT: "no"}), f"metadata.labels.{INJECT}", 'must be "true", "enabled", "false" or "disabled"'),
     (
-        pod({EXCLUDED: "metrics"}),
+        pod_with({EXCLUDED: "metrics"}),
         f"metadata.annotations.{EXCLUDED}",
         "must be ports separated by commas, without spaces, such as 9090,9102, not 'metrics'",
     ),
-    (pod({EXCLUDED: "9090, 9102"}), f"metadata.annotations.{EXCLUDED}", "without spaces"),
+    (pod_with({EXCLUDED: "9090, 9102"}), f"metadata.annotations.{EXCLUDED}", "without spaces"),
     (
-        pod({EXCLUDED: "9090,99999"}),
+        pod_with({EXCLUDED: "9090,99999"}),
         f"metadata.annotations.{EXCLUDED}",
         "contains port 99999; port numbers are from 1 to 65535",
     ),
     (
-        pod({"headgate.dev/sidecar": "on"}),
+        pod_with({"headgate.dev/sidecar": "on"}),
         "metadata.annotations.headgate.dev/sidecar",
         "leave out the annotation: headgate writes it when the pod is created",
     ),
     (
-        pod({"headgate.dev/application-ports": "80"}),
+        pod_with({"headgate.dev/application-ports": "80"}),
         "metadata.annotations.headgate.dev/application-ports",
         "8080=20417",
     ),
-    (pod(serviceAccountName="a/b"), "spec.serviceAccountName", "is not the name of a ServiceAccount"),
+    (pod_with(serviceAccountName="a/b"), "spec.serviceAccountName", "is not the name of a ServiceAccount"),
     (
-        deployment({"metadata": {"annotations": {EXCLUDED: "x"}}}),
+        deployment_with({"metadata": {"annotations": {EXCLUDED: "x"}}}),
         f"spec.template.metadata.annotations.{EXCLUDED}",
         "such as 9090",
     ),
     (
-        deployment(annotations={INJECT: "false"}),
+        deployment_with(annotations={INJECT: "false"}),
         f"metadata.annotations.{INJECT}",
         "write it in spec.template.metadata.annotations",
     ),
@@ -397,15 +392,15 @@ def test_a_mistake_is_reported_with_its_field_and_a_fix(obj: dict[str, Any], fie
         mode("enforce"),
         target(destination=account("sa-1", namespace="shop", port=80)),
         target("v1alpha2", destination=account("sa-1", port=80)),
-        route(spec=ports()),
-        route(spec=ports(80, name="web")),
-        route(spec={}),
-        route("v1alpha1"),
+        smi_route(spec=ports()),
+        smi_route(spec=ports(80, name="web")),
+        smi_route(spec={}),
+        smi_route("v1alpha1"),
         tls(selector={"matchLabels": {}}),
         tls(subjectNames=DROP),
         tls("v1beta1"),
-        pod({INJECT: "false", EXCLUDED: "9090,9102"}, serviceAccountName=""),
-        deployment({"metadata": {"labels": {INJECT: "true"}}}, labels={INJECT: "true"}),
+        pod_with({INJECT: "false", EXCLUDED: "9090,9102"}, serviceAccountName=""),
+        deployment_with({"metadata": {"labels": {INJECT: "true"}}}, labels={INJECT: "true"}),
     ],
 )
 def test_a_valid_object_is_admitted_unchanged(obj: dict[str, Any]) -> None:
@@ -425,10 +420,10 @@ JSON = st.recursive(
 EXAMPLES = [
     target(),
     target("v1alpha1"),
-    route(spec=ports(80)),
-    route("v1alpha3", spec={}),
+    smi_route(spec=ports(80)),
+    smi_route("v1alpha3", spec={}),
     tls(),
-    pod({INJECT: "true"}),
+    pod_with({INJECT: "true"}),
 ]
 
 

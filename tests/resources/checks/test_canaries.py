@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.decoding import check, validate
-from tests.resources.canary import BACKENDS, WITH_BASELINE, canary
+from tests.resources.canary import BACKENDS, WITH_BASELINE, canary_with
 
 from headgate.admission.chain import object_check
 from headgate.settings import Settings
@@ -39,7 +39,7 @@ def weighted(*weights: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_a_valid_canary_is_accepted(analysis: Any, spec: Any) -> None:
-    assert validate(canary(analysis, **spec)) == ()
+    assert validate(canary_with(analysis, **spec)) == ()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_valid_canary_is_accepted(analysis: Any, spec: Any) -> None:
     ],
 )
 def test_a_mistake_in_the_split_is_reported_as_for_a_traffic_split(spec: Any, field: str, message: str) -> None:
-    (cause,) = validate(canary(**spec))
+    (cause,) = validate(canary_with(**spec))
     assert cause.field == field
     assert message in cause.message
 
@@ -91,7 +91,7 @@ def test_a_mistake_in_the_split_is_reported_as_for_a_traffic_split(spec: Any, fi
     ],
 )
 def test_backends_must_fit_the_analysis(analysis: Any, spec: Any, field: str, message: str) -> None:
-    (cause,) = validate(canary(analysis, **spec))
+    (cause,) = validate(canary_with(analysis, **spec))
     assert cause.field == field
     assert message in cause.message
 
@@ -134,7 +134,7 @@ def test_backends_must_fit_the_analysis(analysis: Any, spec: Any, field: str, me
 def test_the_shares_of_steps_must_rise_from_that_of_the_backends(
     analysis: Any, spec: Any, field: str, message: str
 ) -> None:
-    (cause,) = validate(canary(analysis, **spec))
+    (cause,) = validate(canary_with(analysis, **spec))
     assert cause.field == f"{ANALYSIS}.{field}"
     assert message in cause.message
 
@@ -173,14 +173,14 @@ def test_the_shares_of_steps_must_rise_from_that_of_the_backends(
     ],
 )
 def test_a_limit_without_a_meaning_is_reported(analysis: Any, field: str, message: str) -> None:
-    (cause,) = validate(canary(analysis))
+    (cause,) = validate(canary_with(analysis))
     assert cause.field == f"{ANALYSIS}.{field}"
     assert message in cause.message
 
 
 def test_all_mistakes_are_reported_together() -> None:
     analysis = {"canary": "v9", "interval": "0s", "stepWeight": 5, "latency": [{"percentile": "p99"}]}
-    fields = [cause.field for cause in validate(canary(analysis))]
+    fields = [cause.field for cause in validate(canary_with(analysis))]
     assert fields == [f"{ANALYSIS}.{name}" for name in ("canary", "maxWeight", "interval", "latency[0]")]
 
 
@@ -194,7 +194,7 @@ def test_all_mistakes_are_reported_together() -> None:
     ],
 )
 def test_values_of_wrong_types_are_mistakes(analysis: Any) -> None:
-    causes = validate(canary(analysis))
+    causes = validate(canary_with(analysis))
     assert causes
     assert all(cause.field.startswith(ANALYSIS) or cause.field == "spec.backends" for cause in causes)
 
@@ -202,17 +202,17 @@ def test_values_of_wrong_types_are_mistakes(analysis: Any) -> None:
 def test_a_canary_must_not_be_one_of_its_own_backends() -> None:
     """R18, D1: the annotation of splits allows it."""
     admitted = object_check(Settings())
-    (cause,) = admitted(canary(backends=SELF)).causes
+    (cause,) = admitted(canary_with(backends=SELF)).causes
     assert cause.field == "spec.backends[0].service"
     assert "website is both the root and a backend" in cause.message
-    allowed = canary(backends=SELF)
+    allowed = canary_with(backends=SELF)
     allowed["metadata"]["annotations"] = {"headgate.dev/allow-self-reference": "true"}
     assert admitted(allowed).causes == ()
 
 
 @pytest.mark.parametrize(("name", "value"), [("sticky", "cookie"), ("gateway", "apache")])
 def test_annotations_are_checked(name: str, value: str) -> None:
-    obj = canary()
+    obj = canary_with()
     obj["metadata"]["annotations"] = {f"headgate.dev/{name}": value}
     (cause,) = check(obj).causes
     assert cause.field == f"metadata.annotations.headgate.dev/{name}"

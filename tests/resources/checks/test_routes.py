@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.decoding import decode, validate
+from tests.make.objects import GATEWAY_API, Object, route, rule
 
 from headgate.resources.routes import Fraction, GRPCRoute, HTTPRoute, TCPRoute
 
@@ -13,21 +14,16 @@ FILTER = f"{RULE}.filters[0]"
 MATCH = f"{RULE}.matches[0]"
 
 
-def route(*rules: Any, kind: str = "HTTPRoute", version: str = "v1", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{GROUP}/{version}",
-        "kind": kind,
-        "metadata": {"name": "web"},
-        "spec": {"parentRefs": [{"name": "edge"}], "rules": list(rules), **spec},
-    }
+def edge_route(*rules: Any, version: str = "v1", **more: Any) -> Object:
+    return route("web", *rules, parents=[{"name": "edge"}], version=f"{GATEWAY_API}/{version}", **more)
 
 
-def rule(*filters: Any, **fields: Any) -> dict[str, Any]:
-    return {"backendRefs": [{"name": "web", "port": 80}], "filters": list(filters), **fields}
+def web_rule(*filters: Any, **fields: Any) -> Object:
+    return rule({"web": 1}, port=80, filters=list(filters), **fields)
 
 
 def match(**fields: Any) -> dict[str, Any]:
-    return route(rule(matches=[fields]))
+    return edge_route(web_rule(matches=[fields]))
 
 
 def path(value: Any, type: str = "PathPrefix") -> dict[str, Any]:
@@ -39,23 +35,23 @@ def mirror(**fields: Any) -> dict[str, Any]:
 
 
 def filtered(*filters: Any) -> dict[str, Any]:
-    return route(rule(*filters))
+    return edge_route(web_rule(*filters))
 
 
 def backend(**fields: Any) -> dict[str, Any]:
-    return route({"backendRefs": [{"name": "web", "port": 80, **fields}]})
+    return edge_route({"backendRefs": [{"name": "web", "port": 80, **fields}]})
 
 
 def parents(*refs: dict[str, Any]) -> dict[str, Any]:
-    return route(rule(), parentRefs=[{"name": "edge", **ref} for ref in refs])
+    return edge_route(web_rule(), parentRefs=[{"name": "edge", **ref} for ref in refs])
 
 
 def timeouts(**fields: str) -> dict[str, Any]:
-    return route(rule(timeouts=fields))
+    return edge_route(web_rule(timeouts=fields))
 
 
 def grpc(**method: Any) -> dict[str, Any]:
-    return route(rule(matches=[{"method": method}]), kind="GRPCRoute")
+    return edge_route(web_rule(matches=[{"method": method}]), kind="GRPCRoute")
 
 
 def rewrite(path: dict[str, Any]) -> dict[str, Any]:
@@ -70,9 +66,9 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
 @pytest.mark.parametrize(
     "obj",
     [
-        route(rule()),
-        route(rule(), version="v1beta1"),
-        {**route(), "spec": {"parentRefs": [{"name": "edge"}]}},  # one rule for all requests, without a backend
+        edge_route(web_rule()),
+        edge_route(web_rule(), version="v1beta1"),
+        {**edge_route(), "spec": {"parentRefs": [{"name": "edge"}]}},  # one rule for all requests, without a backend
         path("/a/b%20c"),
         path("/v[0-9]+", "RegularExpression"),
         match(method="GET", headers=[{"name": "X", "value": "1"}], queryParams=[{"name": "q", "value": "1"}]),
@@ -81,7 +77,7 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
         filtered(mirror(fraction={"numerator": 5, "denominator": 1000})),
         filtered(mirror(percent=100, fraction={"numerator": 1, "denominator": 10})),  # valid, with a warning (D3)
         filtered(mirror(fraction={})),
-        route({"filters": [REDIRECT]}),
+        edge_route({"filters": [REDIRECT]}),
         filtered(rewrite(PREFIX)),
         backend(kind="Foo", group="example.com", port=None),
         backend(weight=0, filters=[EDIT]),
@@ -92,8 +88,8 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
         timeouts(request="0s", backendRequest="5s"),
         grpc(service="com.example.User", method="Login"),
         grpc(type="RegularExpression", service=".*User"),
-        route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"),
-        route(rule(name="one"), rule(name="two"), hostnames=["a.example.com", "*.example.com"]),
+        edge_route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"),
+        edge_route(web_rule(name="one"), web_rule(name="two"), hostnames=["a.example.com", "*.example.com"]),
     ],
 )
 def test_objects_that_the_released_api_allows_are_valid(obj):
@@ -103,15 +99,19 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
 @pytest.mark.parametrize(
     ("obj", "field", "message"),
     [
-        (route(*[rule()] * 17), "spec.rules", "must have at most 16 entries, not 17"),
-        (route(), "spec.rules", "must have at least 1 entry"),
-        (route(rule(matches=[{}] * 65)), f"{RULE}.matches", "at most 64"),
-        (route(*[rule(matches=[{}] * 60)] * 3), "spec.rules", "have 180 matches together; at most 128 are allowed"),
-        (route(rule(name="a"), rule(name="a")), "spec.rules[1].name", "is the name of spec.rules[0] too"),
-        (route(rule(), hostnames=["1.2.3.4"]), "spec.hostnames[0]", "is an address"),
-        (route(rule(), hostnames=["*"]), "spec.hostnames[0]", "write *.example.com"),
+        (edge_route(*[web_rule()] * 17), "spec.rules", "must have at most 16 entries, not 17"),
+        (edge_route(), "spec.rules", "must have at least 1 entry"),
+        (edge_route(web_rule(matches=[{}] * 65)), f"{RULE}.matches", "at most 64"),
         (
-            route(rule(), hostnames=["a.example.com:80"]),
+            edge_route(*[web_rule(matches=[{}] * 60)] * 3),
+            "spec.rules",
+            "have 180 matches together; at most 128 are allowed",
+        ),
+        (edge_route(web_rule(name="a"), web_rule(name="a")), "spec.rules[1].name", "is the name of spec.rules[0] too"),
+        (edge_route(web_rule(), hostnames=["1.2.3.4"]), "spec.hostnames[0]", "is an address"),
+        (edge_route(web_rule(), hostnames=["*"]), "spec.hostnames[0]", "write *.example.com"),
+        (
+            edge_route(web_rule(), hostnames=["a.example.com:80"]),
             "spec.hostnames[0]",
             "must be a host name alone, without scheme and port",
         ),
@@ -142,7 +142,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         (filtered(EDIT, EDIT), f"{RULE}.filters[1].type", "is allowed only once"),
         (filtered(REDIRECT), f"{RULE}.backendRefs", "can't be combined with a RequestRedirect"),
         (
-            route({"filters": [REDIRECT, rewrite(PREFIX)]}),
+            edge_route({"filters": [REDIRECT, rewrite(PREFIX)]}),
             f"{RULE}.filters",
             "no backend receives a redirected request: leave one of them out",
         ),
@@ -153,7 +153,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         ),
         (filtered(rewrite({"type": "ReplaceFullPath"})), f"{FILTER}.urlRewrite.path.replaceFullPath", "is missing"),
         (
-            route(rule(rewrite(PREFIX), matches=[{"path": {"type": "Exact", "value": "/a"}}])),
+            edge_route(web_rule(rewrite(PREFIX), matches=[{"path": {"type": "Exact", "value": "/a"}}])),
             f"{FILTER}.urlRewrite.path.type",
             "needs a rule with exactly one match, of type PathPrefix",
         ),
@@ -190,12 +190,12 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         (grpc(service="a/b"), f"{MATCH}.method.service", "is not a gRPC service"),
         (grpc(method="("), f"{MATCH}.method.method", "is not a gRPC method"),
         (
-            route(rule(REDIRECT), kind="GRPCRoute"),
+            edge_route(web_rule(REDIRECT), kind="GRPCRoute"),
             f"{FILTER}.type",
             "must be one of ResponseHeaderModifier, RequestHeaderModifier, RequestMirror, ExtensionRef",
         ),
-        (route({}, kind="TCPRoute", version="v1alpha2"), f"{RULE}.backendRefs", "is missing"),
-        ({**route(rule()), "sepc": {}}, "sepc", "is not a field; did you mean spec?"),
+        (edge_route({}, kind="TCPRoute", version="v1alpha2"), f"{RULE}.backendRefs", "is missing"),
+        ({**edge_route(web_rule()), "sepc": {}}, "sepc", "is not a field; did you mean spec?"),
         (
             filtered(
                 {
@@ -234,13 +234,15 @@ def test_a_mistake_is_reported_with_its_field(obj, field, message):
 
 @pytest.mark.parametrize(("port", "hint"), [("80", "write it without quotes"), (True, "")])
 def test_only_a_number_in_quotes_gets_a_hint_about_quotes(port, hint):
-    (cause,) = validate(route(rule(backendRefs=[{"name": "web", "port": port}])))
+    (cause,) = validate(edge_route(web_rule(backendRefs=[{"name": "web", "port": port}])))
     assert cause.message.partition("; ")[2] == hint
 
 
 def test_all_mistakes_are_reported_together():
-    wrong = route(
-        rule(mirror(percent=101), matches=[{"path": {"value": "a"}, "method": "get"}], timeouts={"request": "soon"}),
+    wrong = edge_route(
+        web_rule(
+            mirror(percent=101), matches=[{"path": {"value": "a"}, "method": "get"}], timeouts={"request": "soon"}
+        ),
         {"backendRefs": [{"name": "web"}]},
         hostnames=["-"],
     )
@@ -257,18 +259,18 @@ def test_all_mistakes_are_reported_together():
 @pytest.mark.parametrize("junk", [None, 1, "x", [], {}, [1], [None], [[]], {"a": []}])
 def test_values_of_wrong_types_are_reported(junk):
     for obj in (
-        route(junk),
-        route(rule(junk)),
-        route(rule(matches=junk)),
-        route(rule(matches=[junk])),
-        route(rule(timeouts=junk)),
+        edge_route(junk),
+        edge_route(web_rule(junk)),
+        edge_route(web_rule(matches=junk)),
+        edge_route(web_rule(matches=[junk])),
+        edge_route(web_rule(timeouts=junk)),
         filtered(mirror(fraction=junk)),
         filtered({"type": junk, "requestMirror": junk}),
         backend(filters=junk),
         grpc(service=junk),
-        {**route(), "spec": junk},
-        route(rule(), parentRefs=junk),
-        route(rule(), parentRefs=[junk]),
+        {**edge_route(), "spec": junk},
+        edge_route(web_rule(), parentRefs=junk),
+        edge_route(web_rule(), parentRefs=[junk]),
         path("/", junk),
     ):
         for cause in validate(obj):
@@ -287,11 +289,11 @@ def test_missing_optional_fields_are_none():
 
 
 def test_both_versions_of_an_http_route_decode_to_the_same_value():
-    assert decode(route(rule(), version="v1beta1")) == decode(route(rule()))
+    assert decode(edge_route(web_rule(), version="v1beta1")) == decode(edge_route(web_rule()))
 
 
 def test_each_kind_decodes_to_its_type():
     assert isinstance(decode(grpc(method="Login")), GRPCRoute)
-    tcp = decode(route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"))
+    tcp = decode(edge_route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"))
     assert isinstance(tcp, TCPRoute)
     assert tcp.spec.rules[0].backend_refs[0].weight == 1

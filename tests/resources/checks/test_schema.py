@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.decoding import check
+from tests.make.objects import Object, obj
 
 from headgate.kinds import GATEWAY
 from headgate.resources.checks.schema import FORMATS, PATTERNS, check_schema
@@ -12,27 +13,22 @@ from headgate.resources.definitions.catalog import schemas
 ROUTE = schemas()[GATEWAY, "v1", "HTTPRoute"]
 
 
-def route(**rule: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{GATEWAY}/v1",
-        "kind": "HTTPRoute",
-        "metadata": {"name": "web"},
-        "spec": {"rules": [rule]},
-    }
+def route_of(**rule: Any) -> Object:
+    return obj("HTTPRoute", "web", spec={"rules": [rule]})
 
 
 def test_unknown_fields_are_reported_and_removed():
-    found = check_schema(route(timeout="1s", matches=[{"path": {"value": "/", "kind": "Prefix"}}]), ROUTE)
+    found = check_schema(route_of(timeout="1s", matches=[{"path": {"value": "/", "kind": "Prefix"}}]), ROUTE)
     assert found.unknown == ["spec.rules[0].timeout", "spec.rules[0].matches[0].path.kind"]
-    assert found.value == route(matches=[{"path": {"value": "/"}}])
+    assert found.value == route_of(matches=[{"path": {"value": "/"}}])
     assert str(found.causes[0]).startswith("spec.rules[0].timeout: is not a field; did you mean timeouts?")
 
 
 def test_unknown_fields_are_removed_from_requests_and_rejected_in_files():
-    obj = route(timeout="1s")
+    obj = route_of(timeout="1s")
     requested = check(obj, request=True)
     assert (requested.causes, requested.unknown) == ((), ["spec.rules[0].timeout"])
-    assert requested.hub == route()
+    assert requested.hub == route_of()
     assert [cause.field for cause in check(obj).causes] == ["spec.rules[0].timeout"]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.decoding import check, validate
+from tests.make.objects import Object, obj
 
 from headgate.admission.sidecar_containers import CONTAINER, INIT_CONTAINER, SidecarOptions, with_transparent_sidecar
 from headgate.resources.definitions.mesh import RESERVED_CONTAINERS, RESERVED_VOLUMES
@@ -11,19 +12,16 @@ from headgate.resources.definitions.mesh import RESERVED_CONTAINERS, RESERVED_VO
 MOUNT = {"name": "spool", "mountPath": "/spool"}
 
 
-def sidecar(**spec: Any) -> dict[str, Any]:
+def agent_sidecar(**spec: Any) -> Object:
     whole = {"selector": {}, "containers": [{"name": "agent", "image": "agent:3"}], **spec}
-    return {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "Sidecar",
-        "metadata": {"name": "monitoring", "namespace": "shop"},
-        "spec": {name: value for name, value in whole.items() if value is not None},
-    }
+    return obj("Sidecar", "monitoring", spec={name: value for name, value in whole.items() if value is not None})
 
 
 def test_a_valid_sidecar_keeps_all_fields_of_its_containers() -> None:
     agent = {"name": "agent", "image": "agent:3", "volumeMounts": [MOUNT], "newerField": {"a": 1}}
-    obj = sidecar(containers=[agent], volumes=[{"name": "spool", "emptyDir": {}}], env=[{"name": "A", "value": "1"}])
+    obj = agent_sidecar(
+        containers=[agent], volumes=[{"name": "spool", "emptyDir": {}}], env=[{"name": "A", "value": "1"}]
+    )
     found = check(obj, request=True)
     assert found.causes == ()
     assert found.hub == obj
@@ -52,7 +50,7 @@ def test_a_valid_sidecar_keeps_all_fields_of_its_containers() -> None:
     ],
 )
 def test_a_mistake_is_reported_with_its_field(spec: Any, field: str, message: str) -> None:
-    (cause,) = validate(sidecar(**spec))
+    (cause,) = validate(agent_sidecar(**spec))
     assert cause.field == field
     assert message in cause.message
 

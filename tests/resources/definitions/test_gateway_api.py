@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.make.objects import Object, gateway, listener, route
 
 from headgate.kinds import GATEWAY
 from headgate.resources.decode import check
@@ -10,21 +11,12 @@ from headgate.resources.definitions.catalog import schemas
 from headgate.resources.registry import KINDS
 
 
-def route(*filters: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{GATEWAY}/v1",
-        "kind": "HTTPRoute",
-        "metadata": {"name": "web"},
-        "spec": {"rules": [{"filters": list(filters)}]},
-    }
+def filtering_route(*filters: Any) -> Object:
+    return route("web", {"filters": list(filters)}, parents=[])
 
 
-def gateway(**listener: Any) -> dict[str, Any]:
-    spec = {
-        "gatewayClassName": "headgate",
-        "listeners": [{"name": "http", "port": 80, "protocol": "HTTP", **listener}],
-    }
-    return {"apiVersion": f"{GATEWAY}/v1", "kind": "Gateway", "metadata": {"name": "edge"}, "spec": spec}
+def listening_gateway(**fields: Any) -> Object:
+    return gateway("edge", listener(**fields))
 
 
 def edit(**fields: Any) -> dict[str, Any]:
@@ -39,11 +31,14 @@ def test_each_version_has_the_published_spec(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("obj", "field"),
     [
-        (route(edit(set=[{"name": "a", "value": "b"}] * 17)), "spec.rules[0].filters[0].requestHeaderModifier.set"),
-        (route({"type": "CORS", "cors": {}}), "spec.rules[0].filters[0].type"),
-        (route(edit(remove=["a b"])), "spec.rules[0].filters[0].requestHeaderModifier.remove[0]"),
         (
-            route({"type": "RequestRedirect", "requestRedirect": {"hostname": "1.2.3.4"}}),
+            filtering_route(edit(set=[{"name": "a", "value": "b"}] * 17)),
+            "spec.rules[0].filters[0].requestHeaderModifier.set",
+        ),
+        (filtering_route({"type": "CORS", "cors": {}}), "spec.rules[0].filters[0].type"),
+        (filtering_route(edit(remove=["a b"])), "spec.rules[0].filters[0].requestHeaderModifier.remove[0]"),
+        (
+            filtering_route({"type": "RequestRedirect", "requestRedirect": {"hostname": "1.2.3.4"}}),
             "spec.rules[0].filters[0].requestRedirect.hostname",
         ),
     ],
@@ -56,8 +51,8 @@ def test_objects_outside_the_published_limits_are_rejected(obj: dict[str, Any], 
 @pytest.mark.parametrize(
     "obj",
     [
-        gateway(allowedRoutes={"namespaces": {"from": "None"}}),
-        gateway(
+        listening_gateway(allowedRoutes={"namespaces": {"from": "None"}}),
+        listening_gateway(
             protocol="HTTPS",
             tls={"certificateRefs": [{"name": "cert"}], "frontendValidation": {"caCertificateRefs": []}},
         ),

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from tests.embedded_api import AsgiClient, EmbeddedApi
-from tests.resources.canary import canary
+from tests.resources.canary import canary_with
 from tests.resources.seeds import CANARY_004
 
 from headgate.resources.registry import CANARY
@@ -71,7 +71,7 @@ async def test_a_mistake_is_rejected_with_its_field_and_the_fix(api: EmbeddedApi
 
 async def test_a_canary_that_is_its_own_backend_is_rejected(client: AsgiClient) -> None:
     """R18."""
-    own: Any = canary(backends=[{"service": "website", "weight": 9}, {"service": "website-v2", "weight": 1}])
+    own: Any = canary_with(backends=[{"service": "website", "weight": 9}, {"service": "website-v2", "weight": 1}])
     own["metadata"] = {"name": "website"}
     answer = await client.call("POST", "/apis/headgate.dev/v1beta1/namespaces/default/canaries", own)
     assert answer.code == 422

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.embedded_api import ApiResponse, AsgiClient
 from tests.make.objects import split
-from tests.sound_objects import path, sound
+from tests.make.sound_objects import path, sound
 
 from headgate.resources.registry import KINDS, POD, SERVICE, TRAFFIC_SPLIT, Kind
 

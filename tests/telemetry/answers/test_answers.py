@@ -13,7 +13,7 @@ from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 
 
-def pod(name: str, namespace: str = "default") -> Peer:
+def peer(name: str, namespace: str = "default") -> Peer:
     return Peer(pod=f"{namespace}/{name}")
 
 
@@ -27,14 +27,14 @@ def pod_info(name: str, maker: str = "", *, node: str = "", **labels: str) -> Ob
     return ObjectInfo(ref=Ref("Pod", "default", name), owner=owner, node=node, labels=labels)
 
 
-def deployment(name: str) -> list[ObjectInfo]:
+def deployment_with_set(name: str) -> list[ObjectInfo]:
     made = Ref("Deployment", "default", name)
     return [ObjectInfo(ref=made), ObjectInfo(ref=Ref("ReplicaSet", "default", f"{name}-5d8f"), owner=made)]
 
 
 INFOS = (
-    *deployment("shop"),
-    *deployment("web"),
+    *deployment_with_set("shop"),
+    *deployment_with_set("web"),
     pod_info("shop-5d8f-aaaaa", "shop-5d8f", node="n1", app="shop"),
     pod_info("web-5d8f-bbbbb", "web-5d8f", node="n1", app="web"),
     pod_info("web-5d8f-ccccc", "web-5d8f", node="n2", app="web"),
@@ -44,7 +44,7 @@ INFOS = (
     ObjectInfo(ref=Ref("Namespace", "", "default")),
     ObjectInfo(ref=Ref("Namespace", "", "empty")),
 )
-SHOP, WEB1, WEB2, ALONE = pod("shop-5d8f-aaaaa"), pod("web-5d8f-bbbbb"), pod("web-5d8f-ccccc"), pod("alone")
+SHOP, WEB1, WEB2, ALONE = peer("shop-5d8f-aaaaa"), peer("web-5d8f-bbbbb"), peer("web-5d8f-ccccc"), peer("alone")
 
 
 def answers(flows: dict[Flow, Counts], infos: tuple[ObjectInfo, ...] = INFOS) -> Answers:
@@ -108,7 +108,7 @@ def test_the_traffic_of_a_resource_is_the_sum_over_its_pods(kind: str, expected:
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "Job", "ReplicationController"])
 def test_an_owner_has_the_traffic_of_its_pods_even_if_its_own_object_is_unknown(kind: str) -> None:
     info = ObjectInfo(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
-    found = answers({flow(SHOP, pod("db-0")): requests(4)}, (info,))
+    found = answers({flow(SHOP, peer("db-0")): requests(4)}, (info,))
     assert counted(found, kind) == {"default/db": (4, 0)}
 
 
@@ -151,7 +151,7 @@ def test_edges_are_between_resources_of_one_kind() -> None:
 
 def test_edges_can_be_grouped_by_namespace_or_kind() -> None:
     """R88."""
-    other = {**TRAFFIC, flow(pod("far", "other"), WEB1): requests(2)}
+    other = {**TRAFFIC, flow(peer("far", "other"), WEB1): requests(2)}
     assert between(answers(other), "Pod", "web-5d8f-bbbbb", grouping="namespace") == {
         "from  default": 103,
         "from  other": 2,
@@ -223,15 +223,15 @@ def test_a_request_that_no_pod_answered_is_a_failure_of_the_service() -> None:
     assert between(found, "Service", "web") == {"from Service default/shop": 5}
 
 
-def service(name: str, *targets: int | str, **selector: str) -> ObjectInfo:
+def service_info(name: str, *targets: int | str, **selector: str) -> ObjectInfo:
     return ObjectInfo(ref=Ref("Service", "default", name), selector=selector, targets=frozenset(targets))
 
 
 ROOT, V1, V2, ADMIN = (
-    service("root", 8080, app="web"),
-    service("v1", "http", app="web", version="v1"),
-    service("v2", "http", app="web", version="v2"),
-    service("admin", 9090, app="web"),
+    service_info("root", 8080, app="web"),
+    service_info("v1", "http", app="web", version="v1"),
+    service_info("v2", "http", app="web", version="v2"),
+    service_info("admin", 9090, app="web"),
 )
 VERSIONS = tuple(
     ObjectInfo(
@@ -240,10 +240,10 @@ VERSIONS = tuple(
     for name in ("v1", "v2")
 )
 SPLIT_TRAFFIC = {
-    flow(SHOP, pod("v1"), "default/root", backend="default/v1", target=8080): requests(90, ms=1),
-    flow(SHOP, pod("v2"), "default/root", backend="default/v2", target=8080): requests(7, 3, ms=500),
-    flow(ALONE, pod("v1"), "default/v1", target=8080): requests(5),
-    flow(ALONE, pod("v1"), "default/admin", target=9090): requests(2),
+    flow(SHOP, peer("v1"), "default/root", backend="default/v1", target=8080): requests(90, ms=1),
+    flow(SHOP, peer("v2"), "default/root", backend="default/v2", target=8080): requests(7, 3, ms=500),
+    flow(ALONE, peer("v1"), "default/v1", target=8080): requests(5),
+    flow(ALONE, peer("v1"), "default/admin", target=9090): requests(2),
 }
 
 
@@ -276,7 +276,7 @@ def test_both_ends_of_an_edge_between_services_have_the_sum_over_the_pods() -> N
 
 
 def test_requests_to_a_port_without_a_service_count_only_for_the_pod() -> None:
-    found = answers({flow(SHOP, pod("v1"), "", backend="", target=7000): requests(4)}, (ROOT, V1, *VERSIONS))
+    found = answers({flow(SHOP, peer("v1"), "", backend="", target=7000): requests(4)}, (ROOT, V1, *VERSIONS))
     assert counted(found, "Service") == {"default/root": (0, 0), "default/v1": (0, 0)}
     assert counted(found, "Pod")["default/v1"] == (4, 0)
     assert between(found, "Service", "root") == {}
@@ -284,9 +284,9 @@ def test_requests_to_a_port_without_a_service_count_only_for_the_pod() -> None:
 
 def test_a_service_without_a_selector_has_the_requests_that_its_endpoints_answered() -> None:
     """D25. The user writes its endpoints: addresses of pods, or other addresses."""
-    written = service("written", 8080)
+    written = service_info("written", 8080)
     flows = {
-        flow(SHOP, pod("v1"), "default/root", backend="default/written", target=8080): requests(3),
+        flow(SHOP, peer("v1"), "default/root", backend="default/written", target=8080): requests(3),
         flow(SHOP, NO_PEER, "default/root", backend="default/written"): requests(4),
         flow(SHOP, NO_PEER, "default/root", backend=""): requests(0, 5),
     }
@@ -297,10 +297,10 @@ def test_a_service_without_a_selector_has_the_requests_that_its_endpoints_answer
 def test_a_deleted_pod_still_counts_for_its_services() -> None:
     """The sum must not fall when a rollout replaces pods. The Service `bare` selects no pod, so its sum stays 0."""
     flows = {
-        flow(SHOP, pod("gone"), "default/root", backend="default/v1", target=8080): requests(6),
-        flow(SHOP, pod("gone"), "default/bare", backend="default/v1", target=8080): requests(1),
+        flow(SHOP, peer("gone"), "default/root", backend="default/v1", target=8080): requests(6),
+        flow(SHOP, peer("gone"), "default/bare", backend="default/v1", target=8080): requests(1),
     }
-    found = answers(flows, (ROOT, V1, service("bare", 8080), *VERSIONS))
+    found = answers(flows, (ROOT, V1, service_info("bare", 8080), *VERSIONS))
     assert counted(found, "Service") == {"default/bare": (0, 0), "default/root": (6, 0), "default/v1": (7, 0)}
 
 
@@ -384,7 +384,7 @@ def test_mirrored_requests_are_counted_separately() -> None:
 def test_a_deleted_pod_still_counts_for_its_owner(kind: str, pods: str) -> None:
     """The sum must not fall when a rollout replaces pods."""
     infos = (ObjectInfo(ref=Ref(kind, "default", "db"), owner=Ref("Deployment", "default", "top")),)
-    flows = {flow(SHOP, pod(f"db{pods}")): requests(4), flow(SHOP, pod("db-vowel-a")): requests(8)}
+    flows = {flow(SHOP, peer(f"db{pods}")): requests(4), flow(SHOP, peer("db-vowel-a")): requests(8)}
     assert counted(answers(flows, infos), kind) == {"default/db": (4, 0)}
     top = ObjectInfo(ref=Ref("Deployment", "default", "top"))
     assert counted(answers(flows, (*infos, top)), "Deployment") == {"default/top": (4, 0)}
@@ -397,7 +397,7 @@ def test_owners_that_own_each_other_do_not_cause_a_loop() -> None:
         ObjectInfo(ref=b, owner=a),
         ObjectInfo(ref=Ref("Pod", "default", "p"), owner=a),
     )
-    assert counted(answers({flow(SHOP, pod("p")): requests(2)}, infos), "Deployment")["default/b"] == (2, 0)
+    assert counted(answers({flow(SHOP, peer("p")): requests(2)}, infos), "Deployment")["default/b"] == (2, 0)
 
 
 def test_aggregates_are_the_sums_of_their_pods() -> None:

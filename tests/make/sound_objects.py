@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.make.objects import obj
+
 from headgate.resources.registry import Kind
 
 _PODS = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
@@ -73,11 +75,8 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
 
 def sound(kind: Kind, name: str) -> dict[str, Any]:
     """Return a valid object of a kind."""
-    content = _CONTENT[kind.group, kind.kind]
-    metadata = {**content.get("metadata", {}), "name": name}
-    if kind.namespaced:
-        metadata["namespace"] = "default"
-    return {"apiVersion": kind.hub, "kind": kind.kind, **content, "metadata": metadata}
+    namespace = "default" if kind.namespaced else ""
+    return obj(kind.kind, name, namespace=namespace, version=kind.hub, **_CONTENT[kind.group, kind.kind])
 
 
 def path(kind: Kind) -> str:
