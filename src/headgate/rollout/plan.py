@@ -36,9 +36,14 @@ class Plan:
         return _digest(self.analysis)
 
     @cached_property
+    def steps(self) -> Sequence[RolloutStep]:
+        """The steps of the rollout. To compute them takes a third of a millisecond, and a look reads them ten times."""
+        return self.spec.rollout
+
+    @cached_property
     def shares(self) -> Sequence[Fraction]:
         """The canary's share in each step; the last is 1."""
-        return self.spec.shares
+        return [step.share for step in self.steps]
 
     @property
     def is_held(self) -> bool:
@@ -52,8 +57,8 @@ class Plan:
 
     def step(self, state: State) -> RolloutStep:
         """Return the current step of an analysis, or its last one. In a dry run, it has the share that the canary keeps."""
-        found = self.spec.rollout[min(state.step, len(self.shares) - 1)]
-        return found._replace(share=self.spec.written_share) if self.keeps_weights(state) else found
+        step = self.steps[min(state.step, len(self.shares) - 1)]
+        return step._replace(share=self.spec.written_share) if self.keeps_weights(state) else step
 
     def keeps_weights(self, state: State) -> bool:
         """Return whether the weights are those of the backends: without analysis, and in a dry run until it ends."""
