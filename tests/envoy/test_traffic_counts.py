@@ -22,7 +22,7 @@ from headgate.envoy import traffic_stats
 from headgate.envoy.names import parse
 from headgate.envoy.outcomes import parse_code
 from headgate.envoy.stats_sink import BOUNDS
-from headgate.envoy.upstream_tls import MESH_ALPN
+from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.envoy.view import Node
 from headgate.model.latency_buckets import BOUNDS_US
 from headgate.model.requests import Match, Redirect
@@ -52,7 +52,7 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import bucket_of
 from headgate.telemetry.reports.otlp import read_report
 
-LATENCY = "mesh.latency"
+LATENCY, ATTEMPTS = "mesh.latency", "mesh.attempts"
 CONNECTIONS, FAILED, SENT, RECEIVED = "mesh.connections", "mesh.failed", "mesh.sent", "mesh.received"
 DENIED = "mesh.denied"
 COPIES = {"cluster": "mirror/default/two/80"}
@@ -177,6 +177,45 @@ def test_a_retried_request_counts_once(rig):
     ready(rig, rig.route("one"), services={"one": [dead, rig.echoes["one"]]})
     assert rig.load(10) == {"one": 10}
     rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 10}, "backend", "code")
+
+
+def test_an_attempt_in_which_no_program_answered_counts_for_the_backend_that_was_tried(rig):
+    """D33: the request counts for the backend that answered it."""
+    dead = Echo(rig.network, "dead")
+    dead.close()
+    until(lambda: not listens(Address(ADDRESS, dead.port)), "the port does not listen")
+    ready(rig, split_route(rig, one=1, two=1), services={"two": [dead]})
+    assert rig.load(20) == {"one": 20}
+    rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 20}, "backend", "code")
+    attempts = rig.reports.counts(ATTEMPTS, "backend", "code")
+    assert attempts.keys() == {("default/two", "0UF")}
+    assert attempts.total() >= 10
+
+
+def test_an_attempt_that_the_servers_proxy_could_not_pass_on_counts_for_the_backend(rig):
+    """A server's sidecar answers for an application that refuses connections; the caller's proxy repeats the request."""
+    fields = f"{UNREACHED_HEADER}: true\r\nconnection: close\r\ncontent-length: 0"
+    head = f"HTTP/1.1 503 Service Unavailable\r\n{fields}\r\n\r\n".encode()
+    ready(rig, split_route(rig, one=1, two=1), services={"two": [server_that_answers(rig, head)]})
+    assert rig.load(20) == {"one": 20}
+    rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 20}, "backend", "code")
+    assert rig.reports.counts(ATTEMPTS, "backend", "code").keys() == {("default/two", "503-")}
+
+
+def test_a_request_that_ends_without_an_answer_is_one_attempt_of_its_backend(rig):
+    ready(rig, rig.route("short"), services={"short": [server_that_answers(rig, b"")]})
+    assert rig.load(5) == {"503": 5}
+    rig.reports.wait_for(REQUESTS, {("default/short", "503UC"): 5}, "backend", "code")
+    rig.reports.wait_for(ATTEMPTS, {("default/short", "0UC"): 5}, "backend", "code")
+
+
+def test_answers_of_a_program_are_no_attempts(rig):
+    ready(rig, rig.route("one"))
+    for status in ("200 OK", "404 Not Found", "503 Broken"):
+        rig.echo("one").status = status
+        rig.load(3)
+    rig.reports.wait_for(REQUESTS, {"200-": 3, "404-": 3, "503-": 3}, "code")
+    rig.reports.wait_for(ATTEMPTS, {}, "backend")
 
 
 def test_a_request_that_reached_no_server_counts_for_the_service(rig):
