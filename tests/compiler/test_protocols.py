@@ -1,27 +1,16 @@
 """The protocols of Service ports, and their effect on splits (R61 to R67, D7, D16)."""
 
-import pytest
+from itertools import chain
 
-from headgate.compiler.compile import compile_mesh
+import pytest
+from tests.compiler.split_meshes import ROOT, root_table
+from tests.make.objects import backed_service, http_route_group, port, service, split
+from tests.make.values import compiled
+
 from headgate.compiler.protocols import KNOWN, NAMED, protocol_of
 from headgate.compiler.reasons import Reason
-from headgate.compiler.snapshot import Snapshot
-from headgate.model.routing import PortRef, Protocol, Target
-from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
-from headgate.resources.meta import Key, Metadata
-from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT
-from headgate.resources.smi import (
-    Backend,
-    HttpMatch,
-    HTTPRouteGroup,
-    HTTPRouteGroupSpec,
-    MatchReference,
-    TrafficSplit,
-    TrafficSplitSpec,
-)
-from headgate.settings import Settings
-
-ROOT = PortRef("default/web", 80)
+from headgate.model.routing import Protocol, Target
+from headgate.resources.core import ServicePort
 
 
 def spoken(name="", app=""):
@@ -116,39 +105,18 @@ def test_an_unknown_app_protocol_or_port_name_declares_no_protocol():
     assert not protocol_of(ServicePort(port=80, name="http", app_protocol="own")).declared
 
 
-def service(app):
-    return Service(spec=ServiceSpec(ports=(ServicePort(port=80, name="main", app_protocol=app),)))
-
-
-def compiled(root, *, matches=False, **backends):
+def split_mesh(root, *, matches=(), **backends):
     """Compile a root `web` that is split evenly between backends; `backends` maps their names to appProtocols."""
-    objects = {SERVICE.key("default", "web"): service(root)}
-    for number, (name, app) in enumerate(backends.items()):
-        objects[SERVICE.key("default", name)] = service(app)
-        objects[Key("discovery.k8s.io", "EndpointSlice", "default", name)] = EndpointSlice(
-            metadata=Metadata(labels={"kubernetes.io/service-name": name}),
-            endpoints=(Endpoint(addresses=(f"10.1.0.{number}",)),),
-            ports=(EndpointPort(name="main", port=80),),
-        )
-    group = HTTPRouteGroup(spec=HTTPRouteGroupSpec(matches=(HttpMatch(name="all"),)))
-    objects[ROUTE_GROUP.key("default", "group")] = group
-    objects[TRAFFIC_SPLIT.key("default", "web")] = TrafficSplit(
-        spec=TrafficSplitSpec(
-            service="web",
-            matches=(MatchReference(kind="HTTPRouteGroup", name="group"),) if matches else (),
-            backends=tuple(Backend(service=name, weight=1) for name in backends),
-        )
-    )
-    return compile_mesh(Snapshot(objects=objects), Settings())
-
-
-def table(result):
-    (found,) = (item for item in result.mesh.tables if item.ref == ROOT)
-    return found
+    built = [
+        backed_service(name, ("", f"10.1.0.{number}"), number=80, app=app)
+        for number, (name, app) in enumerate(backends.items())
+    ]
+    web = service("web", port(80, "main", app=root)), split("web", dict.fromkeys(backends, 1), matches=matches)
+    return compiled(*web, http_route_group("group", {"all": {}}), *chain(*built))
 
 
 def targets(result):
-    (route,) = table(result).routes
+    (route,) = root_table(result).routes
     return {item.ref.service.partition("/")[2]: item.protocol for item in route.split.targets}
 
 
@@ -157,27 +125,27 @@ def reasons(result):
 
 
 def test_an_undeclared_backend_gets_the_protocol_of_its_root():
-    assert targets(compiled("tcp", v1="", v2="redis")) == {"v1": Protocol.TCP, "v2": None}
-    assert targets(compiled("grpc", v1="", v2="http")) == {"v1": Protocol.HTTP2, "v2": None}
-    assert targets(compiled("", v1="", v2="h2c")) == {"v1": None, "v2": None}
+    assert targets(split_mesh("tcp", v1="", v2="redis")) == {"v1": Protocol.TCP, "v2": None}
+    assert targets(split_mesh("grpc", v1="", v2="http")) == {"v1": Protocol.HTTP2, "v2": None}
+    assert targets(split_mesh("", v1="", v2="h2c")) == {"v1": None, "v2": None}
 
 
 @pytest.mark.parametrize(("root", "other"), [("", "tcp"), ("http", "tls"), ("tcp", "http"), ("mysql", "grpc")])
 def test_a_backend_with_a_different_protocol_gets_no_traffic(root, other):
-    result = compiled(root, v1=root, v2=other)
+    result = split_mesh(root, v1=root, v2=other)
     assert list(targets(result)) == ["v1"]
     assert reasons(result) == [Reason.PROTOCOL_MISMATCH]
 
 
 def test_a_root_without_compatible_backends_serves_its_own_traffic():
     """D9. The same holds if no backend has the port."""
-    assert table(compiled("tcp", v1="http")).routes[0].split.targets == (Target(ref=ROOT, weight=1),)
+    assert root_table(split_mesh("tcp", v1="http")).routes[0].split.targets == (Target(ref=ROOT, weight=1),)
 
 
 def test_a_split_with_matches_does_nothing_on_a_tcp_port():
     """D7."""
-    result = compiled("tcp", v1="tcp", matches=True)
+    result = split_mesh("tcp", v1="tcp", matches=["group"])
     assert targets(result) == {"web": None}
-    assert table(result).protocol is Protocol.TCP
+    assert root_table(result).protocol is Protocol.TCP
     assert reasons(result) == [Reason.MATCH_NOT_APPLICABLE]
     assert result.report.outcomes == ()

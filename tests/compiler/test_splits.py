@@ -5,64 +5,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.compiler.split_meshes import ROOT, root_split, root_table, split_world, targets
+from tests.make.objects import headgate_keys, split
+from tests.make.values import compiled
 
-from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason
-from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Broken, PortRef, Target
-from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
 from headgate.resources.decode import validate
-from headgate.resources.meta import Key, Metadata
-from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
-from headgate.resources.smi import Backend, TrafficSplit, TrafficSplitSpec
-from headgate.settings import Settings
-
-ROOT = PortRef("default/web", 80)
-
-
-def service(*ports):
-    return Service(spec=ServiceSpec(ports=tuple(ServicePort(port=port, name=f"p{port}") for port in ports)))
-
-
-def endpoints(name, number, *ports):
-    return EndpointSlice(
-        metadata=Metadata(labels={"kubernetes.io/service-name": name}),
-        endpoints=(Endpoint(addresses=(f"10.1.0.{number}",)),),
-        ports=tuple(EndpointPort(name=f"p{port}", port=port) for port in ports),
-    )
-
-
-def world(weights, *, dead=(), ports=None, **annotations):
-    """Return a root `web` and backends by weight.
-
-    Backends in `dead` have no endpoints; `ports` sets ports of some backends.
-    """
-    objects = {SERVICE.key("default", "web"): service(80)}
-    for number, name in enumerate(weights):
-        offered = (ports or {}).get(name, (80,))
-        objects[SERVICE.key("default", name)] = service(*offered)
-        if name not in dead:
-            key = Key("discovery.k8s.io", "EndpointSlice", "default", name)
-            objects[key] = endpoints(name, number, *offered)
-    backends = tuple(Backend(service=name, weight=weight) for name, weight in weights.items())
-    objects[TRAFFIC_SPLIT.key("default", "web")] = TrafficSplit(
-        metadata=Metadata(annotations={f"headgate.dev/{name.replace('_', '-')}": v for name, v in annotations.items()}),
-        spec=TrafficSplitSpec(service="web", backends=backends),
-    )
-    return objects
-
-
-def compiled(objects):
-    return compile_mesh(Snapshot(objects=objects), Settings())
-
-
-def root_split(result):
-    (table,) = (table for table in result.mesh.tables if table.ref == ROOT)
-    return table.routes[0].split
-
-
-def targets(result):
-    return {item.ref.service.partition("/")[2]: item.weight for item in root_split(result).targets}
 
 
 def reasons(result):
@@ -77,7 +26,7 @@ def reasons(result):
 def test_usable_backends_share_all_traffic_by_weight(weights, dead, fail):
     named = {f"v{index}": weight for index, weight in enumerate(weights)}
     gone = {f"v{index}" for index in dead}
-    result = compiled(world(named, dead=gone, no_endpoints="fail" if fail else "skip"))
+    result = compiled(*split_world(named, dead=gone, no_endpoints="fail" if fail else "skip"))
     live = {name: weight for name, weight in named.items() if weight and name not in gone}
     lost = sum(weight for name, weight in named.items() if fail and name in gone)
     (outcome,) = result.report.outcomes
@@ -85,50 +34,51 @@ def test_usable_backends_share_all_traffic_by_weight(weights, dead, fail):
     assert {item.service: Fraction(item.numerator, item.denominator) for item in outcome.shares} == {
         f"default/{name}": Fraction(live.get(name, 0), total or 1) for name in named
     }
-    split = root_split(result)
-    reported = sum(item.weight for item in split.targets) + sum(item.weight for item in split.broken)
+    shares = root_split(result)
+    reported = sum(item.weight for item in (*shares.targets, *shares.broken))
     assert {name: Fraction(weight, reported) for name, weight in targets(result).items()} == {
         name: Fraction(weight, total) for name, weight in live.items()
     }
-    assert sum(Fraction(item.weight, reported) for item in split.broken) == (Fraction(lost, total) if lost else 0)
+    assert sum(Fraction(item.weight, reported) for item in shares.broken) == (Fraction(lost, total) if lost else 0)
 
 
 def test_weights_with_equal_ratios_give_equal_configurations():
-    assert root_split(compiled(world({"a": 900, "b": 100}))) == root_split(compiled(world({"a": 9, "b": 1})))
+    assert root_split(compiled(*split_world({"a": 900, "b": 100}))) == root_split(
+        compiled(*split_world({"a": 9, "b": 1}))
+    )
 
 
 def test_a_failing_share_has_a_reason():
-    result = compiled(world({"a": 9, "b": 1}, dead={"b"}, no_endpoints="fail"))
+    result = compiled(*split_world({"a": 9, "b": 1}, dead={"b"}, no_endpoints="fail"))
     assert root_split(result).broken == (Broken(weight=1, reason="NoReadyEndpoints"),)
     assert reasons(result) == [Reason.NO_READY_ENDPOINTS]
 
 
 def test_a_backend_with_weight_0_needs_no_endpoints():
-    result = compiled(world({"a": 1, "b": 0}, dead={"b"}))
+    result = compiled(*split_world({"a": 1, "b": 0}, dead={"b"}))
     assert targets(result) == {"a": 1}
     assert reasons(result) == []
 
 
 def test_a_split_without_usable_weighted_backends_has_no_targets():
-    result = compiled(world({"a": 0, "b": 1}, ports={"b": (81,)}))
+    result = compiled(*split_world({"a": 0, "b": 1}, ports={"b": (81,)}))
     assert targets(result) == {}
     assert reasons(result) == [Reason.PORT_MISMATCH, Reason.PORT_MISMATCH]
 
 
-def test_an_invalid_service_name_has_its_own_message():
-    first, *_ = compiled(world({"a": 1, "shop.example.com": 1})).report.findings
-    assert first.reason == Reason.BACKEND_NOT_FOUND
-    assert first.message == (
-        "shop.example.com is not the name of a Service in this cluster; write NAME, NAME.NAMESPACE or NAME.NAMESPACE.svc; "
-        "it gets no traffic until it exists"
+def test_a_root_of_another_cluster_has_its_own_message():
+    name = "web.default.svc.example.com"
+    (finding,) = compiled(split(name, {"a": 1}, name="web")).report.findings
+    assert (finding.reason, finding.field) == (Reason.SERVICE_NOT_FOUND, "spec.service")
+    assert finding.message == (
+        f"{name} is not the name of a Service in this cluster; write NAME, NAME.NAMESPACE or NAME.NAMESPACE.svc; "
+        "the split does nothing until it exists"
     )
 
 
 def test_a_missing_backend_is_named_if_the_remaining_weights_are_0():
     """D9, D10. The message does not claim that all weights are 0."""
-    objects = world({"a": 0, "missing": 100}, dead={"missing"})
-    del objects[SERVICE.key("default", "missing")]
-    result = compiled(objects)
+    result = compiled(*split_world({"a": 0}), split("web", {"a": 0, "missing": 100}))
     assert targets(result) == {}
     first, second = result.report.findings
     assert (first.reason, first.field) == (Reason.BACKEND_NOT_FOUND, "spec.backends[1].service")
@@ -142,21 +92,19 @@ def test_a_missing_backend_is_named_if_the_remaining_weights_are_0():
 @pytest.mark.parametrize("ports", [{}, {"b": (81,)}, {"a": (81,), "b": (82,)}])
 def test_no_backend_gets_traffic_if_all_weights_are_0(ports):
     """D10."""
-    result = compiled(world({"a": 0, "b": 0}, ports=ports))
+    result = compiled(*split_world({"a": 0, "b": 0}, ports=ports))
     assert targets(result) == {}
     assert reasons(result)[0] is Reason.ALL_WEIGHTS_ZERO
 
 
 def test_the_root_serves_a_port_that_no_backend_has():
-    result = compiled(world({"a": 1, "b": 0}, ports={"a": (81,), "b": (82,)}))
+    result = compiled(*split_world({"a": 1, "b": 0}, ports={"a": (81,), "b": (82,)}))
     assert root_split(result).targets == (Target(ref=ROOT, weight=1),)
     assert reasons(result) == [Reason.PORT_MISMATCH, Reason.PORT_MISMATCH]
 
 
 def test_a_port_mismatch_is_reported_once_for_each_port():
-    objects = world({"a": 1, "b": 1}, ports={"a": (80, 90), "b": (80,)})
-    objects[SERVICE.key("default", "web")] = service(80, 90)
-    (finding,) = compiled(objects).report.findings
+    (finding,) = compiled(*split_world({"a": 1, "b": 1}, root=(80, 90), ports={"a": (80, 90)})).report.findings
     assert finding.message.startswith(
         "traffic will not be split for b on port 90: Service default/b has only port 80; "
     )
@@ -164,9 +112,7 @@ def test_a_port_mismatch_is_reported_once_for_each_port():
 
 
 def test_a_split_of_another_namespace_does_not_affect_the_root():
-    objects = world({"a": 1})
-    objects[TRAFFIC_SPLIT.key("blue", "web")] = objects[TRAFFIC_SPLIT.key("default", "web")]
-    result = compiled(objects)
+    result = compiled(*split_world({"a": 1}), split("web", {"a": 1}, namespace="blue"))
     assert targets(result) == {"a": 1}
     assert reasons(result) == [Reason.SERVICE_NOT_FOUND]
 
@@ -182,8 +128,8 @@ def test_a_split_of_another_namespace_does_not_affect_the_root():
 )
 def test_a_backend_gets_copies_by_the_annotation_if_it_has_the_port(weights, more, share):
     """R108: the first step of a rollout."""
-    result = compiled(world(weights, mirror="v2=20%", **more))
-    (route,) = next(table.routes for table in result.mesh.tables if table.ref == ROOT)
+    result = compiled(*split_world(weights, mirror="v2=20%", **more))
+    (route,) = root_table(result).routes
     found = [(item.ref, Fraction(item.numerator, item.denominator), item.targets) for item in route.mirrors]
     ref = PortRef("default/v2", 80)
     assert found == ([(ref, share, (Target(ref=ref, weight=1),))] if share else [])
@@ -191,11 +137,5 @@ def test_a_backend_gets_copies_by_the_annotation_if_it_has_the_port(weights, mor
 
 @pytest.mark.parametrize("text", ["", "v2", "v2=", "v2=20", "v2=0%", "v2=101%", "v3=20%"])
 def test_an_invalid_annotation_for_copies_is_rejected_with_its_field(text):
-    split = {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": "web", "annotations": {"headgate.dev/mirror": text}},
-        "spec": {"service": "web", "backends": [{"service": "v2", "weight": 1}]},
-    }
-    (cause,) = validate(split)
+    (cause,) = validate(split("web", {"v2": 1}, annotations=headgate_keys(mirror=text)))
     assert cause.field == "metadata.annotations.headgate.dev/mirror"

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.compiler.test_splits import ROOT, compiled, root_split, targets, world
+from tests.compiler.split_meshes import ROOT, root_split, split_world, targets
+from tests.make.values import compiled
 
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import PortRef, SlotRange, Sticky
@@ -13,7 +14,7 @@ V1, V2, V3 = (PortRef(f"default/{name}", 80) for name in ("v1", "v2", "v3"))
 
 
 def sides(weights, **more):
-    sticky = root_split(compiled(world(weights, sticky="source", **more))).sticky
+    sticky = root_split(compiled(*split_world(weights, sticky="source", **more))).sticky
     assert sticky is not None
     return [(side.ref, side.slots) for side in sticky.slot_ranges]
 
@@ -27,7 +28,7 @@ def sides(weights, **more):
     ],
 )
 def test_a_cookie_a_header_or_the_source_identifies_a_user(text, sticky):
-    found = root_split(compiled(world({"v1": 1, "v2": 0}, sticky=text))).sticky
+    found = root_split(compiled(*split_world({"v1": 1, "v2": 0}, sticky=text))).sticky
     assert found == Sticky(kind=sticky.kind, name=sticky.name, slot_ranges=(SlotRange(slots=10_000, ref=V1),))
 
 
@@ -45,7 +46,7 @@ def test_an_invalid_annotation_is_rejected_with_its_field(text):
 
 
 def test_a_split_without_the_annotation_is_not_sticky():
-    assert root_split(compiled(world({"v1": 90, "v2": 10}))).sticky is None
+    assert root_split(compiled(*split_world({"v1": 90, "v2": 10}))).sticky is None
 
 
 def test_a_backend_without_endpoints_changes_the_slots_like_a_backend_with_weight_0():
@@ -61,7 +62,7 @@ def test_a_failing_share_keeps_its_users():
 
 
 def test_rounded_shares_are_reported():
-    result = compiled(world({"v1": 1, "v2": 1, "v3": 1}, sticky="source"))
+    result = compiled(*split_world({"v1": 1, "v2": 1, "v3": 1}, sticky="source"))
     (finding,) = result.report.findings
     assert finding.reason is Reason.WEIGHTS_ROUNDED
     assert "default/v1 3334, default/v2 3333" in finding.message
@@ -73,7 +74,9 @@ def test_the_weight_of_a_target_is_its_number_of_slots(weights, dead, fail):
     names = [f"v{index}" for index in range(len(weights))]
     more = {"no_endpoints": "fail"} if fail else {}
     gone = [name for index, name in enumerate(names) if index in dead]
-    split = root_split(compiled(world(dict(zip(names, weights, strict=True)), dead=gone, sticky="source", **more)))
+    split = root_split(
+        compiled(*split_world(dict(zip(names, weights, strict=True)), dead=gone, sticky="source", **more))
+    )
     if split.sticky is None:
         assert not split.targets
         return

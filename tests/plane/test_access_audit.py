@@ -1,7 +1,7 @@
 """The calls that TrafficTargets in audit mode would refuse: attribution to TrafficTargets, and when they are published."""
 
 from msgspec import structs
-from tests.plane.test_access_calls import BUYER, GRANT, THIEF, compiled
+from tests.plane.access_meshes import BUYER, GRANT, THIEF, shop_mesh
 
 from headgate.compiler.report import Compiled, SelectedPods
 from headgate.latest import Latest
@@ -22,7 +22,7 @@ GRANTS = (structs.replace(GRANT, origin=ONE), structs.replace(GRANT, origin=TWO,
 
 
 def audited(*grants: object) -> Compiled:
-    found = compiled(Access(audited=True, grants=tuple(grants or GRANTS)))
+    found = shop_mesh(Access(audited=True, grants=tuple(grants or GRANTS)))
     selected = tuple(SelectedPods(about=about, workloads=("shop/server",)) for about in (ONE, TLS, TWO))
     return structs.replace(found, report=structs.replace(found.report, selected=selected))
 

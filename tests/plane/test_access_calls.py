@@ -1,55 +1,21 @@
 """Which workloads a flow connects, and what the access rules of the called one say."""
 
 from msgspec import structs
+from tests.plane.access_meshes import AUDITED, BUYER, CLOSED, GRANT, THIEF, shop_mesh
 
-from headgate.compiler.report import Compiled, Report
+from headgate.compiler.report import Compiled
 from headgate.latest import Latest
-from headgate.model.identities import gateway_id, spiffe_id
+from headgate.model.identities import gateway_id
 from headgate.model.routing import (
     Access,
-    ConnectionRule,
-    Grant,
-    InboundPort,
-    Mesh,
-    PortProtocol,
-    Protocol,
-    TlsMode,
-    Workload,
 )
 from headgate.plane.access_calls import CallFinder, rules_digest
-from headgate.resources.meta import Key
 from headgate.telemetry.access_records import Call
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
 
-BUYER, THIEF, SERVER = (spiffe_id("cluster.local", "shop", name) for name in ("buyer", "thief", "server"))
-TCP = InboundPort(port=90, application=90, protocols=(PortProtocol(protocol=Protocol.TCP, services=()),))
-GRANT = Grant(
-    origin=Key("access.smi-spec.io", "TrafficTarget", "shop", "t"),
-    sources=(BUYER,),
-    connections=(ConnectionRule(name="t", ports=()),),
-)
-CLOSED = Access(closed=True, grants=(GRANT,))
-AUDITED = Access(audited=True, grants=(GRANT,))
-
-
-def compiled(access: Access, *names: str) -> Compiled:
-    workloads = tuple(
-        Workload(
-            name=f"shop/{name}",
-            address=f"10.0.0.{index}",
-            identity=spiffe_id("cluster.local", "shop", name),
-            ports=(TCP,),
-            tls_mode=TlsMode.PERMISSIVE,
-            target_tls_mode=TlsMode.PERMISSIVE,
-            access=access if name == "server" else Access(),
-        )
-        for index, name in enumerate(names or ("server", "buyer", "thief"))
-    )
-    return Compiled(revision=1, mesh=Mesh(domain="cluster.local", workloads=workloads), report=Report(seen={}))
-
 
 def call(access: Access, source: Peer, *, secured: bool = True) -> Call:
-    finder = CallFinder(Latest(compiled(access)))
+    finder = CallFinder(Latest(shop_mesh(access)))
     found = finder(Flow(source=source, destination=Peer(pod="shop/server"), target=90, secured=secured), True)
     assert found is not None
     return found
@@ -78,7 +44,7 @@ def test_connections_open_at_an_audited_workload_and_its_rules_refuse_those_with
 
 def test_rules_for_connections_are_not_computed_for_flows_without_connections():
     """With many rules that takes a thousand times as long as finding a known flow."""
-    finder = CallFinder(Latest(compiled(CLOSED)))
+    finder = CallFinder(Latest(shop_mesh(CLOSED)))
     thief = Flow(source=Peer(pod="shop/thief"), destination=Peer(pod="shop/server"), target=90, secured=True)
     requests, connections = finder(thief, False), finder(thief, True)
     assert requests is not None
@@ -98,9 +64,9 @@ def test_calls_follow_the_mesh_and_ended_pods_keep_their_identity():
     finder = CallFinder(mesh)
     flow = Flow(source=Peer(pod="shop/thief"), destination=Peer(pod="shop/server"), target=90)
     assert finder(flow, True) is None
-    mesh.set(compiled(AUDITED))
+    mesh.set(shop_mesh(AUDITED))
     assert (found := finder(flow, True)) is not None
     assert found.key.caller == THIEF
-    mesh.set(compiled(CLOSED, "server", "buyer"))
+    mesh.set(shop_mesh(CLOSED, "server", "buyer"))
     assert (found := finder(flow, True)) is not None
     assert (found.key.caller, found.audit) == (THIEF, "")

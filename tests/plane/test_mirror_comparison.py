@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tests import virtual_time
-from tests.plane.test_response_sizes import histogram
+from tests.plane.size_histograms import histogram
 from tests.telemetry.proxies import series_of
 
 from headgate.compiler.report import Compiled, Report, StatusCondition

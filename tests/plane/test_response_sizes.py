@@ -1,23 +1,15 @@
 """The comparison of the sizes of responses: what it shows, and how seldom it is wrong (002, D22)."""
 
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.plane.size_histograms import histogram
 
-from headgate.model.size_buckets import BOUNDS_BYTES
 from headgate.plane.response_sizes import LARGER, SMALLER, SizeComparison, median_text
-from headgate.telemetry.counters.histogram import Buckets, gathered
 
 ERROR = 0.01
 PAGE = 12_000  # bytes
-
-
-def histogram(sizes: Iterable[int]) -> Buckets:
-    """Return the histogram of some sizes in bytes."""
-    return gathered(Counter(bisect_right(BOUNDS_BYTES, size) for size in sizes))
 
 
 def varied(random: Random) -> int:

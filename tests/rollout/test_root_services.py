@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.rollout.canaries import ANALYSIS, website_canary
-from tests.rollout.test_controller import RolloutRig, run
+from tests.rollout.controller_rig import RolloutRig, run
 
 from headgate.resources.meta import Key
 
