@@ -1,6 +1,7 @@
 """Checks of Services, EndpointSlices, ConfigMaps and Secrets that their schemas can't express."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
@@ -10,6 +11,7 @@ from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, label_fault, part, rows
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
+_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
 _NO_ADDRESS = ("", "None")  # empty until an address is assigned; `None` for a headless Service
 
 
@@ -34,13 +36,27 @@ def service_causes(obj: Object) -> Iterator[Cause]:
 
 
 def config_map_causes(obj: Object) -> Iterator[Cause]:
-    """Yield a mistake for each entry of a ConfigMap's `binaryData` that is not base64."""
+    """Yield the mistakes in the keys of a ConfigMap, and each entry of `binaryData` that is not base64."""
+    yield from _key_causes(obj, "data", "binaryData")
     yield from _base64_map(obj, "binaryData")
 
 
 def secret_causes(obj: Object) -> Iterator[Cause]:
-    """Yield a mistake for each entry of a Secret's `data` that is not base64. Messages do not contain the values."""
+    """Yield the mistakes in the keys of a Secret, and each entry of `data` that is not base64. No message has a value."""
+    yield from _key_causes(obj, "data", "stringData")
     yield from _base64_map(obj, "data")
+
+
+def _key_causes(obj: Object, *fields: str) -> Iterator[Cause]:
+    """Yield the keys that Kubernetes rejects: keys become the names of files in volumes."""
+    for field in fields:
+        for key in part(obj, field):
+            if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
+                message = f"{key!r} is not a valid key: use at most 253 letters, digits, '-', '_' and '.', not beginning with '..'"
+                yield Cause(field, message)
+    if fields == ("data", "binaryData"):
+        for key in part(obj, "data").keys() & part(obj, "binaryData").keys():
+            yield Cause(f"binaryData.{key}", "is also a key of data; keys must differ")
 
 
 def _base64_map(obj: Object, field: str) -> Iterator[Cause]:

@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from headgate.kinds import SPECS
 from headgate.resources.definitions.schema_builders import (
     CONDITIONS,
+    MATCH_NAME,
     SELECTOR,
     Schema,
     choice,
     kind,
     listing,
+    matching,
     port,
     quantity,
     record,
@@ -183,7 +185,7 @@ def request_match() -> Schema:
         record(
             "A match of requests. A request must satisfy all fields that are set.",
             "name",
-            name=text("The name of the match, which is unique in the group."),
+            name=matching("The name of the match, which is unique in the group.", MATCH_NAME),
             methods=listing(
                 "The methods; all when absent, or with *. An empty list is rejected, because it would look like no method.",
                 choice("A method.", " ".join(METHODS)),
