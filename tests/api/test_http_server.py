@@ -3,13 +3,18 @@
 import asyncio
 import contextlib
 import gc
+import socket
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Message
 
-from headgate.api.http_server import Server, StreamResponse
+from headgate.api.bounded_protocol import REQUEST_SECONDS, UNREAD_SECONDS, BoundedProtocol
+from headgate.api.http_server import Server, StreamResponse, serve
 
 IDLE_SECONDS_OF_GO = 90
 """The time after which Go's HTTP clients close an idle connection."""
@@ -97,3 +102,87 @@ async def test_an_exception_of_the_source_is_raised() -> None:
 def test_a_server_closes_an_idle_connection_after_its_client() -> None:
     """Else a request could arrive while the server closes the connection."""
     assert Server(Starlette()).config.timeout_keep_alive > IDLE_SECONDS_OF_GO
+
+
+class Late:
+    """A server with one connection, and the same server as it is some seconds later."""
+
+    def __init__(self) -> None:
+        self.closing = asyncio.Event()
+        app = Starlette(
+            routes=[
+                Route("/body", self._body, methods=["POST"]),
+                Route("/stream", lambda _request: StreamResponse(self._endless(), self.closing, "text/plain")),
+            ]
+        )
+        self.server = Server(app)
+        self.started = asyncio.Event()
+
+    async def _body(self, request: Request) -> Response:
+        self.started.set()
+        return Response(await request.body())
+
+    async def _endless(self) -> AsyncGenerator[bytes]:
+        while True:
+            await asyncio.sleep(0)
+            yield b"piece" * 1000
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Serve, and open a connection to the server."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            serving = asyncio.create_task(serve(self.server, listener, self.closing.set))
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            while not self.server.server_state.connections:
+                await asyncio.sleep(0)
+            yield reader, writer
+            writer.close()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    @property
+    def protocol(self) -> BoundedProtocol:
+        (protocol,) = self.server.server_state.connections
+        assert isinstance(protocol, BoundedProtocol)
+        return protocol
+
+    def after(self, seconds: float) -> bool:
+        """Return whether the connection is closed `seconds` from now."""
+        protocol = self.protocol
+        protocol.close_overdue(asyncio.get_running_loop().time() + seconds)
+        return protocol.transport.is_closing()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /body HT", b"GET /body HTTP/1.1\r\nhost: x\r\n"])
+async def test_a_connection_without_a_whole_head_is_closed(sent: bytes) -> None:
+    late = Late()
+    async with late.connection() as (_, writer):
+        writer.write(sent)
+        await writer.drain()
+        assert not late.after(REQUEST_SECONDS - 1)
+        assert late.after(REQUEST_SECONDS + 1)
+
+
+async def test_a_body_that_does_not_arrive_is_closed_and_an_idle_connection_is_not() -> None:
+    late = Late()
+    async with late.connection() as (reader, writer):
+        writer.write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab")
+        assert b"200 OK" in await reader.readuntil(b"ab")
+        assert not late.after(REQUEST_SECONDS + 1)
+        late.started.clear()
+        writer.write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na")
+        await late.started.wait()
+        assert not late.after(REQUEST_SECONDS - 1)
+        assert late.after(REQUEST_SECONDS + 1)
+
+
+async def test_a_client_that_does_not_read_a_stream_is_closed() -> None:
+    """Its response is buffered: 1,500 such watches held 1.4 GB."""
+    late = Late()
+    async with late.connection() as (reader, writer):
+        writer.write(b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n")
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        while not late.protocol.flow.write_paused:
+            await asyncio.sleep(0)
+        assert not late.after(UNREAD_SECONDS - 1)
+        assert late.after(UNREAD_SECONDS + 1)

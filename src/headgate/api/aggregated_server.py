@@ -15,9 +15,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Receive, Scope, Send
 
 from headgate.api import discovery, responses
+from headgate.api.bounded_protocol import BoundedProtocol
 from headgate.api.delegated_auth import (
     DelegatedAuthorizer,
     KubernetesApi,
@@ -140,13 +141,18 @@ def _text(value: bytes) -> str:
         raise ApiError(401, "Unauthorized: a request header is not UTF-8") from error
 
 
-class _Protocol(HttpToolsProtocol):
-    """The HTTP protocol of uvicorn, which also passes the client certificate's common name to the application."""
+class _Protocol(BoundedProtocol):
+    """The HTTP protocol, which also passes the client certificate's common name to the application."""
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if (name := common_name(self.transport.get_extra_info("peercert"))) is not None:
-            self.scope["extensions"] = {_TLS: {_CLIENT_NAME: name}}
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        if (name := common_name(transport.get_extra_info("peercert"))) is not None:
+            app, extensions = self.app, {_TLS: {_CLIENT_NAME: name}}
+
+            async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+                await app({**scope, "extensions": extensions}, receive, send)
+
+            self.app = answer
 
 
 def common_name(certificate: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""The base of all HTTP servers: uvicorn without signal handlers and access log, their end, and streamed responses."""
+"""The base of all HTTP servers: uvicorn without signal handlers and access log, bounded, their end, and streamed responses."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,13 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.api.bounded_protocol import HEAD_BYTES, BoundedProtocol
+
+MAX_CONNECTIONS = 1000
+"""The connections of a server. One more closes the connection that has waited for its client longest, as nginx does."""
+MAX_HANDSHAKES = 100  # TLS handshakes at a time; one more ends the oldest
+_HANDSHAKE_SECONDS = 10.0
+_ACCEPT_PAUSE_SECONDS = 1.0  # the pause when the process has no free file descriptor
 _SHUTDOWN_SECONDS = 3  # time for open requests to finish when the server stops
 _IDLE_SECONDS = 120
 """The time after which the server closes an idle connection.
@@ -19,19 +26,24 @@ Go's clients, such as a cluster's API server, close it after 90 s. A server must
 request at that moment, and repeats only idempotent ones.
 """
 _READING_PASSES = 2  # the passes of the event loop in which it reads all sockets once
+_BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
+_TICKS_PER_SECOND = 10  # of uvicorn's main loop
 
 
 class Server(uvicorn.Server):
     """A server of an application. `options` are further options of uvicorn."""
 
-    def __init__(self, app: ASGIApp, **options: Any) -> None:
+    def __init__(self, app: ASGIApp, *, http: type[BoundedProtocol] = BoundedProtocol, **options: Any) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                closing_unread(app),
+                http=http,
+                h11_max_incomplete_event_size=HEAD_BYTES,
                 access_log=False,  # a log of paths would contain the names of Secrets
                 log_config=None,
                 log_level="error",
                 ws="none",
+                proxy_headers=False,
                 server_header=False,
                 lifespan="off",
                 timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
@@ -39,16 +51,77 @@ class Server(uvicorn.Server):
                 **options,
             )
         )
+        self._protocol = http
+        self._accepting: list[asyncio.Task[None]] = []
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Install no signal handlers, because headgate handles signals."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on bound sockets. uvicorn and asyncio would accept any number of them."""
+        self.servers = []
+        for listener in sockets or ():
+            listener.settimeout(0)
+            listener.listen(self.config.backlog)
+            self._accepting.append(asyncio.create_task(self._accept(listener)))
+        self.started = True
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
+                continue
+            if len(self._handshakes) >= MAX_HANDSHAKES:
+                oldest = next(iter(self._handshakes))
+                oldest.cancel()
+                del self._handshakes[oldest]
+            opening = asyncio.create_task(self._open(connection))
+            self._handshakes[opening] = None
+            opening.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    async def _open(self, connection: socket.socket) -> None:
+        """Make the TLS handshake of a connection, and serve it. Failures of a client are not logged."""
+        tls = self.config.ssl
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            stack.callback(connection.close)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._create_protocol,
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if tls else None,
+            )
+            stack.pop_all()  # now the transport closes the socket
+        if len(connections := self._connections()) > MAX_CONNECTIONS:
+            waiting = [connection for connection in connections if connection.awaits_client]
+            if waiting:
+                min(waiting, key=lambda connection: connection.since).transport.abort()
+
+    def _create_protocol(self) -> BoundedProtocol:
+        return self._protocol(config=self.config, server_state=self.server_state, app_state={})
+
+    def _connections(self) -> list[BoundedProtocol]:
+        return [one for one in self.server_state.connections if isinstance(one, BoundedProtocol)]
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close connections with slow clients, once a second."""
+        if counter % _TICKS_PER_SECOND == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in self._connections():
+                connection.close_overdue(now)
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer all requests that have arrived, and close the connections."""
         for _ in range(_READING_PASSES):
             await asyncio.sleep(0)
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
         await super().shutdown(sockets)
 
 
@@ -83,14 +156,43 @@ def drained(app: ASGIApp, draining: asyncio.Event) -> ASGIApp:
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_closing(message: Message) -> None:
-            if message["type"] == "http.response.start" and draining.is_set():
-                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-            await send(message)
-
-        await app(scope, receive, send_closing)
+        await app(scope, receive, _closing(send, draining.is_set))
 
     return answer
+
+
+def closing_unread(app: ASGIApp) -> ASGIApp:
+    """Let a response close its connection if the application has not read the whole body of the request.
+
+    So a body that the application refuses, such as that of an unknown client, is not read.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if all(name not in _BODY_HEADERS or value == b"0" for name, value in scope["headers"]):
+            await app(scope, receive, send)
+            return
+        is_unread = True
+
+        async def receive_body() -> Message:
+            nonlocal is_unread
+            message = await receive()
+            is_unread = message["type"] == "http.disconnect" or message.get("more_body", False)
+            return message
+
+        await app(scope, receive_body, _closing(send, lambda: is_unread))
+
+    return answer
+
+
+def _closing(send: Send, closes: Callable[[], bool]) -> Send:
+    """Return a `send` whose responses close their connections if `closes()` is true when they start."""
+
+    async def send_closing(message: Message) -> None:
+        if message["type"] == "http.response.start" and closes():
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return send_closing
 
 
 class StreamResponse(Response):

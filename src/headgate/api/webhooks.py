@@ -4,6 +4,7 @@
 use the newest snapshot of the control plane: while the API server waits for them, they send no request to it.
 """
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -16,8 +17,9 @@ from starlette.routing import Route
 
 from headgate.admission.foreign_keys import foreign_keys
 from headgate.admission.useless_keys import useless_keys_of_pods
+from headgate.api.request_body import decode_body, read_body
 from headgate.api.responses import json_response
-from headgate.api.status import invalid_object
+from headgate.api.status import ApiError, invalid_object
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import AdmissionStep, View
 from headgate.plan.quote import LONGEST, shortened
@@ -30,6 +32,13 @@ from headgate.resources.versions import from_hub, to_hub
 MOST_CHARACTERS = 4096
 """The most characters of all warnings. With more, the API server shortens each to LONGEST, and drops the last ones."""
 MOST_WARNINGS = MOST_CHARACTERS // LONGEST
+LARGEST_REVIEW = 7 * 1024 * 1024
+"""The longest review in bytes, as in controller-runtime: it has an object before and after a write, each of at most 3 MiB."""
+LARGEST_CONVERSION = 32 * 1024 * 1024
+"""The longest conversion in bytes. The API server reads 10,000 objects at a time, 10 to 20 MB of TrafficSplits."""
+_MOST_LARGE_BODIES = (
+    4  # clients of webhooks are not authenticated: with as many long bodies at a time they fill the memory
+)
 _CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-system:")
 
 
@@ -97,7 +106,7 @@ def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool]) -> Starlette
         routes=[
             Route("/inject", handlers.inject, methods=["POST"]),
             Route("/validate", handlers.validate, methods=["POST"]),
-            Route("/convert", _convert, methods=["POST"]),
+            Route("/convert", handlers.convert, methods=["POST"]),
             Route("/healthz", lambda _request: PlainTextResponse("ok")),
             Route("/readyz", ready),
         ]
@@ -107,14 +116,41 @@ def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool]) -> Starlette
 class _Handlers:
     def __init__(self, reviews: Reviews) -> None:
         self._reviews = reviews
+        self._large_bodies = asyncio.Semaphore(_MOST_LARGE_BODIES)
 
     async def inject(self, request: Request) -> Response:
         """Answer a review of a new pod with a JSON patch."""
-        return await _answer(request, self._injected)
+        return await _with_text_errors(self._reviewed(request, self._injected))
 
     async def validate(self, request: Request) -> Response:
         """Answer a review of an object of the mesh: allowed with warnings, or denied with a list of all mistakes."""
-        return await _answer(request, self._validated)
+        return await _with_text_errors(self._reviewed(request, self._validated))
+
+    async def convert(self, request: Request) -> Response:
+        """Answer a ConversionReview with all objects in the desired version, or with the mistake of the first invalid one."""
+        return await _with_text_errors(self._converted(request))
+
+    async def _reviewed(self, request: Request, review: Callable[[_Request], Awaitable[dict[str, Any]]]) -> Response:
+        body = await read_body(request, LARGEST_REVIEW, self._large_bodies)
+        asked = decode_body(body, _Review, "an AdmissionReview")
+        try:
+            response = {"allowed": True, **await review(asked.request)}
+        except (Invalid, DecodeError) as error:
+            response = {"allowed": False, "status": invalid_object(_key(asked.request), error.causes).status()}
+        answer = {"uid": asked.request.uid, **response}
+        return json_response({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": answer})
+
+    async def _converted(self, request: Request) -> Response:
+        body = await read_body(request, LARGEST_CONVERSION, self._large_bodies)
+        review = decode_body(body, _ConversionReview, "a ConversionReview")
+        group, version = split_api_version(review.request.desired_api_version)
+        answer: dict[str, Any] = {"uid": review.request.uid}
+        try:
+            answer["convertedObjects"] = [from_hub(to_hub(obj), group, version) for obj in review.request.objects]
+            answer["result"] = {"status": "Success"}
+        except DecodeError as error:
+            answer["result"] = {"status": "Failure", "message": str(error)}
+        return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
 
     async def _injected(self, asked: _Request) -> dict[str, Any]:
         pod = asked.object or {}
@@ -172,33 +208,12 @@ def _warnings(texts: Iterable[str]) -> dict[str, Any]:
     return {"warnings": found} if found else {}
 
 
-async def _answer(request: Request, review: Callable[[_Request], Any]) -> Response:
+async def _with_text_errors(response: Awaitable[Response]) -> Response:
+    """Return the response; an ApiError becomes a response with its message."""
     try:
-        asked = msgspec.json.decode(await request.body(), type=_Review)
-    except msgspec.DecodeError as error:
-        return PlainTextResponse(f"the body is not an AdmissionReview: {error}", 400)
-    try:
-        response = {"allowed": True, **await review(asked.request)}
-    except (Invalid, DecodeError) as error:
-        response = {"allowed": False, "status": invalid_object(_key(asked.request), error.causes).status()}
-    answer = {"uid": asked.request.uid, **response}
-    return json_response({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": answer})
-
-
-async def _convert(request: Request) -> Response:
-    """Answer a ConversionReview with all objects in the desired version, or with the mistake of the first invalid object."""
-    try:
-        review = msgspec.json.decode(await request.body(), type=_ConversionReview)
-    except msgspec.DecodeError as error:
-        return PlainTextResponse(f"the body is not a ConversionReview: {error}", 400)
-    group, version = split_api_version(review.request.desired_api_version)
-    answer: dict[str, Any] = {"uid": review.request.uid}
-    try:
-        answer["convertedObjects"] = [from_hub(to_hub(obj), group, version) for obj in review.request.objects]
-        answer["result"] = {"status": "Success"}
-    except DecodeError as error:
-        answer["result"] = {"status": "Failure", "message": str(error)}
-    return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
+        return await response
+    except ApiError as error:
+        return PlainTextResponse(str(error), error.code)
 
 
 def _key(asked: _Request) -> Key:

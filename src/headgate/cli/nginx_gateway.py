@@ -132,6 +132,8 @@ class _RunningNginx:
 class _Readiness(http.server.BaseHTTPRequestHandler):
     """Answers the kubelet's health checks: nginx listens."""
 
+    timeout = 10.0  # seconds; else each idle connection keeps a thread
+
     def do_GET(self) -> None:
         self.send_response(200 if self.path == READY_PATH else 404)
         self.send_header("Content-Length", "0")

@@ -139,7 +139,7 @@ async def test_an_invalid_request_gets_a_status_with_its_code(
 
 async def test_plans_are_answers_to_posts_and_are_not_stored(inspect_client: AsgiClient) -> None:
     wrong = await inspect_client.call("POST", f"{GROUP}/plans", {"objects": 1})
-    assert (wrong.code, wrong.body["message"].startswith("the body is no query for a plan")) == (400, True)
+    assert (wrong.code, wrong.body["message"].startswith("the body is not a PlanQuery")) == (400, True)
     assert (await inspect_client.call("GET", f"{GROUP}/plans")).code == 405
     assert (await inspect_client.call("GET", f"{GROUP}/plans/a")).code == 404
     rows = {row["name"]: row for row in (await inspect_client.call("GET", GROUP)).body["resources"]}

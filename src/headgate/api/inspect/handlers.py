@@ -19,6 +19,7 @@ from headgate.api.inspect import plans as inspect_plans
 from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
 from headgate.api.inspect.query import CREATE, METRICS, TAP, TAP_VALUES, InspectPath
+from headgate.api.request_body import read_body
 from headgate.api.status import ApiError, method_not_allowed, not_found, unsupported_value
 from headgate.errors import HeadgateError, NotFound, OutsideMesh
 from headgate.plane.history import explain_at
@@ -74,7 +75,7 @@ class InspectApi:
             raise method_not_allowed(f"plans.{GROUP} support create only; use `headgate plan`")
         if self._inspector is None:
             raise ApiError(501, "no mesh is running; start one with `headgate up`")
-        return responses.json_response(await inspect_plans.answer(self._inspector.live_state, await request.body()))
+        return responses.json_response(await inspect_plans.answer(self._inspector.live_state, await read_body(request)))
 
     async def _metrics(self, path: InspectPath) -> Response:
         if path.name != MESH:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.api.request_body import decode_body
 from headgate.api.status import ApiError
 from headgate.errors import HeadgateError, NotFound
 from headgate.plan.checks import InvalidCheck
@@ -16,10 +17,7 @@ from headgate.resources.inspect import API_VERSION
 
 async def answer(live_state: LiveState, body: bytes) -> Mapping[str, Any]:
     """Return the plan for a PlanQuery as JSON. Raises ApiError."""
-    try:
-        query = msgspec.json.decode(body, type=PlanQuery)
-    except msgspec.DecodeError as error:
-        raise ApiError(400, f"the body is no query for a plan: {error}") from error
+    query = decode_body(body, PlanQuery, "a PlanQuery")
     try:
         found = await planned(live_state, query)
     except (InvalidChange, InvalidCheck) as error:

@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 from headgate.api import responses
+from headgate.api.request_body import read_body
 from headgate.api.responses import JSON, query_flag
 from headgate.api.selectors import Predicate, everything, field_selector, label_selector
 from headgate.api.status import ApiError, no_such_path, unsupported_value
@@ -20,7 +21,6 @@ from headgate.standalone.apiserver.objects import Target, WriteOptions
 from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
-LARGEST_BODY = 3 * 1024 * 1024  # the longest body in bytes, as in kube-apiserver
 _LONGEST_MANAGER = 128
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 # Log options that are not supported; logs are stored without timestamps.
@@ -159,23 +159,6 @@ class Continue(msgspec.Struct, frozen=True):
     def encoded(self) -> str:
         """Return the token as text."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
-
-
-async def read_body(request: Request) -> bytes:
-    """Read a request's body. Raises ApiError 413 when it is longer than `LARGEST_BODY`."""
-    declared = request.headers.get("content-length", "")
-    body = bytearray()
-    if declared.isdecimal() and int(declared) > LARGEST_BODY:
-        raise _too_large()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LARGEST_BODY:
-            raise _too_large()
-    return bytes(body)
-
-
-def _too_large() -> ApiError:
-    return ApiError(413, f"Request entity too large: limit is {LARGEST_BODY}")
 
 
 def media_type(request: Request) -> str:

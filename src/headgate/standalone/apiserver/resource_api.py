@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from headgate.api import responses
 from headgate.api.http_server import StreamResponse
+from headgate.api.request_body import read_body
 from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, method_not_allowed, no_such_path, unsupported_value
 from headgate.errors import Cause, DecodeError, StoreError
@@ -26,7 +27,6 @@ from headgate.standalone.apiserver.request_parsing import (
     int_parameter,
     log_options,
     media_type,
-    read_body,
     read_object,
     read_value,
     renderer_for,
