@@ -5,31 +5,17 @@ from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.compiler.gateway_api.test_routes import compiled, edge, mirror, ref, services
+from tests.compiler.gateway_api.route_meshes import SHOP, edge, edge_route, mirror, ref, services
+from tests.make.objects import http_route_group, path_match, split
+from tests.make.values import compiled, findings
 
 from headgate.compiler.gateway_api.rules import MOST_ROWS
 from headgate.compiler.reasons import Reason
-from headgate.model.check import check
 from headgate.model.evaluate import decide
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef
-from headgate.resources import gateway as gw
-from headgate.resources import routes as rt
-from headgate.resources.meta import Key, Metadata
-from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT
-from headgate.resources.smi import (
-    NO_ENDPOINTS,
-    STICKY,
-    Backend,
-    HttpMatch,
-    HTTPRouteGroup,
-    HTTPRouteGroupSpec,
-    MatchReference,
-    TrafficSplit,
-    TrafficSplitSpec,
-)
+from headgate.resources.smi import NO_ENDPOINTS, STICKY
 
-SHOP = Key(gw.GROUP, "HTTPRoute", "default", "shop")
 PATTERNS = (None, "/", "/a", "/a$", "/.*b", "/(a|b)/?$", "^/a/b", ".*")
 PATHS = ("/", "/a", "/a/", "/a/b", "/ab", "/b", "/b/", "/x", "/a?b", "/x?/ab", "/a/b?x=1")
 RULE_PATHS = (
@@ -50,56 +36,48 @@ ROOTS, PLAIN = ("r1", "r2", "r3"), ("a", "b", "dead")
 
 @st.composite
 def groups(draw):
-    def match(number):
-        return HttpMatch(
-            name=f"m{number}",
-            path_regex=draw(st.sampled_from(PATTERNS)),
-            methods=draw(st.sampled_from((None, None, ("GET",), ("*",)))),
-            headers=draw(HEADERS) or None,
-        )
+    def match():
+        fields = {
+            "pathRegex": draw(st.sampled_from(PATTERNS)),
+            "methods": draw(st.sampled_from((None, None, ["GET"], ["*"]))),
+            "headers": draw(HEADERS),
+        }
+        return {key: value for key, value in fields.items() if value}
 
-    return {
-        ROUTE_GROUP.key("default", name): HTTPRouteGroup(
-            spec=HTTPRouteGroupSpec(matches=tuple(match(number) for number in range(draw(st.integers(1, 3)))))
-        )
+    return [
+        http_route_group(name, {f"m{number}": match() for number in range(draw(st.integers(1, 3)))})
         for name in ("g1", "g2")
-    }
+    ]
 
 
 @st.composite
 def splits(draw):
-    found = {}
+    drawn = []
     for number in range(draw(st.integers(1, 4))):
         names = draw(st.lists(st.sampled_from((*PLAIN, "gone")), min_size=1, max_size=3, unique=True))
         used = draw(st.lists(st.sampled_from(("g1", "g2")), max_size=2, unique=True))
         annotations = draw(st.sampled_from(({}, {}, {NO_ENDPOINTS: "fail"}, {STICKY: "header:x-user"})))
-        found[TRAFFIC_SPLIT.key("default", f"s{number}")] = TrafficSplit(
-            metadata=Metadata(annotations=annotations, creation_timestamp=f"2026-01-0{number + 1}T00:00:00Z"),
-            spec=TrafficSplitSpec(
-                service=draw(st.sampled_from(ROOTS)),
-                backends=tuple(Backend(service=name, weight=draw(WEIGHTS)) for name in names),
-                matches=tuple(MatchReference(kind="HTTPRouteGroup", name=name) for name in used),
-            ),
-        )
-    return found
+        root, created = draw(st.sampled_from(ROOTS)), {"creationTimestamp": f"2026-01-0{number + 1}T00:00:00Z"}
+        weights = {name: draw(WEIGHTS) for name in names}
+        meta = {"annotations": annotations, "metadata": created}
+        drawn.append(split(root, weights, name=f"s{number}", matches=used, **meta))
+    return drawn
 
 
 @st.composite
 def rules(draw):
     def match():
         kind, value = draw(st.sampled_from(RULE_PATHS))
-        headers = tuple(
-            rt.NameMatch(name=name, type="RegularExpression", value=value) for name, value in draw(HEADERS).items()
-        )
-        return rt.HTTPRouteMatch(path=rt.PathMatch(type=kind, value=value), headers=headers)
+        headers = [{"name": name, "type": "RegularExpression", "value": text} for name, text in draw(HEADERS).items()]
+        return path_match(value, kind, headers=headers)
 
     names = draw(st.lists(st.sampled_from((*ROOTS, *ROOTS, *PLAIN, "gone")), min_size=1, max_size=3))
     copied = draw(st.lists(st.sampled_from((*ROOTS, "a")), max_size=2, unique=True))
-    return rt.HTTPRouteRule(
-        matches=tuple(match() for _ in range(draw(st.integers(1, 2)))),
-        backend_refs=tuple(ref(name, weight=draw(WEIGHTS)) for name in names),
-        filters=tuple(mirror(name) for name in copied),
-    )
+    return {
+        "matches": [match() for _ in range(draw(st.integers(1, 2)))],
+        "backendRefs": [ref(name, weight=draw(WEIGHTS)) for name in names],
+        "filters": [mirror(name) for name in copied],
+    }
 
 
 def requests():
@@ -112,11 +90,6 @@ def requests():
     )
 
 
-def route(written):
-    spec = rt.HTTPRouteSpec(parent_refs=(rt.ParentReference(name="edge"),), rules=tuple(written))
-    return {SHOP: rt.HTTPRoute(spec=spec)}
-
-
 def at_service(mesh, name, request):
     """Return the receivers of a request to the Service itself."""
     return decide(mesh, PortRef(f"default/{name}", 80), request).receivers
@@ -124,18 +97,18 @@ def at_service(mesh, name, request):
 
 def of_backends(mesh, rule, request):
     found = defaultdict(Fraction)
-    total = sum(backend.weight for backend in rule.backend_refs)
-    for backend in rule.backend_refs if total else ():
-        parts = {500: Fraction(1)} if backend.name == "gone" else at_service(mesh, backend.name, request)
+    total = sum(backend["weight"] for backend in rule["backendRefs"])
+    for backend in rule["backendRefs"] if total else ():
+        parts = {500: Fraction(1)} if backend["name"] == "gone" else at_service(mesh, backend["name"], request)
         for receiver, part in parts.items():
-            found[receiver] += part * Fraction(backend.weight, total)
+            found[receiver] += part * Fraction(backend["weight"], total)
     return {receiver: part for receiver, part in found.items() if part} or {500: Fraction(1)}
 
 
 def of_mirrors(mesh, rule, request):
     found = defaultdict(Fraction)
-    for item in rule.filters:
-        for receiver, part in at_service(mesh, item.request_mirror.backend_ref.name, request).items():
+    for item in rule["filters"]:
+        for receiver, part in at_service(mesh, item["requestMirror"]["backendRef"]["name"], request).items():
             if isinstance(receiver, PortRef):
                 found[receiver] += part
     return dict(found)
@@ -151,16 +124,17 @@ def copies(decision, dead):
     return dict(found)
 
 
-BASE = services(*ROOTS, *PLAIN, dead=("dead", "r3")) | edge()
+BASE = *services(*ROOTS, *PLAIN, dead=("dead", "r3")), edge()
 DEAD = {PortRef("default/dead", 80), PortRef("default/r3", 80)}
 
 
 @given(groups(), splits(), st.lists(rules(), min_size=1, max_size=2), st.lists(requests(), min_size=1, max_size=8))
-def test_splits_apply_to_requests_that_reach_their_root_by_a_rule(named, split, written, asked):
-    world = BASE | named | split
-    services_alone, route_alone = compiled(world).mesh, compiled(BASE | route(written)).mesh
-    mesh = compiled(world | route(written)).mesh
-    assert check(mesh) == ()
+def test_splits_apply_to_requests_that_reach_their_root_by_a_rule(named, divided, written, asked):
+    world, shop = (*BASE, *named, *divided), edge_route(*written)
+    services_alone, route_alone = compiled(*world).mesh, compiled(*BASE, shop).mesh
+    result = compiled(*world, shop)
+    assert findings(result, Reason.INVALID) == []
+    mesh = result.mesh
     for request in asked:
         found = decide(mesh, mesh.gateways[0], request)
         chosen = decide(route_alone, route_alone.gateways[0], request).route
@@ -175,25 +149,14 @@ def test_splits_apply_to_requests_that_reach_their_root_by_a_rule(named, split, 
 
 def ab_test(root, header, matches):
     """Return a split and its group of `matches` matches: requests to `root` that fit one of them go to `a`."""
-    group = HTTPRouteGroup(
-        spec=HTTPRouteGroupSpec(
-            matches=tuple(HttpMatch(name=f"m{number}", headers={header: f"{number}.*"}) for number in range(matches))
-        )
-    )
-    split = TrafficSplit(
-        spec=TrafficSplitSpec(
-            service=root,
-            backends=(Backend(service="a", weight=1),),
-            matches=(MatchReference(kind="HTTPRouteGroup", name=root),),
-        )
-    )
-    return {ROUTE_GROUP.key("default", root): group, TRAFFIC_SPLIT.key("default", root): split}
+    group = http_route_group(root, {f"m{number}": {"headers": {header: f"{number}.*"}} for number in range(matches)})
+    return group, split(root, {"a": 1}, matches=[root])
 
 
 def test_too_many_combinations_are_reported_and_matches_of_the_last_root_are_ignored():
-    rule = rt.HTTPRouteRule(backend_refs=(ref("r1"), ref("r2")))
-    result = compiled(BASE | ab_test("r1", "x-a", 11) | ab_test("r2", "x-b", 11) | route([rule]))
-    (finding,) = (item for item in result.report.findings if item.reason is Reason.TOO_MANY_MATCHES)
+    shop = edge_route({"backendRefs": [ref("r1"), ref("r2")]})
+    result = compiled(*BASE, *ab_test("r1", "x-a", 11), *ab_test("r2", "x-b", 11), shop)
+    (finding,) = findings(result, Reason.TOO_MANY_MATCHES)
     assert (finding.about, finding.field) == (SHOP, "spec.rules[0].backendRefs")
     assert "default/r2:80" in finding.message
     request = Request(authority="shop", headers=(("x-a", "1"), ("x-b", "1")))
@@ -202,9 +165,9 @@ def test_too_many_combinations_are_reported_and_matches_of_the_last_root_are_ign
 
 
 def test_a_single_root_can_have_any_number_of_matches():
-    rule = rt.HTTPRouteRule(backend_refs=(ref("r1"), ref("b")))
-    result = compiled(BASE | ab_test("r1", "x-a", 2 * MOST_ROWS) | route([rule]))
-    assert not [item for item in result.report.findings if item.reason is Reason.TOO_MANY_MATCHES]
+    shop = edge_route({"backendRefs": [ref("r1"), ref("b")]})
+    result = compiled(*BASE, *ab_test("r1", "x-a", 2 * MOST_ROWS), shop)
+    assert findings(result, Reason.TOO_MANY_MATCHES) == []
     request = Request(authority="shop", headers=(("x-a", str(2 * MOST_ROWS - 1)),))
     found = decide(result.mesh, result.mesh.gateways[0], request).receivers
     assert found == {PortRef("default/a", 80): Fraction(1, 2), PortRef("default/b", 80): Fraction(1, 2)}
@@ -212,22 +175,10 @@ def test_a_single_root_can_have_any_number_of_matches():
 
 def test_a_grpc_route_uses_the_matches_of_its_backend():
     """The gRPC method and the path of the split are two conditions on one path."""
-    group = HTTPRouteGroup(
-        spec=HTTPRouteGroupSpec(matches=(HttpMatch(name="shop", path_regex="/shop.*", headers={"x-user": "a.*"}),))
-    )
-    split = TrafficSplit(
-        spec=TrafficSplitSpec(
-            service="r1",
-            backends=(Backend(service="a", weight=1), Backend(service="b", weight=0)),
-            matches=(MatchReference(kind="HTTPRouteGroup", name="g"),),
-        )
-    )
-    rule = rt.GRPCRouteRule(
-        matches=(rt.GRPCRouteMatch(method=rt.GRPCMethodMatch(method="Get")),), backend_refs=(ref("r1"),)
-    )
-    spec = rt.GRPCRouteSpec(parent_refs=(rt.ParentReference(name="edge"),), rules=(rule,))
-    world = BASE | {ROUTE_GROUP.key("default", "g"): group, TRAFFIC_SPLIT.key("default", "s"): split}
-    mesh = compiled(world | {Key(gw.GROUP, "GRPCRoute", "default", "calls"): rt.GRPCRoute(spec=spec)}).mesh
+    group = http_route_group("g", {"shop": {"pathRegex": "/shop.*", "headers": {"x-user": "a.*"}}})
+    calls = {"matches": [{"method": {"method": "Get"}}], "backendRefs": [ref("r1")]}
+    divided = split("r1", {"a": 1, "b": 0}, matches=["g"])
+    mesh = compiled(*BASE, group, divided, edge_route(calls, name="calls", kind="GRPCRoute")).mesh
 
     def receivers(target, user):
         request = Request(authority="shop", method="POST", target=target, headers=(("x-user", user),))
@@ -241,10 +192,7 @@ def test_a_grpc_route_uses_the_matches_of_its_backend():
 
 def test_a_root_without_endpoints_and_backends_keeps_its_share():
     """D9, D11. The share fails instead of moving to another backend."""
-    split = TrafficSplit(spec=TrafficSplitSpec(service="r3", backends=(Backend(service="gone", weight=1),)))
-    rule = rt.HTTPRouteRule(backend_refs=(ref("r3"), ref("a")))
-    result = compiled(BASE | {TRAFFIC_SPLIT.key("default", "s"): split} | route([rule]))
+    result = compiled(*BASE, split("r3", {"gone": 1}), edge_route({"backendRefs": [ref("r3"), ref("a")]}))
     (found,) = result.mesh.gateways[0].hosts["*"].routes
     assert [(item.weight, item.status) for item in found.split.broken] == [(1, 503)]
     assert [item.ref for item in found.split.targets] == [PortRef("default/a", 80)]
-    assert check(result.mesh) == ()
