@@ -27,8 +27,8 @@ from headgate.plane.feed import Feed
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.mesh_state import HostState
 from headgate.resources.inspect import ProxyProcess
-from headgate.resources.mesh_status import PodCounts
 from headgate.resources.meta import Key, Object
 from headgate.resources.versions import kind_written
 from headgate.settings import Settings
@@ -86,6 +86,7 @@ class ServedMesh:
     def __init__(self, store: MemoryStore, state: Path) -> None:
         self.store = store
         self.of_host: Latest[tuple[Finding, ...]] = Latest(())
+        self.host = NoHost()
         self.state = state
         self.probe = runtime_directory(state, os.environ) / "probe.sock"
 
@@ -115,19 +116,16 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 class NoHost:
-    """A host that runs no proxies and no pods."""
+    """A host that runs no proxies. Its state is `observed`."""
+
+    def __init__(self) -> None:
+        self.observed = HostState()
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         return {}
 
-    def pods(self) -> PodCounts | None:
-        return None
-
-    def missing_kinds(self) -> tuple[str, ...]:
-        return ()
-
-    def problems(self) -> tuple[str, ...]:
-        return ()
+    async def state(self) -> HostState:
+        return self.observed
 
     def decide(self, pod: Object, around: PodNamespace) -> Decision:
         return decide(pod, "labelled", around)
@@ -168,7 +166,7 @@ async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -
         serving = asyncio.create_task(
             serve(
                 create_app(
-                    store, token=TOKEN, logs=logs, computed=ComputedGroups(inspector=Inspector(live_state, NoHost()))
+                    store, token=TOKEN, logs=logs, computed=ComputedGroups(inspector=Inspector(live_state, served.host))
                 ),
                 listener,
                 certificate,

@@ -6,6 +6,10 @@ import pytest
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
 
+from headgate.plane.mesh_state import HostState
+from headgate.resources.inspect import ObjectRef
+from headgate.resources.mesh_status import StoreState, UnreadyWorkload, WorkloadCounts
+
 
 @pytest.mark.parametrize(
     ("objects", "findings"),
@@ -18,5 +22,35 @@ from tests.make import objects
 async def test_status_counts_findings_by_severity(served: ServedMesh, objects: list[Any], findings: str) -> None:
     for item in objects:
         await served.store.create(item)
+    await served.run("check")  # waits until the objects are compiled
     ended = await served.run("status")
     assert f"findings      {findings}\n" in ended.out
+
+
+def unready() -> HostState:
+    """Return the state of a machine with a Deployment that is down and a store on a full disk."""
+    down = ObjectRef(group="apps", kind="Deployment", namespace="default", name="website")
+    row = UnreadyWorkload(object=down, ready=0, wanted=2, reason="CommandNotFound: no such file: x")
+    store = StoreState(writable=False, message="can't write the store x: full", failing_since="2026-01-01T00:00:00Z")
+    return HostState(workloads=WorkloadCounts(ready=3, wanted=5, unready=(row,)), store=store)
+
+
+async def test_status_fails_for_pods_that_do_not_run_and_a_store_that_cannot_write(served: ServedMesh) -> None:
+    served.host.observed = unready()
+    ended = await served.run("status")
+    assert ended.code == 1
+    assert "pods          3 of 5 ready\nstore         can't be written\n" in ended.out
+    assert ended.out.splitlines()[-2:] == [
+        "can't write the store x: full; no write has succeeded since 2026-01-01T00:00:00Z",
+        "Deployment default/website: 0 of 2 pods ready: CommandNotFound: no such file: x",
+    ]
+
+
+async def test_check_fails_for_pods_that_do_not_run_and_a_store_that_cannot_write(served: ServedMesh) -> None:
+    served.host.observed = unready()
+    ended = await served.run("check")
+    assert ended.code == 1
+    assert ended.out.splitlines() == [
+        "error StoreNotWritable can't write the store x: full; no write has succeeded since 2026-01-01T00:00:00Z",
+        "error PodsNotReady Deployment default/website: 0 of 2 pods ready: CommandNotFound: no such file: x",
+    ]

@@ -27,7 +27,7 @@ def replica(cluster: KubeApiServer, name: str, **status: Any) -> None:
 
 def run(cluster: KubeApiServer, patch: pytest.MonkeyPatch, *words: str) -> Result:
     """Run the command; the active replica reports a mesh without problems, because no pod runs here."""
-    observed = Observed(Revisions(stored=1, compiled=1, current=True, failures=0), (), (), None)
+    observed = Observed(Revisions(stored=1, compiled=1, current=True, failures=0), (), ())
     healthy = MeshStatus(metadata=ObjectName(name=MESH), status=mesh_state(observed, started=0, now=1))
 
     async def status(_client: InspectClient) -> MeshStatus:

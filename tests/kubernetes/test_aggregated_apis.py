@@ -1,10 +1,17 @@
-"""The kinds that the inspect API of a cluster reports as missing."""
+"""The state of a cluster, as the inspect API reports it."""
 
+from typing import Any
+
+from tests.make.objects import deployment, meshed_pod, pod
+
+from headgate.errors import Unavailable
 from headgate.kinds import GATEWAY
-from headgate.kubernetes.aggregated_apis import ClusterHost
+from headgate.kubernetes.aggregated_apis import ClusterHost, Sources
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions
+from headgate.objects.ports import Listing
 from headgate.resources.registry import KINDS
+from headgate.standalone.store.memory import MemoryStore
 
 
 class Versions:
@@ -13,8 +20,36 @@ class Versions:
     missing = tuple(kind for kind in KINDS if kind.group == GATEWAY or kind.kind == "EndpointSlice")
 
 
-def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:
+class Unreachable(MemoryStore):
+    """A store whose API server does not answer."""
+
+    async def list(self, *_: str) -> Listing:
+        raise Unavailable("down")
+
+
+def host(store: MemoryStore) -> ClusterHost:
+    unused: Any = None
+    versions: Any = Versions()
+    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(())), Options(pod="p", image="i"))
+
+
+async def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:
     """A user can install a definition, but not EndpointSlices."""
-    found = ClusterHost(Versions(), MissingPermissions(()), Options(pod="p", image="i")).missing_kinds()  # type: ignore[arg-type]
-    assert "httproutes.gateway.networking.k8s.io" in found
-    assert not [name for name in found if not name.endswith(f".{GATEWAY}")]
+    missing = (await host(MemoryStore()).state()).missing_kinds
+    assert "httproutes.gateway.networking.k8s.io" in missing
+    assert not [name for name in missing if not name.endswith(f".{GATEWAY}")]
+
+
+async def test_the_pods_with_a_sidecar_are_counted_and_other_pods_are_not() -> None:
+    store = MemoryStore()
+    for item in (meshed_pod("web", "10.0.0.1"), pod("other"), deployment("outside")):
+        await store.create(item)
+    workloads = (await host(store).state()).workloads
+    assert workloads is not None
+    assert (workloads.wanted, workloads.ready) == (1, 1)
+
+
+async def test_the_rest_of_the_state_is_reported_when_pods_cannot_be_read() -> None:
+    state = await host(Unreachable()).state()
+    assert state.workloads is None
+    assert state.missing_kinds

@@ -22,6 +22,7 @@ from headgate.plane.feed import Feed, snapshot_of
 from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.mesh_state import HostState
 from headgate.resources.inspect import ObjectName, ProxyProcess, ProxyStatus
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.settings import Settings
@@ -42,14 +43,8 @@ class Host:
     def processes(self) -> Mapping[str, ProxyProcess]:
         return {}
 
-    def pods(self) -> None:
-        return None
-
-    def missing_kinds(self) -> tuple[str, ...]:
-        return ()
-
-    def problems(self) -> tuple[str, ...]:
-        return ()
+    async def state(self) -> HostState:
+        return HostState()
 
     def decide(self, pod: Object, around: PodNamespace) -> Decision:
         return decide(pod, "labelled", around)
@@ -99,7 +94,7 @@ def test_a_proxy_that_acknowledged_everything_is_in_sync(rig: InspectorRig) -> N
     }
 
 
-def test_a_certificate_shows_when_it_was_issued(rig: InspectorRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_shows_when_it_was_issued(rig: InspectorRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A certificate is valid from five minutes before its issue."""
     spec = CertificateSpec(identity="spiffe://cluster.local/ns/default/sa/default")
     leaf = sign(make_signer(new_root("cluster.local", NOW), "test"), spec, NOW, LIFETIME)
@@ -108,14 +103,14 @@ def test_a_certificate_shows_when_it_was_issued(rig: InspectorRig, monkeypatch: 
     certificate = rig.statuses()["gateway"].certificate
     assert certificate is not None
     assert (certificate.issued, certificate.not_before) == (timestamp(NOW), timestamp(NOW - 300))
-    assert rig.inspector.status().status.certificates.oldest == timestamp(NOW)
+    assert (await rig.inspector.status()).status.certificates.oldest == timestamp(NOW)
 
 
-def test_a_proxy_that_has_not_answered_is_lagging(rig: InspectorRig) -> None:
+async def test_a_proxy_that_has_not_answered_is_lagging(rig: InspectorRig) -> None:
     rig.outdate("gateway").proxy.timestamps.record_sent("1", NOW - 7)
     status = rig.statuses()["gateway"]
     assert (status.state, status.message) == ("Lagging", "the proxy has not answered for 7 s")
-    assert f"gateway is lagging: {status.message}" in rig.inspector.status().status.problems
+    assert f"gateway is lagging: {status.message}" in (await rig.inspector.status()).status.problems
 
 
 def test_a_refused_resource_is_shown_with_envoys_message_and_its_object(rig: InspectorRig) -> None:
@@ -125,20 +120,20 @@ def test_a_refused_resource_is_shown_with_envoys_message_and_its_object(rig: Ins
     assert [refusal.object for refusal in status.refusals] == ["TrafficSplit default/web"]
 
 
-def test_a_disconnected_proxy_keeps_its_last_configuration(rig: InspectorRig) -> None:
+async def test_a_disconnected_proxy_keeps_its_last_configuration(rig: InspectorRig) -> None:
     rig.clients["gateway"].leave()
     assert rig.statuses()["gateway"].state == "Disconnected"
-    assert not rig.inspector.status().status.healthy
+    assert not (await rig.inspector.status()).status.healthy
 
 
-def test_a_disconnected_proxy_of_a_deleted_pod_is_no_problem(rig: InspectorRig) -> None:
+async def test_a_disconnected_proxy_of_a_deleted_pod_is_no_problem(rig: InspectorRig) -> None:
     deleted = meshed_pod("server", "10.1.0.1")
     deleted["metadata"]["deletionTimestamp"] = timestamp(NOW)
     rig.inspector.live_state.feed.snapshot.set(snapshot_of({SERVER_POD: deleted}))
     rig.clients["sidecar/default/server"].leave()
     status = rig.statuses()["sidecar/default/server"]
     assert (status.state, status.serves, status.message) == ("Disconnected", False, "its pod is being deleted")
-    assert rig.inspector.status().status.healthy
+    assert (await rig.inspector.status()).status.healthy
 
 
 @pytest.mark.parametrize("holds", [True, False])

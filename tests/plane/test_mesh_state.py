@@ -29,7 +29,7 @@ def proxy(state: Any = "InSync", **status: Any) -> Proxy:
 def state(*proxies: Proxy, reasons: tuple[Reason, ...] = (), **revisions: Any) -> Any:
     about = Key("", "Service", "a", "web")
     findings = [Finding(about=about, reason=reason, field="", message="m") for reason in reasons]
-    mesh = Observed(structs.replace(Revisions(stored=1, compiled=1), **revisions), proxies, findings, None)
+    mesh = Observed(structs.replace(Revisions(stored=1, compiled=1), **revisions), proxies, findings)
     return mesh_state(mesh, started=NOW - 10, now=NOW)
 
 

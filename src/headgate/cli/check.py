@@ -19,6 +19,8 @@ from headgate.errors import DecodeError
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest
 from headgate.resources.decode import read
+from headgate.resources.inspect import FindingList
+from headgate.resources.mesh_status import MeshState
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import CANARY, SERVICE, TRAFFIC_SPLIT
 from headgate.resources.workloads import Container, Pod
@@ -28,6 +30,8 @@ API_VERSION_MISSING = "ApiVersionMissing"
 NO_COMMAND = "NoCommand"  # the reason, as in the Event that `headgate up` writes for a container without a command
 COMMAND_NOT_FOUND = "CommandNotFound"
 SELECTS_NO_PODS = "SelectsNoPods"
+PODS_NOT_READY = "PodsNotReady"
+STORE_NOT_WRITABLE = "StoreNotWritable"
 
 SomeManifests = Annotated[
     list[Path] | None,
@@ -93,7 +97,7 @@ def check(
 
 def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
     """Return all findings on the running mesh, sorted by object."""
-    found = asyncio.run(InspectClient.of(kubeconfig, state).findings())
+    found, mesh = asyncio.run(_read_mesh(InspectClient.of(kubeconfig, state)))
     rows = [
         FindingRow(
             severity=Severity(item.severity),
@@ -104,7 +108,25 @@ def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
         )
         for item in found.items
     ]
+    rows += _state_problems(mesh)
     return _result(found.objects, sorted(rows, key=lambda row: (row.object, row.field, row.message)))
+
+
+async def _read_mesh(client: InspectClient) -> tuple[FindingList, MeshState]:
+    return await client.findings(), (await client.status()).status
+
+
+def _state_problems(mesh: MeshState) -> Iterator[FindingRow]:
+    """Yield an error for each workload whose pods are not ready, and for a store that can't be written."""
+    for workload in mesh.workloads.unready if mesh.workloads else ():
+        about = workload.object
+        key = Key(about.group, about.kind, about.namespace, about.name)
+        yield FindingRow(
+            severity=Severity.ERROR, reason=PODS_NOT_READY, object=str(key), field="", message=workload.text()
+        )
+    if mesh.store and not mesh.store.writable:
+        message = f"{mesh.store.message}; no write has succeeded since {mesh.store.failing_since}"
+        yield FindingRow(severity=Severity.ERROR, reason=STORE_NOT_WRITABLE, object="", field="", message=message)
 
 
 def check_files(compiled_files: CompiledFiles) -> CheckResult:

@@ -55,7 +55,7 @@ async def _status(client: InspectClient) -> MeshStatus:
 
 async def _with_replicas(client: Client, found: MeshStatus) -> MeshStatus:
     """Add a problem for each pod of the control plane that is not ready: the active replica serves without it."""
-    if found.status.pods is not None:  # one machine, without replicas
+    if found.status.store is not None:  # one machine, without replicas
         return found
     reasons: Sequence[str] = ()
     with contextlib.suppress(HeadgateError):  # not every user may read these pods
@@ -84,6 +84,10 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
         )
     yield "proxies", _proxies(mesh.proxies)
     yield "certificates", _certificates(mesh.certificates)
+    if mesh.workloads:
+        yield "pods", Text(f"{mesh.workloads.ready} of {mesh.workloads.wanted} ready")
+    if mesh.store:
+        yield "store", Text("writable" if mesh.store.writable else "can't be written")
     yield "findings", _findings(mesh.findings)
     adopted = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
     adopted += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from headgate.api.aggregated_server import create_aggregated_app, refresh_reques
 from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
-from headgate.errors import ProxyError
+from headgate.errors import ProxyError, StoreError
 from headgate.kubernetes.client import ApiServer
 from headgate.kubernetes.install.manifests import NAMESPACE_NAME
 from headgate.kubernetes.names import API_PORT
@@ -24,9 +25,11 @@ from headgate.model.identities import Credential
 from headgate.objects.ports import Lister
 from headgate.plane.control_plane import ControlPlane
 from headgate.plane.inspector import Inspector
+from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import MeshMetrics
+from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.inspect import ProxyProcess
-from headgate.resources.mesh_status import PodCounts
+from headgate.resources.mesh_status import WorkloadCounts
 from headgate.resources.meta import Object
 
 RETRY_S = 5.0
@@ -37,9 +40,10 @@ log = logging.getLogger(__name__)
 class ClusterHost:
     """Implements `plane.inspector.Host` for a cluster, whose kubelets run the pods and proxies."""
 
-    def __init__(self, versions: ServedVersions, permissions: MissingPermissions, options: Options) -> None:
-        self._versions = versions
-        self._permissions = permissions
+    def __init__(self, sources: "Sources", options: Options) -> None:
+        self._versions = sources.versions
+        self._permissions = sources.permissions
+        self._objects = sources.objects
         self._sidecars = options.sidecars
         self._namespaces = options.namespaces
 
@@ -47,17 +51,19 @@ class ClusterHost:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
         return {}
 
-    def pods(self) -> PodCounts | None:
-        """Return None, because headgate runs no pods on a cluster."""
-        return None
+    async def state(self) -> HostState:
+        """Return the workloads with sidecars, the kinds without a CustomResourceDefinition, and missing permissions."""
+        missing = tuple(sorted(f"{kind.plural}.{kind.group}" for kind in self._versions.missing if kind.is_custom))
+        problems = describe(self._permissions.current.get(), self._permissions.roles)
+        return HostState(workloads=await self._workloads(), missing_kinds=missing, problems=problems)
 
-    def missing_kinds(self) -> tuple[str, ...]:
-        """Return the kinds whose CustomResourceDefinitions are not installed."""
-        return tuple(sorted(f"{kind.plural}.{kind.group}" for kind in self._versions.missing if kind.is_custom))
-
-    def problems(self) -> tuple[str, ...]:
-        """Return a sentence for each missing permission."""
-        return describe(self._permissions.current.get(), self._permissions.roles)
+    async def _workloads(self) -> WorkloadCounts | None:
+        try:
+            pods = (await self._objects.list("", "Pod")).items
+            deployments = (await self._objects.list("apps", "Deployment")).items
+        except StoreError:  # a missing permission, which `problems` has, or an API server that does not answer
+            return None
+        return workload_counts(pods, deployments, now=time.time(), only_meshed=True)
 
     def decide(self, pod: Object, around: PodNamespace) -> Decision:
         """Decide whether a pod gets a transparent sidecar.
@@ -87,7 +93,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     plane = sources.plane
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
-    host = ClusterHost(sources.versions, sources.permissions, options)
+    host = ClusterHost(sources, options)
     app = create_aggregated_app(
         MetricsApi(sources.objects, options.metrics_source or plane.traffic.windows, settings=options.settings),
         config,

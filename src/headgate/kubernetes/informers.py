@@ -7,6 +7,7 @@ from typing import Any
 from headgate.errors import Unavailable
 from headgate.latest import Latest, until
 from headgate.objects.ports import Listing, Reader, Relist, follow
+from headgate.plane.workload_readiness import CONTAINER_STATUSES
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 
@@ -16,7 +17,7 @@ WAIT_S = 20.0
 class Informers:
     """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
 
-    Pods have only the fields that traffic metrics need. Later lists contain the same Python object while it is unchanged.
+    Pods have only the fields that traffic metrics and the status of the mesh need. Later lists contain the same Python object while it is unchanged.
     """
 
     def __init__(self, reader: Reader, tasks: asyncio.TaskGroup) -> None:
@@ -59,5 +60,8 @@ def _reduced(obj: Object) -> Object:
     spec: Mapping[str, Any] = obj.get("spec") or {}
     kept = {name: spec[name] for name in ("nodeName", "serviceAccountName") if name in spec}
     ports = [{"ports": container.get("ports") or []} for container in spec.get("containers") or ()]
-    phase = (obj.get("status") or {}).get("phase", "")
-    return {**obj, "metadata": metadata, "spec": {**kept, "containers": ports}, "status": {"phase": phase}}
+    status = obj.get("status") or {}
+    shown = {name: status[name] for name in ("phase", "conditions") if name in status}
+    for field in CONTAINER_STATUSES:
+        shown[field] = [{"name": item["name"], "state": item.get("state")} for item in status.get(field) or ()]
+    return {**obj, "metadata": metadata, "spec": {**kept, "containers": ports}, "status": shown}

@@ -26,7 +26,7 @@ from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.plane.call_records import call_records
 from headgate.plane.live_state import LiveState
-from headgate.plane.mesh_state import Observed, mesh_state
+from headgate.plane.mesh_state import HostState, Observed, mesh_state
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
 from headgate.plane.proxy_status import TYPES, key_text, proxy_status, wanted_names, with_version
 from headgate.plane.snapshot_view import SnapshotView
@@ -36,7 +36,7 @@ from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
 from headgate.resources.explanations import Explanation
 from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, TapEvent, TapNotice
-from headgate.resources.mesh_status import MESH, MeshStatus, PodCounts, Revisions
+from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
@@ -68,14 +68,8 @@ class Host(Protocol):
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes that headgate started, by node ID."""
 
-    def pods(self) -> PodCounts | None:
-        """Return the counts of pods that headgate runs; None if a Kubernetes cluster runs the pods."""
-
-    def missing_kinds(self) -> tuple[str, ...]:
-        """Return the kinds that the API server does not serve, as `PLURAL.GROUP`."""
-
-    def problems(self) -> tuple[str, ...]:
-        """Return one sentence for each problem of the environment."""
+    async def state(self) -> HostState:
+        """Return the state of the environment: its pods, its store, and problems."""
 
     def decide(self, pod: Object, around: PodNamespace) -> Decision:
         """Decide whether a pod gets a sidecar when it is created now."""
@@ -169,7 +163,7 @@ class Inspector:
         """Return the recorded calls to workloads."""
         return call_records(self.live_state.access, self._clock())
 
-    def status(self) -> MeshStatus:
+    async def status(self) -> MeshStatus:
         """Return the status of the mesh."""
         live_state, loop = self.live_state, self.live_state.loop
         compiled, snapshot = loop.compiled.get(), live_state.feed.snapshot.get()
@@ -179,10 +173,10 @@ class Inspector:
             current=live_state.is_current,
             failures=loop.failures,
         )
-        host = (self._host.pods(), self._host.missing_kinds(), self._host.problems())
-        world = Observed(revisions, tuple(self.proxies()), live_state.findings(), *host, settings=loop.settings)
+        host = await self._host.state()
+        observed = Observed(revisions, tuple(self.proxies()), live_state.findings(), host, loop.settings)
         return MeshStatus(
-            metadata=ObjectName(name=MESH), status=mesh_state(world, started=self._started, now=self._clock())
+            metadata=ObjectName(name=MESH), status=mesh_state(observed, started=self._started, now=self._clock())
         )
 
     async def _compiled(self) -> Compiled:

@@ -17,6 +17,8 @@ from headgate.resources.mesh_status import (
     ProxyCounts,
     Revisions,
     SettingsInForce,
+    StoreState,
+    WorkloadCounts,
 )
 from headgate.resources.meta import epoch_seconds, timestamp
 from headgate.settings import DEFAULTS, Settings
@@ -24,18 +26,28 @@ from headgate.settings import DEFAULTS, Settings
 LATE_S = 5.0  # seconds without an answer after which a lagging proxy is reported as a problem
 
 
-class Observed(NamedTuple):
-    """The state of a mesh at one moment. `pods` is None if a Kubernetes cluster runs the pods.
+class HostState(NamedTuple):
+    """The state of the control plane's environment.
 
-    `host_problems` has one sentence for each problem of the environment.
+    `pods` is None if a Kubernetes cluster runs the pods, `store` if its API server has the objects, and `workloads` if the
+    pods can't be read. `missing_kinds` are the kinds that the API server does not serve, as `PLURAL.GROUP`. `problems` has a
+    sentence for each further problem.
     """
+
+    pods: PodCounts | None = None
+    workloads: WorkloadCounts | None = None
+    store: StoreState | None = None
+    missing_kinds: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Observed(NamedTuple):
+    """The state of a mesh at one moment."""
 
     revisions: Revisions
     proxies: Sequence[Proxy]
     findings: Sequence[Finding]
-    pods: PodCounts | None
-    missing_kinds: tuple[str, ...] = ()
-    host_problems: tuple[str, ...] = ()
+    host: HostState = HostState()
     settings: Settings = DEFAULTS
 
 
@@ -51,8 +63,10 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
         proxies=_proxies(mesh.proxies),
         certificates=_certificates(mesh.proxies),
         findings=_findings(mesh.findings),
-        pods=mesh.pods,
-        missing_kinds=mesh.missing_kinds,
+        pods=mesh.host.pods,
+        workloads=mesh.host.workloads,
+        store=mesh.host.store,
+        missing_kinds=mesh.host.missing_kinds,
         settings=SettingsInForce(
             domain=mesh.settings.domain,
             trust_domain=mesh.settings.trust_domain,
@@ -63,7 +77,12 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
 
 
 def _problems(mesh: Observed, now: float) -> Iterator[str]:
-    yield from mesh.host_problems
+    yield from mesh.host.problems
+    if (store := mesh.host.store) and not store.writable:
+        yield f"{store.message}; no write has succeeded since {store.failing_since}"
+    for workload in mesh.host.workloads.unready if mesh.host.workloads else ():
+        about = workload.object
+        yield f"{about.kind} {about.namespace}/{about.name}: {workload.text()}"
     for proxy in mesh.proxies:
         yield from _proxy_problems(proxy, now)
     if errors := _findings(mesh.findings).errors:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from headgate.resources.inspect import API_VERSION, Answer, ObjectName
+from headgate.resources.inspect import API_VERSION, Answer, ObjectName, ObjectRef
 from headgate.settings import DEFAULTS
 
 
@@ -57,6 +57,38 @@ class PodCounts(Answer, frozen=True, kw_only=True):
     adopted: int = 0
 
 
+class UnreadyWorkload(Answer, frozen=True, kw_only=True):
+    """A workload, or a pod without a controller, whose pods are not all ready, and why."""
+
+    object: ObjectRef
+    ready: int
+    wanted: int
+    reason: str
+
+    def text(self) -> str:
+        """Return the sentence for users, without the name of the object."""
+        return f"{self.ready} of {self.wanted} pods ready: {self.reason}"
+
+
+class WorkloadCounts(Answer, frozen=True, kw_only=True):
+    """How many pods are ready and how many there should be, with the workloads that need attention.
+
+    On one machine these are all pods, on a cluster the pods with a sidecar and the other pods of their workloads.
+    """
+
+    ready: int = 0
+    wanted: int = 0
+    unready: tuple[UnreadyWorkload, ...] = ()
+
+
+class StoreState(Answer, frozen=True, kw_only=True):
+    """Whether headgate's own store can persist a write, or why not, and since when no write has succeeded."""
+
+    writable: bool
+    message: str = ""
+    failing_since: str = ""
+
+
 class SettingsInForce(Answer, frozen=True, kw_only=True):
     """The settings with which the mesh is compiled, as in `Settings`."""
 
@@ -69,7 +101,8 @@ class SettingsInForce(Answer, frozen=True, kw_only=True):
 class MeshState(Answer, frozen=True, kw_only=True):
     """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there are no problems.
 
-    `missing_kinds` are kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`.
+    `missing_kinds` are kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`. `workloads` is missing
+    while the pods of a cluster can't be read. A cluster's API server has the objects: there is no `store` then.
     """
 
     healthy: bool
@@ -81,6 +114,8 @@ class MeshState(Answer, frozen=True, kw_only=True):
     certificates: CertificateCounts
     findings: FindingCounts
     pods: PodCounts | None = None
+    workloads: WorkloadCounts | None = None
+    store: StoreState | None = None
     missing_kinds: tuple[str, ...] = ()
     settings: SettingsInForce = SettingsInForce()
 

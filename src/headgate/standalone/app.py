@@ -18,6 +18,7 @@ from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
 from headgate.envoy import stats_sink
 from headgate.envoy.view import Node
+from headgate.errors import Unavailable
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import FileKeyStore
@@ -29,12 +30,14 @@ from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
+from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import By, MeshMetrics
 from headgate.plane.trust import Trust
+from headgate.plane.workload_readiness import workload_counts
 from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.inspect import ProxyProcess
-from headgate.resources.mesh_status import PodCounts
-from headgate.resources.meta import Object
+from headgate.resources.mesh_status import PodCounts, StoreState
+from headgate.resources.meta import Object, timestamp
 from headgate.rollout.controller import RolloutController
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
@@ -135,7 +138,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         source = options.metrics_source or plane.traffic.windows
-        inspector = Inspector(plane.live_state, LocalHost(envoy, runtime, info, options.sidecars))
+        current = Running(store, plane.live_state, envoy, info, runtime)
+        inspector = Inspector(plane.live_state, LocalHost(current, options.sidecars))
         computed = ComputedGroups(source, inspector, settings=setup.settings)
         app = create_app(
             store,
@@ -149,7 +153,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         write_kubeconfig(Path(info.kubeconfig), info.api, read_token(state), certificate_in(state))
         write_runtime_info(state, info)
         write_environment(state, info, Path(sys.prefix, "bin"))
-        yield Running(store, plane.live_state, envoy, info, runtime)
+        yield current
 
 
 def _issuer(options: Options, state: Path, settings: Settings) -> Issuer:
@@ -184,10 +188,11 @@ def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> Pro
 class LocalHost:
     """Implements `plane.inspector.Host` for one machine: the Envoy processes and the pods."""
 
-    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, info: RuntimeInfo, sidecars: InjectionMode) -> None:
-        self._envoy = envoy
-        self._runtime = runtime
-        self._probe = Path(info.probe)
+    def __init__(self, running: Running, sidecars: InjectionMode) -> None:
+        self._store = running.store
+        self._envoy = running.envoy
+        self._runtime = running.runtime
+        self._probe = Path(running.info.probe)
         self._sidecars = sidecars
 
     def processes(self) -> Mapping[str, ProxyProcess]:
@@ -198,18 +203,23 @@ class LocalHost:
         }
         return {GATEWAY: _process(self._envoy.state.get(), self._probe), **sidecars}
 
-    def pods(self) -> PodCounts:
-        """Return how many pods run, and how many of these were adopted from an earlier headgate."""
+    async def state(self) -> HostState:
+        """Return the pods, their readiness, and whether the store can persist a write. The embedded API serves all kinds."""
         adopted = self._runtime.pods()
-        return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
+        pods = (await self._store.list("", "Pod")).items
+        deployments = (await self._store.list("apps", "Deployment")).items
+        return HostState(
+            pods=PodCounts(total=len(adopted), adopted=sum(adopted.values())),
+            workloads=workload_counts(pods, deployments, now=time.time(), failures=self._runtime.failures()),
+            store=await self._store_state(),
+        )
 
-    def missing_kinds(self) -> tuple[str, ...]:
-        """Return no kind, because the embedded API serves all kinds."""
-        return ()
-
-    def problems(self) -> tuple[str, ...]:
-        """Return no problems, because there are none to report on one machine."""
-        return ()
+    async def _store_state(self) -> StoreState:
+        try:
+            await self._store.check()
+        except Unavailable as error:
+            return StoreState(writable=False, message=str(error), failing_since=timestamp(self._store.failing_since()))
+        return StoreState(writable=True)
 
     def decide(self, pod: Object, around: PodNamespace) -> Decision:
         """Decide whether a pod gets an explicit sidecar."""

@@ -89,7 +89,7 @@ class FakeMesh:
         )
         return FindingList(objects=3, items=(one,))
 
-    def status(self) -> MeshStatus:
+    async def status(self) -> MeshStatus:
         state = MeshState(
             healthy=False,
             problems=("one",),

@@ -141,8 +141,14 @@ async def test_a_write_to_a_full_disk_changes_nothing(path):
     with pytest.raises(Unavailable, match="full"):
         await store.create(config_map("big", {"text": "x" * 100_000}))
     assert store.revision == revision
+    first = store.failing_since()
+    assert first
+    with pytest.raises(Unavailable, match="full"):
+        await store.create(config_map("big", {"text": "x" * 100_000}))
+    assert store.failing_since() == first
     journal._connection.execute("PRAGMA max_page_count = 100000")
     await store.create(config_map("big", {"text": "x" * 100_000}))
+    assert not store.failing_since()
     journal.close()
     with opened(path) as store:
         assert (await store.get(key("big")))["data"]["text"] == "x" * 100_000

@@ -111,7 +111,7 @@ async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -
         case (("findings" | "callrecords"), _):
             return await _in_namespace(inspector, path)
         case _:
-            return _status(inspector, path)
+            return await _status(inspector, path)
     return _Result(whole)
 
 
@@ -195,10 +195,10 @@ async def _in_namespace(inspector: Inspector, path: InspectPath) -> _Result:
     return _Result(msgspec.structs.replace(every, items=items), items)
 
 
-def _status(inspector: Inspector, path: InspectPath) -> _Result:
+async def _status(inspector: Inspector, path: InspectPath) -> _Result:
     if path.name not in ("", MESH):
         raise not_found(path.resource.plural, GROUP, path.name)
-    found = inspector.status()
+    found = await inspector.status()
     return _Result(found if path.name else _list(path, [found]), [found])
 
 

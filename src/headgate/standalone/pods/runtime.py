@@ -50,6 +50,7 @@ class LocalRuntime:
         self._controllers = Controllers(store, recorder)
         self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
+        self._failures: dict[str, str] = {}
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._stopping = False
@@ -65,6 +66,10 @@ class LocalRuntime:
     def pods(self) -> Mapping[str, bool]:
         """Return, for the uid of each pod, whether it has an adopted process of an earlier headgate."""
         return {uid: run.adopted for uid, run in self._runs.items()}
+
+    def failures(self) -> Mapping[str, str]:
+        """Return, for the uid of each pod that headgate could not run and will try again, the reason."""
+        return self._failures
 
     async def run(self) -> None:
         """Run until canceled or stopped. Cancellation leaves the processes running for the next runtime."""
@@ -157,6 +162,7 @@ class LocalRuntime:
                 self._runs.pop(uid).detach()
             await asyncio.sleep(_RETRY)
         self._runs.pop(uid, None)
+        self._failures.pop(uid, None)
         self._pods.pop(uid, None)
         self._addresses.release(_user(pod))
         self._ports.release(uid)
@@ -176,15 +182,19 @@ class LocalRuntime:
                 raise DecodeError(*causes)  # noqa: TRY301 - reported below like other invalid fields
             run = self._runs[uid] = PodRun(self._services, current, address)
             await run.bind()
+            self._failures.pop(uid, None)
             settled.set()
             await run.run()
         except NotFound:
             return True
         except (DecodeError, NoAddress) as error:
+            self._failures[uid] = f"Invalid: {error}"
             await self._services.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
             return False
         except Exception as error:  # an error in one pod must not stop other pods
-            if (reason := expected_failure(error)) is None:
+            reason = expected_failure(error)
+            self._failures[uid] = str(reason) if reason else "a bug in headgate, see its log"
+            if reason is None:
                 log.exception("can't run pod %s", pod["metadata"]["name"])
             else:
                 log.warning("can't run pod %s, retrying in %g s: %s", pod["metadata"]["name"], _RETRY, reason)

@@ -37,6 +37,10 @@ class Journal(Protocol):
     def check(self) -> None:
         """Test that a write succeeds, without changing an object. Raises Unavailable."""
 
+    @property
+    def failing_since(self) -> float:
+        """The time of the first failed write since the last one that succeeded, in seconds since the epoch; else 0."""
+
     def append(self, changes: Sequence[Change]) -> None:
         """Persist the changes of one call, all or none, so that they survive this process. Raises StoreError."""
 
@@ -86,6 +90,10 @@ class MemoryStore:
         """Check that a write would be persisted. Raises Unavailable with the reason."""
         if self._journal:
             self._journal.check()
+
+    def failing_since(self) -> float:
+        """Return the time of the first failed write since the last one that succeeded, in seconds since the epoch; else 0."""
+        return self._journal.failing_since if self._journal else 0.0
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""

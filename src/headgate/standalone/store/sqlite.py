@@ -13,6 +13,7 @@ After a reboot of the machine the revision skips ahead, so that each revision is
 import os
 import sqlite3
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,7 @@ class SqliteJournal:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
+        self.failing_since = 0.0
 
     @classmethod
     def open(cls, path: Path) -> "SqliteJournal":
@@ -92,19 +94,19 @@ class SqliteJournal:
         """
         with self._writing():
             self._connection.execute("UPDATE state SET revision = revision")
-        try:
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
                 file.write(b"\0" * _FREE_BYTES)
-        except OSError as error:
-            raise _unwritable(self._path, error.strerror) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             with _transaction(self._connection):
                 yield
-        except sqlite3.Error as error:
-            raise _unwritable(self._path, error) from error
+        except (sqlite3.Error, OSError) as error:
+            self.failing_since = self.failing_since or time.time()
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise _unwritable(self._path, reason) from error
+        self.failing_since = 0.0
 
     def _write(self, changes: Sequence[Change]) -> None:
         for change in changes:

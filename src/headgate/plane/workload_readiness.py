@@ -1,0 +1,147 @@
+"""Counts the ready pods of workloads, and says why the other pods are not ready."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.kinds import names_of
+from headgate.resources.inspect import ObjectRef
+from headgate.resources.mesh_status import UnreadyWorkload, WorkloadCounts
+from headgate.resources.meta import Object, epoch_seconds
+from headgate.resources.pod_owners import DEPLOYMENT, POD, TEMPLATE_HASH, Ownership, Ref, controller, owners
+from headgate.resources.pods import ENDED, SIDECAR
+
+STARTING_S = 10.0  # seconds for which a new pod or Deployment without an error counts as starting, not as a problem
+CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses")
+_STARTING = frozenset({"", "ContainerCreating", "PodInitializing", "Restarting"})
+
+
+class _Pod(NamedTuple):
+    """A pod: whether it is ready, the error of a container or of its scheduling, and the reason of its condition Ready.
+
+    `error` and `state` are empty when there is nothing to say. `created` is in seconds since the epoch.
+    """
+
+    ready: bool
+    error: str
+    state: str
+    created: float
+
+
+def workload_counts(
+    pods: Iterable[Object],
+    deployments: Iterable[Object],
+    *,
+    now: float,
+    failures: Mapping[str, str] | None = None,
+    only_meshed: bool = False,
+) -> WorkloadCounts:
+    """Return the ready and wanted pods, and each workload with a pod that has an error or with too few ready pods.
+
+    `failures` has the reason for each pod, by uid, that the host could not run. With `only_meshed`, only workloads with a
+    pod that has a sidecar count. Pods that have ended or are being deleted do not count. `now` is in seconds since the epoch.
+    """
+    members: defaultdict[Ref, list[_Pod]] = defaultdict(list)
+    meshed: set[Ref] = set()
+    for pod in pods:
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        if metadata.get("deletionTimestamp") or status.get("phase") in ENDED:
+            continue
+        owner = _workload(pod)
+        members[owner].append(_read(pod, (failures or {}).get(metadata.get("uid", ""), "")))
+        if SIDECAR in (metadata.get("annotations") or {}):
+            meshed.add(owner)
+    stored = {
+        Ref(DEPLOYMENT, item["metadata"].get("namespace", ""), item["metadata"]["name"]): item for item in deployments
+    }
+    counted = meshed if only_meshed else members.keys() | stored.keys()
+    rows = [_row(ref, members.get(ref, ()), stored.get(ref), now) for ref in sorted(counted)]
+    return WorkloadCounts(
+        ready=sum(row.ready for row in rows),
+        wanted=sum(row.wanted for row in rows),
+        unready=tuple(row for row in rows if row.reason),
+    )
+
+
+def _workload(pod: Object) -> Ref:
+    """Return the topmost owner of a pod that the pod's own metadata names, or the pod itself."""
+    metadata = pod["metadata"]
+    itself = Ref(POD, metadata.get("namespace", ""), metadata["name"])
+    ownership = Ownership(controller(pod), (metadata.get("labels") or {}).get(TEMPLATE_HASH, ""))
+    *_, last = (itself, *owners(itself, {itself: ownership}.get))
+    return last
+
+
+def _row(ref: Ref, pods: Sequence[_Pod], deployment: Object | None, now: float) -> UnreadyWorkload:
+    """Return the counts of a workload; their reason is empty if nothing is wrong."""
+    wanted = int((deployment.get("spec") or {}).get("replicas", 1)) if deployment else len(pods)
+    ready = min(sum(pod.ready for pod in pods), wanted)
+    return UnreadyWorkload(
+        object=ObjectRef(group=_group(ref.kind), kind=ref.kind, namespace=ref.namespace, name=ref.name),
+        ready=ready,
+        wanted=wanted,
+        reason=next(_reasons(pods, deployment, missing=wanted - ready, now=now), ""),
+    )
+
+
+def _group(kind: str) -> str:
+    """Return the group of a kind; empty for a kind that headgate does not know, such as the owner of another controller."""
+    try:
+        return names_of(kind).group
+    except KeyError:
+        return ""
+
+
+def _reasons(pods: Sequence[_Pod], deployment: Object | None, *, missing: int, now: float) -> Iterator[str]:
+    """Yield why pods of a workload are not ready, the most specific reason first."""
+    yield from (pod.error for pod in pods if pod.error and not pod.ready)
+    if deployment and missing:
+        yield from _creation_failures(deployment)
+    created = [pod.created for pod in pods if not pod.ready]
+    created += [_created(deployment)] if deployment else []
+    if missing > 0 and now - max(created, default=0.0) > STARTING_S:
+        yield next(
+            (pod.state for pod in pods if not pod.ready), "a pod is missing; `kubectl describe` it for the reason"
+        )
+
+
+def _read(pod: Object, failure: str) -> _Pod:
+    status = pod.get("status") or {}
+    conditions = {item["type"]: item for item in status.get("conditions") or ()}
+    ready = conditions.get("Ready") or {}
+    is_ready = ready.get("status") == "True"
+    return _Pod(
+        ready=is_ready,
+        error=failure or next(_errors(status, conditions), ""),
+        state="" if is_ready else _described(ready) or "it has not started",
+        created=_created(pod),
+    )
+
+
+def _errors(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the errors that keep a pod from starting: of its containers, and of its scheduling."""
+    for container in (item for field in CONTAINER_STATUSES for item in status.get(field) or ()):
+        state = container.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        if waiting.get("reason", "") not in _STARTING:
+            yield _described(waiting)
+        elif ended.get("exitCode"):
+            yield f"container {container['name']} ended with exit code {ended['exitCode']}"
+    if (scheduled := conditions.get("PodScheduled") or {}).get("status") == "False":
+        yield _described(scheduled)
+
+
+def _creation_failures(deployment: Object) -> Iterator[str]:
+    """Yield why pods can't be created, such as an exceeded quota."""
+    for item in (deployment.get("status") or {}).get("conditions") or ():
+        if item["type"] == "ReplicaFailure" and item["status"] == "True":
+            yield _described(item)
+
+
+def _described(fact: Mapping[str, Any]) -> str:
+    return ": ".join(filter(None, (fact.get("reason", ""), fact.get("message", ""))))
+
+
+def _created(obj: Object) -> float:
+    text = obj["metadata"].get("creationTimestamp")
+    return epoch_seconds(text) if text else 0.0

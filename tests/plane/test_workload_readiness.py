@@ -1,0 +1,114 @@
+"""The readiness of workloads, from the objects of their pods."""
+
+from typing import Any
+
+import pytest
+from tests.make import objects
+from tests.make.objects import Object
+
+from headgate.plane.workload_readiness import STARTING_S, workload_counts
+from headgate.resources.mesh_status import WorkloadCounts
+from headgate.resources.meta import timestamp
+
+NOW = 1_800_000_000.0
+READY = {"type": "Ready", "status": "True"}
+UNREADY = {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "unready: [app]"}
+
+
+def owned(name: str, *conditions: Object, deployment: str = "web", age: float = 60, **status: Any) -> Object:
+    """Return a pod of a Deployment's ReplicaSet."""
+    owner = {"kind": "ReplicaSet", "name": f"{deployment}-abc", "uid": "u", "apiVersion": "apps/v1", "controller": True}
+    metadata = {"ownerReferences": [owner], "creationTimestamp": timestamp(NOW - age), "uid": name}
+    labels = {"pod-template-hash": "abc"}
+    return objects.pod(name, labels=labels, metadata=metadata, status={"conditions": list(conditions), **status})
+
+
+def web(replicas: int, *, age: float = 60, **more: Any) -> Object:
+    return objects.deployment("web", replicas=replicas, metadata={"creationTimestamp": timestamp(NOW - age)}, **more)
+
+
+def container(**state: Any) -> list[Object]:
+    return [{"name": "app", "state": state}]
+
+
+def lines(counts: WorkloadCounts) -> list[str]:
+    return [f"{row.object.kind} {row.object.name}: {row.text()}" for row in counts.unready]
+
+
+def test_a_deployment_counts_its_ready_pods_against_its_replicas() -> None:
+    counts = workload_counts([owned("a", READY), owned("b", READY)], [web(2)], now=NOW)
+    assert (counts.ready, counts.wanted, counts.unready) == (2, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (
+            {"containerStatuses": container(waiting={"reason": "CommandNotFound", "message": "no such file: x"})},
+            "CommandNotFound: no such file: x",
+        ),
+        (
+            {"initContainerStatuses": container(terminated={"exitCode": 3, "reason": "Error"})},
+            "container app ended with exit code 3",
+        ),
+    ],
+)
+def test_a_container_that_cannot_run_is_an_error_at_once(status: Any, reason: str) -> None:
+    counts = workload_counts([owned("a", UNREADY, age=0, **status)], [web(1, age=0)], now=NOW)
+    assert lines(counts) == [f"Deployment web: 0 of 1 pods ready: {reason}"]
+
+
+def test_a_pod_that_cannot_be_scheduled_is_an_error() -> None:
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+    counts = workload_counts([owned("a", unscheduled, age=0)], [web(1)], now=NOW)
+    assert lines(counts) == ["Deployment web: 0 of 1 pods ready: Unschedulable: no node"]
+
+
+def test_a_pod_that_the_host_could_not_run_has_the_reason_of_the_host() -> None:
+    counts = workload_counts([owned("a", age=0)], [web(1)], now=NOW, failures={"a": "Invalid: no address"})
+    assert lines(counts) == ["Deployment web: 0 of 1 pods ready: Invalid: no address"]
+
+
+def test_a_broken_pod_of_a_rollout_is_an_error_while_the_old_pods_serve() -> None:
+    waiting = container(waiting={"reason": "CrashLoopBackOff"})
+    counts = workload_counts([owned("old", READY), owned("new", UNREADY, containerStatuses=waiting)], [web(1)], now=NOW)
+    assert lines(counts) == ["Deployment web: 1 of 1 pods ready: CrashLoopBackOff"]
+
+
+def test_a_starting_pod_is_an_error_only_after_a_while() -> None:
+    def counts(age: float) -> WorkloadCounts:
+        return workload_counts([owned("a", UNREADY, age=age)], [web(1)], now=NOW)
+
+    assert lines(counts(STARTING_S)) == []
+    assert lines(counts(STARTING_S + 1)) == ["Deployment web: 0 of 1 pods ready: ContainersNotReady: unready: [app]"]
+
+
+def test_a_deployment_without_pods_says_why_none_is_created() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+    counts = workload_counts([], [web(2, status={"conditions": [failure]})], now=NOW)
+    assert lines(counts) == ["Deployment web: 0 of 2 pods ready: FailedCreate: exceeded quota"]
+    assert lines(workload_counts([], [web(2)], now=NOW))[0].startswith(
+        "Deployment web: 0 of 2 pods ready: a pod is missing"
+    )
+    assert lines(workload_counts([], [web(0)], now=NOW)) == []
+
+
+def test_pods_that_have_ended_or_are_being_deleted_do_not_count() -> None:
+    ended = objects.pod("job", status={"phase": "Failed"})
+    leaving = objects.pod("leaving", metadata={"deletionTimestamp": timestamp(NOW)})
+    assert workload_counts([ended, leaving], [], now=NOW) == WorkloadCounts()
+
+
+def test_a_pod_without_a_controller_counts_for_itself() -> None:
+    counts = workload_counts([objects.pod("alone")], [], now=NOW)
+    assert lines(counts) == ["Pod alone: 0 of 1 pods ready: it has not started"]
+
+
+def test_on_a_cluster_only_workloads_with_a_sidecar_count() -> None:
+    meshed = owned("a", READY)
+    meshed["metadata"]["annotations"] = objects.headgate_keys(sidecar="transparent")
+    pods = [meshed, owned("b", UNREADY), owned("c", UNREADY, deployment="other")]
+    other = objects.deployment("other", replicas=1)
+    counts = workload_counts(pods, [web(2), other], now=NOW, only_meshed=True)
+    assert (counts.ready, counts.wanted) == (1, 2)
+    assert lines(counts) == ["Deployment web: 1 of 2 pods ready: ContainersNotReady: unready: [app]"]
