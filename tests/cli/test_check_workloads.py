@@ -42,10 +42,27 @@ def test_a_selector_is_checked_only_when_its_namespace_has_pods(run: Run, tmp_pa
     """R22. Services may be written and checked before their workloads."""
     write(
         tmp_path / "a.yaml",
+        objects.namespace("shop"),
         objects.service("web", 80, namespace="shop", selector={"app": "web"}),
         program_deployment("other"),
     )
     assert findings(run, "a.yaml") == []
+
+
+def test_a_namespace_that_no_file_creates_is_a_warning(run: Run, tmp_path: Path) -> None:
+    """kubectl rejects objects of a namespace that does not exist, and so does `headgate up`."""
+    write(
+        tmp_path / "a.yaml",
+        *(objects.config_map(name, namespace="shop") for name in ("a", "b")),
+        objects.config_map("c"),
+    )
+    (finding,) = findings(run, "a.yaml")
+    assert finding == (
+        "warning NamespaceMissing ConfigMap shop/a: metadata.namespace: no file creates the namespace shop, and its objects "
+        "are rejected until it exists; add a Namespace, or run `kubectl create namespace shop`"
+    )
+    write(tmp_path / "b.yaml", objects.namespace("shop"))
+    assert findings(run, "a.yaml", "b.yaml") == []
 
 
 def test_a_container_without_a_command_is_a_warning(run: Run, tmp_path: Path) -> None:

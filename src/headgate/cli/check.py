@@ -30,6 +30,8 @@ API_VERSION_MISSING = "ApiVersionMissing"
 NO_COMMAND = "NoCommand"  # the reason, as in the Event that `headgate up` writes for a container without a command
 COMMAND_NOT_FOUND = "CommandNotFound"
 SELECTS_NO_PODS = "SelectsNoPods"
+NAMESPACE_MISSING = "NamespaceMissing"
+EXISTING_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 PODS_NOT_READY = "PodsNotReady"
 STORE_NOT_WRITABLE = "StoreNotWritable"
 
@@ -131,7 +133,12 @@ def _state_problems(mesh: MeshState) -> Iterator[FindingRow]:
 
 def check_files(compiled_files: CompiledFiles) -> CheckResult:
     """Return all findings on compiled files, sorted by file and line."""
-    rows = {*_file_problems(compiled_files), *_missing_versions(compiled_files), *_findings(compiled_files)}
+    rows = {
+        *_file_problems(compiled_files),
+        *_missing_versions(compiled_files),
+        *_missing_namespaces(compiled_files.manifests.objects),
+        *_findings(compiled_files),
+    }
     in_order = sorted(rows, key=lambda row: (row.file, row.line, row.column, row.field, row.message))
     return _result(len(compiled_files.manifests.objects), in_order)
 
@@ -158,6 +165,19 @@ def _missing_versions(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
     for warning in compiled_files.manifests.warnings:
         about = keys[warning.file, warning.line, warning.column]
         yield FindingRow(severity=Severity.WARNING, reason=API_VERSION_MISSING, object=about, **warning._asdict())
+
+
+def _missing_namespaces(manifests: Sequence[Manifest]) -> Iterator[FindingRow]:
+    """Yield a warning about the first object in each namespace that the files do not create."""
+    existing = {"", *EXISTING_NAMESPACES, *(item.key.name for item in manifests if item.key.kind == "Namespace")}
+    for manifest in manifests:
+        if (namespace := manifest.key.namespace) not in existing:
+            existing.add(namespace)
+            message = (
+                f"no file creates the namespace {namespace}, and its objects are rejected until it exists; add a Namespace, "
+                f"or run `kubectl create namespace {namespace}`"
+            )
+            yield _row(manifest, NAMESPACE_MISSING, "metadata.namespace", message)
 
 
 def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:

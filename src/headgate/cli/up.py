@@ -249,8 +249,10 @@ async def _serve(directory: Path, current: Running, reporter: Reporter, *, table
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(up_tasks.report_pods(), name="pods")
         tasks.create_task(up_tasks.report_envoy(), name="envoy")
-        await up_tasks.start()
+        await up_tasks.apply_at_start()
         tasks.create_task(up_tasks.watch_files(), name="files")
+        tasks.create_task(up_tasks.retry_rejected(), name="rejected objects")
+        await up_tasks.report_ready()
         tasks.create_task(up_tasks.report_changes(), name="changes")
         if table:
             tasks.create_task(watch_table(current.live_state, RequestCounters(current.admins), table), name="table")

@@ -8,12 +8,16 @@ from typing import Any
 
 from headgate.cli.reporter import Reporter
 from headgate.compiler.report import Compiled, Finding, differing
-from headgate.latest import Latest, until
-from headgate.manifests.apply import apply
+from headgate.latest import Latest, until, wait_for_change
+from headgate.manifests.apply import ApplyResult, apply, apply_objects
 from headgate.manifests.drift import drift
-from headgate.manifests.files import Manifests, Problem, read, watch
+from headgate.manifests.files import Manifest, Manifests, Problem, read, watch
+from headgate.objects.ports import follow_all
 from headgate.plane.status.recoveries import recovered
-from headgate.resources.meta import Key
+from headgate.plane.workload_readiness import unstartable
+from headgate.resources.meta import Key, Object
+from headgate.resources.pod_owners import DEPLOYMENT, Ref
+from headgate.resources.registry import POD
 from headgate.standalone.app import Running
 from headgate.standalone.gateway import exits
 from headgate.standalone.pods.troubles import PodTroubles
@@ -25,7 +29,7 @@ QUIET_S = 3.0  # Seconds until the start prints which Deployments it waits for.
 class UpTasks:
     """Applies a directory to a running headgate and reports changes.
 
-    After `start`, each public method runs until canceled.
+    Call `apply_at_start` first. `report_ready` returns, and each other public method runs until canceled.
     """
 
     def __init__(self, directory: Path, current: Running, reporter: Reporter) -> None:
@@ -36,37 +40,66 @@ class UpTasks:
         self._troubles = PodTroubles(self._current.store, current.runtime.logs)
         self._reading = Manifests(())
         self._problems: Sequence[Problem] = ()
+        self._rejected: Latest[tuple[Manifest, ...]] = Latest(())
 
-    async def start(self) -> None:
-        """Apply the directory; return when it is in force and Deployments are available, after READY_S at the latest."""
+    async def apply_at_start(self) -> None:
+        """Apply the directory."""
         store = self._current.store
         self._reading = read([self._directory])
         if differences := await drift(store, self._reading):
             self._reporter.drift(differences)
         applied = await apply(store, self._reading)
         self._problems = (*self._reading.problems, *applied.problems)
+        self._rejected.set(applied.rejected)
         if self._problems:
             self._reporter.problems(self._problems)
         self._warn(())
+
+    async def report_ready(self) -> None:
+        """Report that headgate is ready: the objects are in force, and each Deployment is available or can't start.
+
+        The wait for Deployments ends after READY_S.
+        """
         missing = await self._until_available()
         await self._live_state.wait_in_force()
         self._reporter.ready(self._current, missing)
 
     async def _until_available(self) -> Sequence[str]:
-        """Wait until every Deployment is available; return a description of each unavailable one after READY_S."""
+        """Wait until no Deployment is starting; return a description of each unavailable one, after READY_S at the latest."""
+        failures, workloads = self._current.runtime.failures, Latest(None)
+
+        async def follow() -> None:
+            async for _ in follow_all(self._current.store, (("apps", "Deployment"), (POD.group, POD.kind))):
+                workloads.replace(None)
+
+        following = asyncio.create_task(follow(), name="workloads of the start")
+        try:
+            await self._wait_for_workloads(failures, workloads)
+        finally:
+            following.cancel()
+        return await self._unavailable()
+
+    async def _wait_for_workloads(self, *changing: Latest[Any]) -> None:
+        """Wait until no Deployment is starting, for READY_S at the longest; look again after each change of `changing`."""
         for seconds in (QUIET_S, READY_S - QUIET_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    async for _ in self._live_state.feed.seen.changes():  # after each change that the feed has read
-                        if not await self._unavailable():
-                            return ()
+                    while await self._unavailable(only_startable=True):
+                        await wait_for_change(*changing)
+                    return
             if seconds == QUIET_S:
-                self._reporter.waiting(await self._unavailable())
-        return await self._unavailable()
+                self._reporter.waiting(await self._unavailable(only_startable=True))
 
-    async def _unavailable(self) -> Sequence[str]:
+    async def _unavailable(self, *, only_startable: bool = False) -> Sequence[str]:
+        """Describe each Deployment that is not available, optionally only those whose pods can start."""
         deployments = (await self._current.store.list("apps", "Deployment")).items
-        return [text for deployment in deployments if (text := _missing_replicas(deployment))]
+        pods = (await self._current.store.list("", "Pod")).items if only_startable else ()
+        stuck = unstartable(pods, self._current.runtime.failures.get())
+        return [
+            text
+            for deployment in deployments
+            if (text := _missing_replicas(deployment)) and _ref(deployment) not in stuck
+        ]
 
     async def watch_files(self) -> None:
         """Apply each edit of the directory."""
@@ -74,13 +107,31 @@ class UpTasks:
             if current == self._reading:
                 continue
             before, self._reading = self._reading, current
-            applied = await apply(self._current.store, current)
-            self._reporter.applied(applied)
-            problems = (*current.problems, *applied.problems)
-            if problems or self._problems:
-                self._reporter.problems(problems)
-            self._problems = problems
+            self._report(await apply(self._current.store, current))
             self._warn(before.warnings)
+
+    async def retry_rejected(self) -> None:
+        """Apply the rejected objects again after each change of the stored objects, which may have removed the reason."""
+        seen = self._live_state.feed.seen
+        while True:
+            await until(lambda: bool(self._rejected.get()), self._rejected)
+            await wait_for_change(seen, self._rejected)
+            if rejected := self._rejected.get():
+                applied = await apply_objects(self._current.store, rejected)
+                if applied.problems != self._problems_of_objects():
+                    self._report(applied)
+
+    def _problems_of_objects(self) -> Sequence[Problem]:
+        return tuple(self._problems[len(self._reading.problems) :])
+
+    def _report(self, applied: ApplyResult) -> None:
+        """Report the changed objects, and the current problems if there are or were any."""
+        self._reporter.applied(applied)
+        problems = (*self._reading.problems, *applied.problems)
+        if problems or self._problems:
+            self._reporter.problems(problems)
+        self._problems = problems
+        self._rejected.set(applied.rejected)
 
     def _warn(self, known: Sequence[Problem]) -> None:
         """Report the current warnings about the files that are not in `known`."""
@@ -138,6 +189,10 @@ def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, a
     if gone.about in seen and gone.about not in after.report.seen:
         return ""  # the object was deleted
     return recovered(gone, now, edited=seen.get(gone.about) != after.report.seen.get(gone.about))
+
+
+def _ref(deployment: Object) -> Ref:
+    return Ref(DEPLOYMENT, deployment["metadata"]["namespace"], deployment["metadata"]["name"])
 
 
 def _missing_replicas(deployment: Any) -> str:

@@ -42,12 +42,13 @@ _MAKE_PODS = ("Pod", "ReplicaSet", "Deployment")
 
 
 class ApplyResult(NamedTuple):
-    """The objects that an apply changed, and the problems with objects that the store rejected."""
+    """The objects that an apply changed, the manifests that the store rejected, and the problems with these."""
 
     created: tuple[Key, ...] = ()
     changed: tuple[Key, ...] = ()
     removed: tuple[Key, ...] = ()
     problems: tuple[Problem, ...] = ()
+    rejected: tuple[Manifest, ...] = ()
 
 
 async def apply(store: Store, manifests: Manifests) -> ApplyResult:
@@ -55,22 +56,30 @@ async def apply(store: Store, manifests: Manifests) -> ApplyResult:
 
     Raises Unavailable if the store can't be reached. A retry with the same manifests applies the remaining objects.
     """
+    applied = await apply_objects(
+        store, [manifest for manifest in manifests.objects if manifest.file not in manifests.broken]
+    )
+    return applied._replace(removed=tuple(await _prune(store, manifests)))
+
+
+async def apply_objects(store: Store, manifests: Iterable[Manifest]) -> ApplyResult:
+    """Create or update the objects of some manifests, and delete nothing. Raises Unavailable as `apply` does."""
     created: list[Key] = []
     changed: list[Key] = []
     problems: list[Problem] = []
-    wanted = [manifest for manifest in manifests.objects if manifest.file not in manifests.broken]
-    for manifest in sorted(wanted, key=_order):
+    rejected: list[Manifest] = []
+    for manifest in sorted(manifests, key=_order):
         try:
             before, after = await _apply_one(store, manifest)
         except (AlreadyExists, Conflict, Invalid, NotFound) as error:
             problems += _refusals(manifest, error)
+            rejected.append(manifest)
             continue
         if before is None:
             created.append(manifest.key)
         elif before != after:
             changed.append(manifest.key)
-    removed = await _prune(store, manifests)
-    return ApplyResult(tuple(created), tuple(changed), tuple(removed), tuple(problems))
+    return ApplyResult(tuple(created), tuple(changed), (), tuple(problems), tuple(rejected))
 
 
 def _order(manifest: Manifest) -> int:

@@ -13,6 +13,7 @@ from headgate.resources.pods import ENDED, SIDECAR
 
 STARTING_S = 10.0  # seconds for which a new pod or Deployment without an error counts as starting, not as a problem
 CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses")
+_CRASHED = ("CrashLoopBackOff", "Stopped")
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing", "Restarting"})
 
 
@@ -60,6 +61,19 @@ def workload_counts(
         ready=sum(row.ready for row in rows),
         wanted=sum(row.wanted for row in rows),
         unready=tuple(row for row in rows if row.reason),
+    )
+
+
+def unstartable(pods: Iterable[Object], failures: Mapping[str, str]) -> frozenset[Ref]:
+    """Return the workloads with a pod that can't be started: its program is missing, or its object is invalid.
+
+    A pod that starts and crashes is none of these, because it may run once another program runs. `failures` is as in
+    `workload_counts`.
+    """
+    return frozenset(
+        _workload(pod)
+        for pod in pods
+        if failures.get(pod["metadata"].get("uid", "")) or any(_waiting_errors(pod.get("status") or {}, *_CRASHED))
     )
 
 
@@ -120,15 +134,24 @@ def _read(pod: Object, failure: str) -> _Pod:
 
 def _errors(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the errors that keep a pod from starting: of its containers, and of its scheduling."""
-    for container in (item for field in CONTAINER_STATUSES for item in status.get(field) or ()):
-        state = container.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-        if waiting.get("reason", "") not in _STARTING:
-            yield _described(waiting)
-        elif ended.get("exitCode"):
-            yield f"container {container['name']} ended with exit code {ended['exitCode']}"
+    yield from _waiting_errors(status)
+    for container in _containers(status):
+        if code := ((container.get("state") or {}).get("terminated") or {}).get("exitCode"):
+            yield f"container {container['name']} ended with exit code {code}"
     if (scheduled := conditions.get("PodScheduled") or {}).get("status") == "False":
         yield _described(scheduled)
+
+
+def _waiting_errors(status: Mapping[str, Any], *ignored: str) -> Iterator[str]:
+    """Yield why containers wait, except when they are starting or the reason is in `ignored`."""
+    for container in _containers(status):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason", "") not in _STARTING | {*ignored}:
+            yield _described(waiting)
+
+
+def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    return (container for field in CONTAINER_STATUSES for container in status.get(field) or ())
 
 
 def _creation_failures(deployment: Object) -> Iterator[str]:

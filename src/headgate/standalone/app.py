@@ -210,7 +210,7 @@ class LocalHost:
         deployments = (await self._store.list("apps", "Deployment")).items
         return HostState(
             pods=PodCounts(total=len(adopted), adopted=sum(adopted.values())),
-            workloads=workload_counts(pods, deployments, now=time.time(), failures=self._runtime.failures()),
+            workloads=workload_counts(pods, deployments, now=time.time(), failures=self._runtime.failures.get()),
             store=await self._store_state(),
         )
 

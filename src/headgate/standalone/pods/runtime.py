@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headgate.admission.workloads import workload_causes
 from headgate.errors import DecodeError, NotFound, expected_failure
+from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.decode import read
@@ -37,7 +38,10 @@ _RETRY = 5.0  # Seconds before headgate runs a pod again after an error.
 
 
 class LocalRuntime:
-    """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date."""
+    """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date.
+
+    `failures` has the reason for each pod, by uid, that headgate could not run and will try again.
+    """
 
     def __init__(self, store: Store, state_dir: Path, addresses: AddressPool, proxies: ProxyServices) -> None:
         recorder = EventRecorder(store, COMPONENT)
@@ -50,7 +54,7 @@ class LocalRuntime:
         self._controllers = Controllers(store, recorder)
         self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
-        self._failures: dict[str, str] = {}
+        self.failures: Latest[Mapping[str, str]] = Latest({})
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._stopping = False
@@ -66,10 +70,6 @@ class LocalRuntime:
     def pods(self) -> Mapping[str, bool]:
         """Return, for the uid of each pod, whether it has an adopted process of an earlier headgate."""
         return {uid: run.adopted for uid, run in self._runs.items()}
-
-    def failures(self) -> Mapping[str, str]:
-        """Return, for the uid of each pod that headgate could not run and will try again, the reason."""
-        return self._failures
 
     async def run(self) -> None:
         """Run until canceled or stopped. Cancellation leaves the processes running for the next runtime."""
@@ -162,7 +162,7 @@ class LocalRuntime:
                 self._runs.pop(uid).detach()
             await asyncio.sleep(_RETRY)
         self._runs.pop(uid, None)
-        self._failures.pop(uid, None)
+        self._note_failure(uid, "")
         self._pods.pop(uid, None)
         self._addresses.release(_user(pod))
         self._ports.release(uid)
@@ -182,18 +182,18 @@ class LocalRuntime:
                 raise DecodeError(*causes)  # noqa: TRY301 - reported below like other invalid fields
             run = self._runs[uid] = PodRun(self._services, current, address)
             await run.bind()
-            self._failures.pop(uid, None)
+            self._note_failure(uid, "")
             settled.set()
             await run.run()
         except NotFound:
             return True
         except (DecodeError, NoAddress) as error:
-            self._failures[uid] = f"Invalid: {error}"
+            self._note_failure(uid, f"Invalid: {error}")
             await self._services.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
             return False
         except Exception as error:  # an error in one pod must not stop other pods
             reason = expected_failure(error)
-            self._failures[uid] = str(reason) if reason else "a bug in headgate, see its log"
+            self._note_failure(uid, str(reason) if reason else "a bug in headgate, see its log")
             if reason is None:
                 log.exception("can't run pod %s", pod["metadata"]["name"])
             else:
@@ -203,6 +203,11 @@ class LocalRuntime:
             return True
         finally:
             settled.set()
+
+    def _note_failure(self, uid: str, reason: str) -> None:
+        """Record why a pod could not be run; an empty reason removes the record."""
+        others = {name: text for name, text in self.failures.get().items() if name != uid}
+        self.failures.set({**others, uid: reason} if reason else others)
 
     async def _watch(self, tasks: asyncio.TaskGroup) -> None:
         async for step in follow(self._store, POD.group, POD.kind):
