@@ -411,3 +411,14 @@ def test_a_watch_refreshes_in_place_and_survives_an_unavailable_api(
     assert "error" not in second
     assert "2.0rps" in third
     assert "\x1b[1A" in screen.getvalue()  # the cursor moves up: each table replaces the previous table
+
+
+def test_a_window_shorter_than_two_reports_prints_a_warning(plugin: InProcessPlugin):
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 4, window="4s"))
+    warning = "Warning: the metrics cover the last 4s, because proxies report too rarely for the requested 1s\n"
+    assert plugin.run("top", "pods", "--window", "1s").err == warning
+
+
+def test_a_rounded_long_window_prints_no_warning(plugin: InProcessPlugin):
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 4, window="4m41.5s"))
+    assert plugin.run("top", "pods", "--window", "5m").err == ""

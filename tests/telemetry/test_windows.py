@@ -196,3 +196,61 @@ async def test_a_reading_has_only_the_notes_from_its_window(windows, clock):
     assert (await windows.read(30)).cut == ("late reports: 3",)
     clock.now += 31
     assert (await windows.read(30)).cut == ()
+
+
+@pytest.mark.parametrize("seconds", [5.0, 30.0, 120.0])
+@pytest.mark.parametrize("interval", [2.0, 5.0])
+@pytest.mark.parametrize("step", range(7))
+async def test_no_request_is_in_two_consecutive_windows(clock, seconds, interval, step):
+    """R85. Two proxies report 100 requests per interval; `step` is the phase of the reader against these reports.
+
+    A reader with another phase cuts the buckets in between. What no window has came before the first or after the last one.
+    """
+    windows = other(clock)
+    events = sorted(
+        [
+            *(
+                (phase + number * interval, "report")
+                for phase in (0.13, 0.77)
+                for number in range(int(5 * seconds / interval))
+            ),
+            *((step * interval / 7 + number * seconds, "read") for number in range(6)),
+            *((1.7 * number, "other read") for number in range(int(3 * seconds))),
+        ]
+    )
+    began, reported, counted = clock.now, [], 0
+    for moment, event in events:
+        clock.now = began + moment
+        if event == "report":
+            windows.add(flow("a"), Counts.of({class_index(200): 100}))
+            reported.append(moment)
+        else:
+            found = (await successes(windows, seconds if event == "read" else 7.0)).get("a", 0)
+            counted += found if event == "read" else 0
+    last = step * interval / 7 + 5 * seconds
+    assert counted == 100 * sum(moment <= last for moment in reported)
+
+
+async def test_long_windows_that_follow_each_other_count_no_request_twice(clock):
+    """Buckets are merged after two minutes, regardless of where a window ended."""
+    windows, total, reported = other(clock), 0, 0
+    for second in range(4 * 300):
+        clock.now += 1
+        windows.add(flow("a"), OK)
+        reported += 1
+        if second % 300 == 299:
+            reading = await windows.read(300)
+            (counts,) = reading.flows.values()
+            assert 300 - COARSE - 1 <= reading.window <= 300
+            assert counts.success == pytest.approx(reading.window, abs=1)  # the rate is exact
+            total += counts.success
+    assert total <= reported
+
+
+async def test_a_window_has_at_least_the_time_of_two_reports(clock):
+    windows = other(clock, shortest=4.0)
+    windows.add(flow("a"), OK)
+    clock.now += 3
+    reading = await windows.read(1)
+    assert (reading.window, len(reading.flows)) == (4.0, 1)
+    assert (await windows.read(5)).window == 5

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 
+from headgate.envoy import stats_sink
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Ports
@@ -32,6 +33,9 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 Work = tuple[str, Coroutine[Any, Any, None]]
+
+SHORTEST_REPORTS = 2
+"""The number of reports in the shortest window of traffic metrics: with one, a late report would leave the window empty."""
 
 
 class ProxyOptions(NamedTuple):
@@ -62,7 +66,7 @@ class ControlPlane:
         feed = Feed(ports.objects, {*STATUSES, *ONLY_WITH_FINDINGS})
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
         self.traffic = Receiver(
-            Windows(),
+            Windows(shortest=SHORTEST_REPORTS * stats_sink.EVICTION_SECONDS / proxies.reports_per_eviction),
             proxies.reports_per_eviction,
             Finders(CallerFinder(loop.compiled), CallFinder(loop.compiled)),
             shares_clock=proxies.shares_clock,

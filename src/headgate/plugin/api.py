@@ -15,6 +15,8 @@ from headgate.plugin.metrics import parse_window
 
 INSPECT = "inspect.headgate.dev/v1"
 INSTALL = "run `headgate install`, or on one machine `headgate up`"
+_EXACT_S, _ROUNDED_S = 120, 30
+"""The longest window that headgate answers exactly, and by how much longer ones may be shorter, in seconds."""
 _NO_PATH = "could not find the requested resource"
 
 Document = Mapping[str, Any]
@@ -117,9 +119,17 @@ def items(document: Document) -> list[Document]:
 
 
 def _other_window(query: Query, document: Document) -> Iterator[str]:
-    """Yield a warning when the API returned a different window than the query requested."""
+    """Yield a warning when the API used a different window than the query requested.
+
+    Windows of more than two minutes begin up to half a minute later in headgate.
+    """
     item = next((item for item in items(document) if item.get("window")), None)
-    if query.window and item and parse_window(item) != seconds(query.window):
+    if not query.window or not item:
+        return
+    used, requested = parse_window(item), seconds(query.window)
+    if requested < used:
+        yield f"the metrics cover the last {item['window']}, because proxies report too rarely for the requested {query.window}"
+    elif requested - used > (_ROUNDED_S if requested > _EXACT_S else 0):
         yield f"the metrics cover the last {item['window']}, because the API stores less than the requested {query.window}"
 
 

@@ -50,7 +50,8 @@ class WindowsCheckpoint(Value, frozen=True, kw_only=True):
 class Windows:
     """Counts the traffic of flows, and returns the sum of any window; a `flows.Source`.
 
-    `clock` is monotonic, `wall` in seconds since the epoch.
+    `clock` is monotonic, `wall` in seconds since the epoch. `shortest` is the shortest window in seconds: proxies report
+    every few seconds, so a shorter one would have all requests of a report or none.
     """
 
     def __init__(
@@ -59,9 +60,11 @@ class Windows:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         most_flows: int = MOST_FLOWS,
+        shortest: float = 0.0,
     ) -> None:
         self._clock = clock
         self._wall = wall
+        self._shortest = shortest
         self._flows = FlowNumbers(most_flows)
         self._buckets = TimeBuckets(clock())
         self._swept = clock() - SWEEP
@@ -94,9 +97,13 @@ class Windows:
             self._totals.note(what, count)
 
     async def read(self, seconds: float) -> Reading:
-        """Return the flows of the last `seconds`, at most 900. Windows above two minutes are exact to 30 seconds."""
+        """Return the flows of the last `seconds`, at least `shortest` and at most 900.
+
+        Windows above two minutes begin up to 30 seconds later. The reading says which window was used. Two readings that are
+        at least a window apart have no request in common.
+        """
         self._advance()
-        window = min(seconds, KEPT)
+        window = min(max(seconds, self._shortest), KEPT)
         async with self._reading:
             began = self._clock()
             until, reading = self._readings.get(window, (0.0, None))
@@ -129,8 +136,10 @@ class Windows:
                 self._buckets.put(TimeBucket(start, start + item.length, item.records, Counter(item.notes)))
 
     async def _read(self, window: float) -> Reading:
-        since, end = self._clock() - window, self._wall()
-        self._buckets.cut(self._clock())
+        now, end = self._clock(), self._wall()
+        since = now - window
+        self._buckets.cut(now)
+        covered = window + since - self._buckets.covered_since(since)
         buckets = list(self._buckets.since(since))
         names = self._flows.names()
         _, total = self._sums.pop(window, (0.0, SlidingSum()))
@@ -139,7 +148,7 @@ class Windows:
             del self._sums[next(iter(self._sums))]
         for _ in total.slide(buckets, names):
             await asyncio.sleep(0)
-        return Reading(end=end, window=window, flows=dict(total.flows), arrived=total.arrived(), cut=_cut(buckets))
+        return Reading(end=end, window=covered, flows=dict(total.flows), arrived=total.arrived(), cut=_cut(buckets))
 
     def _advance(self) -> None:
         now = self._clock()

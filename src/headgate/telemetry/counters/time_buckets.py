@@ -12,17 +12,20 @@ from struct import Struct
 
 from headgate.telemetry.counters.counts import Counts
 
-LENGTH = 1.0  # Seconds in a bucket; the start of a window is rounded to a bucket.
+LENGTH = 1.0  # The longest time between the first and the last report in a bucket, in seconds.
 FINE = 140.0  # Seconds after which buckets are merged; shorter windows are exact to one second.
-COARSE = 30.0  # Seconds in a merged bucket.
+COARSE = (
+    30.0  # The longest time between the beginnings of the first and the last bucket in a merged bucket, in seconds.
+)
 KEPT = 900.0  # Seconds after which a bucket is dropped.
 _HEAD = Struct("<IHHHH")
 """The flow number, then for `latency` and `counters`: the number of omitted leading zero bytes, and of stored bytes."""
 
 
 class TimeBucket:
-    """The counts between two monotonic times, by flow number, with notes about missing counts.
+    """The counts of the reports between two monotonic times, by flow number, with notes about missing counts.
 
+    It starts with its first report and ends with its last one, so `start` and `end` of a single report are equal.
     Counts are packed only when the bucket is stored for longer, because packing takes longer than reading counts once.
     """
 
@@ -54,11 +57,11 @@ class TimeBucket:
 
 
 class OpenBucket:
-    """A time bucket to which counts are still added."""
+    """A time bucket to which counts are still added. The caller moves `end` to the time of each report."""
 
-    def __init__(self, start: float, length: float) -> None:
+    def __init__(self, start: float) -> None:
         self.start = start
-        self.end = start + length
+        self.end = start
         self.counts: dict[int, Counts] = {}
         self.notes: Counter[str] = Counter()
 
@@ -66,6 +69,11 @@ class OpenBucket:
         """Add counts to the flow of that number."""
         before = self.counts.get(number)
         self.counts[number] = before.plus(counts) if before else counts
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the bucket has no counts and no notes."""
+        return not self.counts and not self.notes
 
     def closed(self) -> TimeBucket:
         """Return an immutable copy."""
@@ -76,17 +84,25 @@ class TimeBuckets:
     """The time buckets of the last 15 minutes; new counts are added to the bucket `current`."""
 
     def __init__(self, now: float) -> None:
-        self.current = OpenBucket(now, LENGTH)
+        self.current = OpenBucket(now)
+        self._maintained = now
         self._fine: deque[TimeBucket] = deque()
         self._coarse: deque[TimeBucket] = deque()
         self._merging: OpenBucket | None = None
 
     def advance(self, now: float) -> bool:
-        """Start a new bucket if the current one has ended, and merge and drop old ones. Return whether it has ended."""
-        if now < self.current.end:
+        """Prepare for a report at `now`: start a new bucket if the current one is empty or too old.
+
+        Between two buckets, merge and drop old ones, at most once a second. Return whether that happened.
+        """
+        if not self.current.is_empty and now < self.current.start + LENGTH:
+            self.current.end = now
             return False
         self.cut(now)
-        self.current = OpenBucket(now, LENGTH)
+        self.current = OpenBucket(now)
+        if now < self._maintained + LENGTH:
+            return False
+        self._maintained = now
         for bucket in takewhile(lambda bucket: not bucket.is_packed, reversed(self._fine)):
             bucket.packed()
         while self._fine and self._fine[0].start <= now - FINE:
@@ -98,10 +114,14 @@ class TimeBuckets:
         return True
 
     def cut(self, now: float) -> None:
-        """Close the current bucket and start another, so that a sum never contains a bucket that still changes."""
-        if self.current.counts or self.current.notes:
+        """Close the current bucket and start another.
+
+        Call it before a reading, so that no bucket has reports from before and after the end of a window, and so that a sum
+        never contains a bucket that still changes.
+        """
+        if not self.current.is_empty:
             self._fine.append(self.current.closed())
-            self.current = OpenBucket(now, LENGTH)
+            self.current = OpenBucket(now)
 
     def put(self, bucket: TimeBucket) -> None:
         """Add a past bucket. Call this for the oldest bucket first."""
@@ -112,31 +132,37 @@ class TimeBuckets:
         return self.since(-inf)
 
     def since(self, moment: float) -> Iterator[TimeBucket]:
-        """Yield the buckets of which at least half is after `moment`, oldest first.
+        """Yield the buckets after `moment`, oldest first: merged ones that start later, others whose middle is later.
 
-        A bucket that still changes is yielded as a copy.
+        A window that ended at `moment` cut its last bucket there, so no bucket of it is yielded again. Merging ignores such
+        cuts, and therefore a merged bucket across `moment` is left out (`covered_since`). A bucket that still changes is
+        yielded as a copy.
         """
-        yield from (bucket for bucket in self._coarse if _is_since(moment, bucket))
-        if self._merging and _is_since(moment, self._merging):
-            yield self._merging.closed()
-        yield from (bucket for bucket in self._fine if _is_since(moment, bucket))
-        if _is_since(moment, self.current):
+        yield from (bucket for bucket in self._merged() if bucket.start > moment)
+        yield from (bucket for bucket in self._fine if bucket.start + bucket.end > 2 * moment)
+        if not self.current.is_empty and self.current.start + self.current.end > 2 * moment:
             yield self.current.closed()
+
+    def covered_since(self, moment: float) -> float:
+        """Return the time since which `since(moment)` has all reports: after the merged bucket across `moment`, if any."""
+        return max((bucket.end for bucket in self._merged() if bucket.start <= moment < bucket.end), default=moment)
+
+    def _merged(self) -> Iterator[TimeBucket]:
+        yield from self._coarse
+        if self._merging:
+            yield self._merging.closed()
 
     def _merge(self, bucket: TimeBucket) -> None:
         """Add a bucket to the open coarse bucket. This happens once a second, so that merging never takes long."""
-        if self._merging and bucket.start >= self._merging.end:
+        if self._merging and bucket.start >= self._merging.start + COARSE:
             self._coarse.append(self._merging.closed())
             self._coarse[-1].packed()
             self._merging = None
-        self._merging = self._merging or OpenBucket(bucket.start, COARSE)
+        self._merging = self._merging or OpenBucket(bucket.start)
+        self._merging.end = bucket.end
         for number, counts in bucket.items():
             self._merging.add(number, counts)
         self._merging.notes += bucket.notes
-
-
-def _is_since(moment: float, bucket: TimeBucket | OpenBucket) -> bool:
-    return bucket.start >= moment - (bucket.end - bucket.start) / 2
 
 
 def pack_flows(counts_of: Mapping[int, Counts]) -> bytes:
