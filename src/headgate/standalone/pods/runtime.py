@@ -206,8 +206,8 @@ class LocalRuntime:
 
     def _note_failure(self, uid: str, reason: str) -> None:
         """Record why a pod could not be run; an empty reason removes the record."""
-        others = {name: text for name, text in self.failures.get().items() if name != uid}
-        self.failures.set({**others, uid: reason} if reason else others)
+        remaining = {name: text for name, text in self.failures.get().items() if name != uid}
+        self.failures.set({**remaining, uid: reason} if reason else remaining)
 
     async def _watch(self, tasks: asyncio.TaskGroup) -> None:
         async for step in follow(self._store, POD.group, POD.kind):

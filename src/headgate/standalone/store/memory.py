@@ -39,7 +39,7 @@ class Journal(Protocol):
 
     @property
     def failing_since(self) -> float:
-        """The time of the first failed write since the last one that succeeded, in seconds since the epoch; else 0."""
+        """The time of the first failed write since the last successful write, in seconds since the epoch; else 0."""
 
     def append(self, changes: Sequence[Change]) -> None:
         """Persist the changes of one call, all or none, so that they survive this process. Raises StoreError."""
@@ -92,7 +92,7 @@ class MemoryStore:
             self._journal.check()
 
     def failing_since(self) -> float:
-        """Return the time of the first failed write since the last one that succeeded, in seconds since the epoch; else 0."""
+        """Return the time of the first failed write since the last successful write, in seconds since the epoch; else 0."""
         return self._journal.failing_since if self._journal else 0.0
 
     async def get(self, key: Key) -> Object:

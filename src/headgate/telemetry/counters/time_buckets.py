@@ -132,7 +132,7 @@ class TimeBuckets:
         return self.since(-inf)
 
     def since(self, moment: float) -> Iterator[TimeBucket]:
-        """Yield the buckets after `moment`, oldest first: merged ones that start later, others whose middle is later.
+        """Yield the buckets after `moment`, oldest first: merged ones that start later, and remaining buckets whose middle is later.
 
         A window that ended at `moment` cut its last bucket there, so no bucket of it is yielded again. Merging ignores such
         cuts, and therefore a merged bucket across `moment` is left out (`covered_since`). A bucket that still changes is
