@@ -96,7 +96,7 @@ def test_deleted_objects_are_planned(run: Run, tmp_path: Path) -> None:
     ended = run("plan", "--base", base, "--delete", "ts/website")
     assert ended.code == 1
     assert "after    default/website:8080 (the Service itself)" in ended.out
-    assert "cause    the deletion of TrafficSplit default/website" in ended.out
+    assert f"cause    {base}:37: the deletion of TrafficSplit default/website" in ended.out
     assert run("plan", "--base", base, "--delete", "ts/gone").err.startswith(
         "error: TrafficSplit default/gone is not in --base, so it can't be deleted"
     )
@@ -113,7 +113,7 @@ def test_checks_decide_the_exit_code(run: Run, tmp_path: Path) -> None:
     assert run("plan", "--base", str(base), *never).code == 0
     opened = run("plan", "--base", str(base), "-f", str(change), *never, "GET", "/items.*")
     assert opened.code == 1
-    assert "not true: never serviceaccount default/thief to deployment default/shop GET /items.*" in opened.out
+    assert "does not hold: never serviceaccount default/thief to deployment default/shop GET /items.*" in opened.out
     assert "see: headgate explain http://shop.default:8080/items --from serviceaccount/thief -n default" in opened.out
     assert run("plan", "--base", str(base), "-f", str(base), "--no-new-access").code == 0
     assert run("plan", "--base", str(base), "-f", str(change), "--no-new-access").code == 1

@@ -19,8 +19,8 @@ GENERATED = "traffictarget/bookstore-http-8080"
 @pytest.mark.parametrize(
     ("change", "code", "verdicts"),
     [
-        ("half", 0, ["proven: no new access", "proven: never"]),
-        ("inventory", 1, ["not true: no new access", "not true: never"]),
+        ("half", 0, ["holds: no new access", "holds: never"]),
+        ("inventory", 1, ["does not hold: no new access", "does not hold: never"]),
     ],
 )
 def test_the_check_of_a_pull_request_refuses_new_access(change: str, code: int, verdicts: list[str]) -> None:
@@ -28,7 +28,7 @@ def test_the_check_of_a_pull_request_refuses_new_access(change: str, code: int, 
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == code, done.stderr
-    assert re.findall(r"^(?:proven|not true): (?:no new access|never)", done.stdout, re.MULTILINE) == verdicts
+    assert re.findall(r"^(?:holds|does not hold): (?:no new access|never)", done.stdout, re.MULTILINE) == verdicts
 
 
 def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_and_undone(

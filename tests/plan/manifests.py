@@ -7,6 +7,7 @@ from typing import Any
 from tests.make import objects
 from tests.make.objects import Object, manifest
 
+from headgate.admission.injection import InjectionMode
 from headgate.cli.offline import CompiledFiles, compile_manifests
 from headgate.manifests.files import read
 from headgate.plan.plan import Plan, World, plan
@@ -54,14 +55,14 @@ def target(name: str, *callers: str, server: str = "shop", group: str = "g") -> 
     return manifest(objects.traffic_target(name, server, callers, [objects.http_rule(group)]))
 
 
-def compiled(directory: Path, *texts: str, **settings: Any) -> CompiledFiles:
+def compiled(directory: Path, *texts: str, sidecars: InjectionMode = "all", **settings: Any) -> CompiledFiles:
     """Return the compiled texts of manifests, each of which may have several documents."""
     directory.mkdir(parents=True, exist_ok=True)
     for number, text in enumerate(texts):
         (directory / f"{number}.yaml").write_text(text)
     found = read([directory])
     assert not found.problems, found.problems
-    return compile_manifests(found, Settings(**settings))
+    return compile_manifests(found, Settings(**settings), sidecars)
 
 
 def planned(directory: Path, before: Sequence[str], after: Sequence[str], **settings: Any) -> Plan:
@@ -71,4 +72,4 @@ def planned(directory: Path, before: Sequence[str], after: Sequence[str], **sett
     )
     old, new = ({part.key: part.object for part in files.manifests.objects} for files in (one, other))
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-    return plan(World(one.compiled, other.compiled, changed, known=new.keys()))
+    return plan(World(one.compiled, other.compiled, changed, new.keys(), (one.snapshot, other.snapshot)))

@@ -5,6 +5,7 @@ from tests.plan.manifests import compiled, group, planned, target, workload
 
 from headgate.errors import NotFound
 from headgate.plan.checks import InvalidCheck, Never, check_claim, never, no_new_access
+from headgate.plan.departures import Side
 
 PODS = (workload("shop"), workload("web"), workload("thief"))
 LOOK = group("g", pathRegex="/items", methods=["GET"])
@@ -12,7 +13,7 @@ LOOK = group("g", pathRegex="/items", methods=["GET"])
 
 def claimed(directory, *texts, **claim):
     found = compiled(directory, *PODS, *texts)
-    return never(found.compiled.mesh, found.snapshot, Never(**claim))
+    return never(Side(found.compiled.mesh, found.snapshot), Never(**claim))
 
 
 def test_a_wider_rule_is_a_counterexample_to_no_new_access(tmp_path):

@@ -224,8 +224,8 @@ def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
     assert "Service review/bookstore:8080: all requests" in plan
     assert moves in plan
     checks = ("--no-new-access", "--never", "serviceaccount/thief", "serviceaccount/database")
-    assert reader.headgate("plan", "-f", half, *checks).count("proven: ") == 2
-    assert "not true: no new access" in reader.headgate("plan", "-f", inventory, *checks, code=1)
+    assert reader.headgate("plan", "-f", half, *checks).count("holds: ") == 2
+    assert "does not hold: no new access" in reader.headgate("plan", "-f", inventory, *checks, code=1)
     until(lambda: "review/thief may send" in reader.kubectl("apply", "--dry-run=server", "-f", inventory))
 
     warning = f"Warning: effect on requests and access: Service review/bookstore:8080: all requests: {moves}"
@@ -251,7 +251,7 @@ def test_rules_from_traffic_on_a_cluster_close_the_thief_out(running: Cluster, t
     reader.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")
     until(lambda: set(_results(running, "thief")) == {"GET: 403", "POST: 403"})
     until(lambda: {result[:-1] for result in _results(running, "buyer")} == {"GET: v", "POST: v"})
-    assert "not true" in reader.headgate("plan", "-f", EXAMPLES / "bookstore-steps", "--no-new-access", code=1)
+    assert "does not hold" in reader.headgate("plan", "-f", EXAMPLES / "bookstore-steps", "--no-new-access", code=1)
 
 
 def _revision_with(reader: Reader, name: str, effect: str) -> Any:

@@ -21,7 +21,7 @@ from headgate.errors import HeadgateError, usage_message
 SUMMARY = "Split real traffic with Envoy proxies, as Kubernetes-style resources describe it, and show the result."
 EPILOG = (
     "Exit codes: 0 success; 1 the check failed or found errors; 2 wrong usage; 3 headgate or its proxy can't be"
-    " reached; 124 timeout; 126 and 127 `run` can't start the program; 130 interrupted."
+    " reached; 4 a check of `plan` is undecided; 124 timeout; 126 and 127 `run` can't start the program; 130 interrupted."
 )
 
 

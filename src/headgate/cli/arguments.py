@@ -35,6 +35,10 @@ Mtls = Annotated[
     Literal["off", "permissive", "strict"],
     typer.Option(help="TLS mode for the compiled manifests, like --mtls of `headgate up`."),
 ]
+Sidecars = Annotated[
+    Literal["all", "labelled", "none"],
+    typer.Option(help="Which pods get a sidecar in the compiled manifests, like --sidecars of `headgate up`."),
+]
 Access = Annotated[
     Literal["selected", "deny"],
     typer.Option(help="Access mode for the compiled manifests, like --access of `headgate up`."),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate.admission.injection import InjectionMode
 from headgate.cli import placeholders
 from headgate.cli.arguments import check_paths
 from headgate.cli.output import note
@@ -54,18 +55,22 @@ def reject_mistakes(found: Manifests, result: str) -> None:
         )
 
 
-def compile_manifests(manifests: Manifests, settings: Settings = Settings()) -> CompiledFiles:
+def compile_manifests(
+    manifests: Manifests, settings: Settings = Settings(), sidecars: InjectionMode = "all"
+) -> CompiledFiles:
     """Compile the objects of files that were read."""
     objects = {manifest.key: manifest.object for manifest in manifests.objects}
-    snapshot = snapshot_of(with_placeholders(objects, settings.domain))
+    snapshot = snapshot_of(with_placeholders(objects, settings.domain, sidecars))
     return CompiledFiles(manifests, snapshot, compile_mesh(snapshot, settings))
 
 
-def with_placeholders(objects: Mapping[Key, Object], domain: str) -> Mapping[Key, Object]:
+def with_placeholders(
+    objects: Mapping[Key, Object], domain: str, sidecars: InjectionMode = "all"
+) -> Mapping[Key, Object]:
     """Return the objects with placeholders for missing pods, addresses and endpoints."""
     addresses = AddressPool(FIRST_RANGE)
     objects = {**placeholders.splits(objects, domain), **objects}
-    found = {**objects, **placeholders.pods(objects, addresses)}
+    found = {**objects, **placeholders.pods(objects, addresses, sidecars)}
     with_slices = set(_services_with_slices(objects))
     for key in sorted(key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind)):
         found[key] = service = _with_service_address(objects[key], addresses)

@@ -18,6 +18,7 @@ from headgate.errors import HeadgateError, ProxyError, Unavailable
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
+EXIT_UNDECIDED = 4
 EXIT_TIMED_OUT = 124
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127

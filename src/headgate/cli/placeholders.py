@@ -32,10 +32,11 @@ SLICE = "EndpointSlice"
 EXTERNAL_NAME = "ExternalName"
 FIRST_NUMBER, NUMBERS = 20_000, 10_000  # the first port and the number of ports that processes behind sidecars get
 TEMPLATED = ("Deployment", "ReplicaSet")
-_SIDECARS: InjectionMode = "all"
 
 
-def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, Object]:
+def pods(
+    objects: Mapping[Key, Object], addresses: AddressPool, sidecars: InjectionMode = "all"
+) -> Mapping[Key, Object]:
     """Return the pods of the files and of pod templates, with addresses and injected sidecars."""
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
     all_pods = sorted(written_pods(objects).items())
@@ -44,7 +45,8 @@ def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, 
     services = {name: _services_of(objects, name) for name in namespaces}
     return {
         key: _with_address(
-            _with_ports(_injected(pod, surroundings[key.namespace]), services[key.namespace], numbers), addresses
+            _with_ports(_injected(pod, surroundings[key.namespace], sidecars), services[key.namespace], numbers),
+            addresses,
         )
         for key, pod in all_pods
     }
@@ -124,10 +126,10 @@ def _surroundings(objects: Mapping[Key, Object], namespace: str) -> PodNamespace
     return PodNamespace(labels=_texts(found, "labels") if found else {}, configs=configs, sidecars=sidecars)
 
 
-def _injected(pod: Object, surroundings: PodNamespace) -> Object:
+def _injected(pod: Object, surroundings: PodNamespace, sidecars: InjectionMode) -> Object:
     """Return the pod as injection changes it at its creation. A pod with an address exists already and is not changed."""
     annotations = _texts(pod, "annotations")
-    if (pod.get("status") or {}).get("podIP") or not decide(pod, _SIDECARS, surroundings).injected:
+    if (pod.get("status") or {}).get("podIP") or not decide(pod, sidecars, surroundings).injected:
         return pod
     annotations |= {SIDECAR: annotations.get(SIDECAR) or EXPLICIT}
     return with_sidecars({**pod, "metadata": {**pod["metadata"], "annotations": annotations}}, surroundings.sidecars)

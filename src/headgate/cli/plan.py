@@ -8,17 +8,27 @@ from typing import Annotated
 import msgspec
 import typer
 
-from headgate.cli.arguments import Access, Kubeconfig, Mtls, Output, State, check_paths, parse_kind_and_name
+from headgate.admission.injection import InjectionMode
+from headgate.cli.arguments import (
+    Access,
+    Kubeconfig,
+    Mtls,
+    Output,
+    Sidecars,
+    State,
+    check_paths,
+    parse_kind_and_name,
+)
 from headgate.cli.inspect_client import InspectClient, resource_path
 from headgate.cli.offline import compile_manifests, reject_mistakes
-from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error
+from headgate.cli.output import EXIT_FAILURE, EXIT_UNDECIDED, Format, answer, note, usage_error
 from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
 from headgate.errors import NotFound
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.plan.checks import InvalidCheck, Never, check_claim
+from headgate.plan.checks import Decision, InvalidCheck, Never, check_claim
 from headgate.plan.plan import World, with_files, with_rates
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
 from headgate.plane.feed import COMPILED
@@ -105,6 +115,7 @@ def plan_(
     namespace: InNamespace = "",
     mtls: Mtls = "permissive",
     access: Access = "selected",
+    sidecars: Sidecars = "all",
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,
@@ -115,7 +126,7 @@ def plan_(
     sets of manifests are compared, without a running headgate.
 
     Exit code 0 means that nothing changes, 1 that something does. With --no-new-access or --never, 0 means that the check
-    is proven for all requests, and 1 that there is a counterexample.
+    holds for all requests, 1 that there is a counterexample, and 4 that it is not decided.
     """
     if not filename and not delete and never is None:
         raise usage_error("is missing; name the changed manifests, for example -f DIR", option="-f")
@@ -127,21 +138,28 @@ def plan_(
     changed = _read(filename or (), place)
     deleted = tuple(_deleted(text, place, changed) for text in delete or ())
     query = PlanQuery(deleted=deleted, no_new_access=no_new_access, never=claim)
+    before = _read(base or (), place)
     if client is None:
-        result = _offline(
-            _read(base or (), place), changed, query, prune=prune, settings=Settings(mtls=mtls, access=access)
-        )
+        settings = Settings(mtls=mtls, access=access)
+        result = _offline(before, changed, query, prune=prune, settings=settings, sidecars=sidecars)
         rates = Rates()
     else:
         result, rates = asyncio.run(_live(client, changed, query))
     rates = recorded_rates(metrics) if metrics else rates
-    files = {str(manifest.key): manifest for manifest in changed.objects}
+    files = {str(manifest.key): manifest for manifest in (*before.objects, *changed.objects)}
     result = result.with_plan(
         with_rates(with_files(result.plan, lambda key, field: _position(files, key, field)), rates.of)
     )
     answer(result, output, lambda: show(result, only_checks=bool(result.verdicts)))
-    if any(not verdict.holds for verdict in result.verdicts) or (not result.verdicts and not result.plan.is_empty):
-        raise typer.Exit(EXIT_FAILURE)
+    if code := _exit_code(result):
+        raise typer.Exit(code)
+
+
+def _exit_code(result: PlanResult) -> int:
+    verdicts = {item.verdict for item in result.verdicts}
+    if Decision.DOES_NOT_HOLD in verdicts or (not verdicts and not result.plan.is_empty):
+        return EXIT_FAILURE
+    return EXIT_UNDECIDED if Decision.UNDECIDED in verdicts else 0
 
 
 def _read(paths: Sequence[Path], namespace: str) -> Manifests:
@@ -174,7 +192,15 @@ def _claim(never: tuple[str, str] | None, request: Sequence[str], namespace: str
     return claim
 
 
-def _offline(before: Manifests, changed: Manifests, query: PlanQuery, *, prune: bool, settings: Settings) -> PlanResult:
+def _offline(
+    before: Manifests,
+    changed: Manifests,
+    query: PlanQuery,
+    *,
+    prune: bool,
+    settings: Settings,
+    sidecars: InjectionMode,
+) -> PlanResult:
     new = {manifest.key: manifest for manifest in changed.objects}
     kept = {manifest.key: manifest for manifest in before.objects}
     for key in query.deleted:
@@ -182,10 +208,12 @@ def _offline(before: Manifests, changed: Manifests, query: PlanQuery, *, prune: 
             raise NotFound(f"{key} is not in --base, so it can't be deleted; correct the name, or give -n NAMESPACE")
     kept = {} if prune else kept
     after = Manifests(changed.roots, tuple((kept | new).values()))
-    old, now = compile_manifests(before, settings), compile_manifests(after, settings)
+    old, now = (compile_manifests(manifests, settings, sidecars) for manifests in (before, after))
     one, other = ({item.key: item.object for item in manifests.objects} for manifests in (before, after))
     differing = frozenset(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
-    return checked_plan(World(old.compiled, now.compiled, differing, known=other.keys()), now.snapshot, query)
+    snapshots = old.snapshot, now.snapshot
+    world = World(old.compiled, now.compiled, differing, known=other.keys(), snapshots=snapshots)
+    return checked_plan(world, query)
 
 
 async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:

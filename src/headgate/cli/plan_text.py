@@ -15,11 +15,13 @@ SHOWN_CLASSES = 5
 
 
 def show(result: PlanResult, *, only_checks: bool) -> None:
-    """Print the verdicts of checks, or without checks the plan."""
+    """Print the verdicts of checks and the new findings, or without checks the plan."""
     console = stdout()
     if only_checks:
         for verdict in result.verdicts:
             _print(console, _verdict(verdict))
+        for finding in (*result.plan.unreachable, *result.plan.findings):
+            _print(console, ("new finding: " + line.lstrip() for line in _finding(finding)))
         return
     for title, blocks in _sections(result.plan):
         if blocks:
@@ -41,16 +43,19 @@ def _sections(found: Plan) -> Iterator[tuple[str, list[list[str]]]]:
     yield "Access gained", [list(_access(item)) for item in found.gained]
     yield "Requests", [list(_requests(item)) for item in found.requests]
     yield "TLS modes", [list(_tls(item)) for item in found.tls]
+    yield "Access that sidecars no longer decide", [[f"  {item.message}"] for item in found.departures]
     yield "New findings", [list(_finding(item)) for item in found.findings]
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
+    word = verdict.verdict.value
     if verdict.holds:
-        yield f"proven: {verdict.check}: {verdict.reason}"
+        yield f"{word}: {verdict.check}: {'; '.join(verdict.reasons)}"
         return
-    yield f"not true: {verdict.check}"
+    yield f"{word}: {verdict.check}"
     yield from (f"  {text}" for text in verdict.counterexamples)
     yield from (f"  see: {command}" for command in verdict.commands)
+    yield from (f"  undecided: {reason}" for reason in verdict.reasons)
 
 
 def _finding(item: NewFinding) -> Iterator[str]:

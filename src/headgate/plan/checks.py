@@ -1,19 +1,23 @@
-"""Checks of access for CI: each holds for all requests, or has a counterexample."""
+"""Checks of access for CI: each holds for all requests, has a counterexample, or is undecided for a reason (D32)."""
 
-from collections.abc import Iterator, Sequence
+import enum
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot, account_name
+from headgate.compiler.workloads import excluded_ports, has_sidecar
 from headgate.errors import HeadgateError, NotFound
+from headgate.formatting import pluralize
 from headgate.kinds import names_of
-from headgate.model.authorization import port_of
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.routing import Mesh, Workload
 from headgate.plan import words
 from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
 from headgate.plan.conditions import METHOD, PATH, Conjunction, Literal, Test
+from headgate.plan.departures import Departure, Side, bypass_message, bypasses, invalid, is_restricted
 from headgate.plan.lines import access_line
-from headgate.plan.plan import AccessRow, Plan, sent_to
+from headgate.plan.plan import AccessRow, NewFinding, Plan, sent_to
 from headgate.plan.regular import Algebra
 from headgate.plan.requests import request_of
 from headgate.plan.solver import Solver
@@ -22,6 +26,21 @@ from headgate.resources.meta import Value
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.regexes import fault
 
+UNGUARDED = frozenset(
+    reason.value
+    for reason in (
+        Reason.NOT_ENFORCED,
+        Reason.NOT_INJECTED,
+        Reason.TARGET_PORT_NOT_DECLARED,
+        Reason.GATEWAY_BYPASSED,
+        Reason.IDENTITY_UNAVAILABLE,
+        Reason.RESTART_NEEDED,
+        Reason.AUDIT_WITHOUT_EFFECT,
+        Reason.PROTOCOL_CONFLICT,
+        Reason.INVALID,
+    )
+)
+"""Reasons of new findings after which a comparison of access is not complete."""
 GATEWAY = "gateway"
 _KINDS = {
     word: names.singular
@@ -47,14 +66,53 @@ class Never(Value, frozen=True, kw_only=True):
     namespace: str = "default"
 
 
+class Decision(enum.Enum):
+    """The verdict of a check: it holds for all requests, it does not, or this is not decided."""
+
+    HOLDS = "holds"
+    DOES_NOT_HOLD = "does not hold"
+    UNDECIDED = "undecided"
+
+
 class Verdict(Value, frozen=True, kw_only=True):
-    """Whether a check holds, with the reason, or counterexamples: one line each, and the command that explains it."""
+    """The verdict of a check.
+
+    `reasons` say why it holds, or what is not decided: both can be next to counterexamples, of which each has one line, and
+    the command that explains it.
+    """
 
     check: str
-    holds: bool
-    reason: str = ""
+    verdict: Decision
+    reasons: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the check holds for all requests."""
+        return self.verdict is Decision.HOLDS
+
+
+def decided(check: str, proof: str, answers: Collection["Answer"]) -> Verdict:
+    """Return the verdict of a check from all answers against it; `proof` says why it holds without any."""
+    against = {item.text: item.command for item in answers if item.is_counterexample}
+    open_ = tuple(dict.fromkeys(item.text for item in answers if not item.is_counterexample))
+    verdict = Decision.DOES_NOT_HOLD if against else Decision.UNDECIDED if open_ else Decision.HOLDS
+    return Verdict(
+        check=check,
+        verdict=verdict,
+        reasons=open_ if against or open_ else (proof,),
+        counterexamples=tuple(against),
+        commands=tuple(dict.fromkeys(command for command in against.values() if command)),
+    )
+
+
+class Answer(NamedTuple):
+    """What speaks against a check: a counterexample with the command that explains it, or something that is not decided."""
+
+    text: str
+    command: str = ""
+    is_counterexample: bool = True
 
 
 class _Party(NamedTuple):
@@ -66,47 +124,77 @@ class _Party(NamedTuple):
         return self.kind if self.kind == GATEWAY else f"{self.kind} {self.namespace}/{self.name}"
 
 
-def no_new_access(found: Plan) -> Verdict:
-    """Say whether a plan gives no caller access that it did not have."""
-    return Verdict(
-        check="no new access",
-        holds=not found.gained,
-        reason="" if found.gained else "every request that a caller may send after the change, it may send now",
-        counterexamples=tuple(_counterexample(item) for item in found.gained),
-        commands=tuple(item.command for item in found.gained if item.command),
+def no_new_access(plan: Plan, left_out: Collection[str] = ()) -> Verdict:
+    """Say whether a plan gives no caller access that it did not have; `left_out` says which changed objects it lacks."""
+    gained = [Answer(_counterexample(row), row.command, row.certain) for row in plan.gained]
+    findings = [_of_finding(item) for item in plan.findings if item.reason in UNGUARDED]
+    return decided(
+        "no new access",
+        "every request that a caller may send after the change, it may send now",
+        [*gained, *map(_of_departure, plan.departures), *findings, *_undecided(left_out)],
     )
 
 
-def _counterexample(item: AccessRow) -> str:
-    return access_line(item) + (f", for example {item.example}" if item.example else "")
+def _counterexample(row: AccessRow) -> str:
+    return access_line(row) + (f", for example {row.example}" if row.example else "")
 
 
-def never(mesh: Mesh, snapshot: Snapshot, claim: Never) -> Verdict:
-    """Say whether a claim holds in a mesh. Raises InvalidCheck, and NotFound if the server has no pods."""
+def _of_departure(departure: Departure) -> Answer:
+    return Answer(departure.message, is_counterexample=departure.kind == "gives")
+
+
+def _of_finding(finding: NewFinding) -> Answer:
+    return Answer(f"new finding {finding.reason} about {finding.causes[0].object}", is_counterexample=False)
+
+
+def _undecided(reasons: Collection[str]) -> Iterator[Answer]:
+    yield from (Answer(reason, is_counterexample=False) for reason in reasons)
+
+
+def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> Verdict:
+    """Say whether a claim holds in a mesh; `left_out` says which objects it lacks.
+
+    Raises InvalidCheck, and NotFound if the server has no pods.
+    """
+    mesh, snapshot = side
     caller, server = _party(claim.caller, claim.namespace), _party(claim.server, claim.namespace)
     request = _request(claim.request)
     pods = sorted(_pods(mesh, snapshot, server))
     if not pods:
         raise NotFound(f"no pod of {server} exists, so nothing can be proven; correct the name, or give -n NAMESPACE")
     identities = _identities(mesh, snapshot, caller)
-    known = {item.name: item for item in mesh.workloads}
-    found: list[tuple[str, str]] = []
+    workloads = {item.name: item for item in mesh.workloads}
+    answers = [*map(_of_departure, invalid(snapshot)), *_undecided(left_out), *_foreign(mesh, server)]
     for name in pods:
-        if name in known:
-            found += _bypasses(mesh, known[name])
-            found += (item for identity in identities for item in _allowed(known[name], identity, request))
+        if workload := workloads.get(name):
+            answers += _unserved(snapshot, workload)
+            answers += (answer for identity in identities for answer in _allowed(workload, identity, request))
+        elif has_sidecar(snapshot.pods[name]):
+            answers += _undecided([f"pod {name} has no usable address or ServiceAccount"])
         else:
-            found.append((f"pod {name} has no sidecar, so it allows all requests", ""))
-    distinct = dict(found)
+            answers.append(Answer(f"pod {name} has no sidecar, so it allows all requests"))
+    answers += (Answer(bypass_message(ref, port, item.name)) for ref, port, item in bypasses(mesh, pods))
     title = f"never {caller} to {server}" + (f" {claim.request}" if claim.request else "")
-    count = len(pods)
-    return Verdict(
-        check=title,
-        holds=not distinct,
-        reason="" if distinct else f"no rule of {count} {'pod' if count == 1 else 'pods'} allows such a request",
-        counterexamples=tuple(distinct),
-        commands=tuple(command for command in distinct.values() if command),
-    )
+    return decided(title, f"no rule of {pluralize(len(pods), 'pod')} allows such a request", answers)
+
+
+def _foreign(mesh: Mesh, server: _Party) -> Iterator[Answer]:
+    """Yield the ready addresses of a Service that belong to no pod of the mesh."""
+    full = f"{server.namespace}/{server.name}"
+    for entry in mesh.endpoints if server.kind == _KINDS["service"] else ():
+        for target in entry.ready:
+            if entry.ref.service == full and not target.workload:
+                yield Answer(
+                    f"{entry.ref} leads to {target.address}, which is no pod of the mesh", is_counterexample=False
+                )
+
+
+def _unserved(snapshot: Snapshot, workload: Workload) -> Iterator[Answer]:
+    """Yield what reaches the programs of a workload without a rule: excluded ports, and all other ports of an open one."""
+    for port in sorted(excluded_ports(snapshot.pods[workload.name])):
+        yield Answer(f"port {port} of pod {workload.name} is excluded from its sidecar, so it allows all requests")
+    if not workload.ports and not is_restricted(workload):
+        yield Answer(f"pod {workload.name} is open, and declares no port")
 
 
 def check_claim(claim: Never) -> None:
@@ -158,9 +246,12 @@ def _identities(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Sequence[str]:
 def _pods(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Iterator[str]:
     full = f"{party.namespace}/{party.name}"
     if party.kind == _KINDS["service"]:
-        yield from {item.workload for entry in mesh.endpoints if entry.ref.service == full for item in entry.ready} - {
-            ""
-        }
+        service = snapshot.services.get(full)
+        selected = (
+            snapshot.selected(party.namespace, service[1].spec.selected) if service and service[1].spec.selected else ()
+        )
+        ready = (target.workload for entry in mesh.endpoints if entry.ref.service == full for target in entry.ready)
+        yield from {name for name in (*selected, *ready) if name in snapshot.pods}
         return
     for name, pod in snapshot.pods.items():
         if name.partition("/")[0] != party.namespace:
@@ -174,19 +265,8 @@ def _pods(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Iterator[str]:
             yield name
 
 
-def _bypasses(mesh: Mesh, workload: Workload) -> Iterator[tuple[str, str]]:
-    """Yield the ports of a workload to which Services lead, but which its sidecar does not serve."""
-    for entry in mesh.endpoints:
-        for item in entry.ready:
-            if item.workload == workload.name and port_of(workload, item.port) is None:
-                yield (
-                    f"{entry.ref} leads to port {item.port} of pod {workload.name}, which its sidecar does not serve",
-                    "",
-                )
-
-
-def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterator[tuple[str, str]]:
-    """Yield a counterexample for each rule that allows one of the requests, and its command."""
+def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterator[Answer]:
+    """Yield a counterexample for each rule that allows one of the requests."""
     solver = Solver(setting_of(workload, identity), Algebra())
     for point, _ in points(workload, None):
         for permission in permissions(point, identity) if point else ():
@@ -196,10 +276,11 @@ def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterato
             try:
                 values = solver.solve((*permission.match, *request), ())
             except Undecided:
-                yield f"{caller} may reach {where}: the conditions are too complex to decide this", ""
+                text = f"{caller} may reach {where}: the conditions are too complex to decide this"
+                yield Answer(text, is_counterexample=False)
                 continue
             if values is not None:
                 example = sent_to(point.called if point else None, request_of(values, solver.setting))
                 command = words.service_command(point.called, example, identity) if point and point.called else ""
                 sent = words.request_text(example, is_http=point is None or point.is_http)
-                yield f"{caller} may send {sent} to {where}", command
+                yield Answer(f"{caller} may send {sent} to {where}", command)

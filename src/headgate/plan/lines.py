@@ -45,6 +45,7 @@ def counted(found: Plan) -> str:
         (len(found.gained), "gain of access", "gains of access"),
         (len(found.requests), "change of requests", "changes of requests"),
         (len(found.tls), "change of TLS modes", "changes of TLS modes"),
+        (len(found.departures), "change outside the comparison of access", "changes outside the comparison of access"),
         (len(found.findings), "new finding", ""),
     )
     return ", ".join(pluralize(number, one, many) for number, one, many in counts if number)

@@ -8,12 +8,14 @@ from msgspec import structs
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
 from headgate.compiler.report import Compiled
+from headgate.compiler.snapshot import Snapshot
 from headgate.kinds import SPECS
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Route, TlsMode
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.conditions import UNAMBIGUOUS, Setting
+from headgate.plan.departures import Departure, Side, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.plan.undecided import Work
@@ -124,24 +126,34 @@ class Plan(Value, frozen=True, kw_only=True):
     gained: tuple[AccessRow, ...] = ()
     requests: tuple[RequestChange, ...] = ()
     tls: tuple[TlsChange, ...] = ()
+    departures: tuple[Departure, ...] = ()
     findings: tuple[NewFinding, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether the two worlds treat all requests alike."""
-        return not (self.unreachable or self.lost or self.gained or self.requests or self.tls or self.findings)
+        return not any(getattr(self, name) for name in self.__struct_fields__)
 
 
 class World(NamedTuple):
     """Two compiled meshes, and the keys of the objects that differ.
 
-    Findings are reported about the objects `known`; None means all objects.
+    Findings are reported about the objects `known`; None means all objects. `snapshots` have the objects of both; without
+    them it is not compared which pods have a sidecar.
     """
 
     before: Compiled
     after: Compiled
     changed: Collection[Key] = ()
     known: Collection[Key] | None = None
+    snapshots: tuple[Snapshot, Snapshot] | None = None
+
+    @property
+    def sides(self) -> tuple[Side, Side] | None:
+        """Both meshes with their objects; None if these are not known."""
+        if self.snapshots is None:
+            return None
+        return Side(self.before.mesh, self.snapshots[0]), Side(self.after.mesh, self.snapshots[1])
 
     def cause(self, key: Key, field: str) -> Cause:
         """Return a part of a changed object as a cause, or the object's deletion."""
@@ -152,7 +164,9 @@ class World(NamedTuple):
 def plan(world: World) -> Plan:
     """Compare two worlds."""
     before, after = world.before.mesh, world.after.mesh
-    access = access_rows(world, access_changes(before, after))
+    sides = world.sides
+    bare = without_sidecar(sides[1]) if sides else frozenset[str]()
+    access = access_rows(world, _of_guarded(access_changes(before, after), bare))
     classes = tuple(request_classes(before, after))
     new = list(_new_findings(world))
     return Plan(
@@ -161,8 +175,17 @@ def plan(world: World) -> Plan:
         gained=tuple(item for item in access if item.kind == "gained"),
         requests=tuple(request_changes(world, classes)),
         tls=tuple(tls_changes(world)),
+        departures=tuple(departures(*sides)) if sides else (),
         findings=tuple(item for item in new if not item.unreachable),
     )
+
+
+def _of_guarded(changes: Iterable[AccessChange], bare: Collection[str]) -> Iterator[AccessChange]:
+    """Yield the changes without the pods that lose their sidecar: they allow all requests then."""
+    for change in changes:
+        guarded = tuple(name for name in change.workloads if name not in bare)
+        if guarded:
+            yield structs.replace(change, workloads=guarded)
 
 
 def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> Plan:
@@ -172,14 +195,12 @@ def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> 
         places = [(item, position(item.object, item.field)) for item in causes]
         return tuple(structs.replace(item, file=file, line=line) for item, (file, line) in places)
 
-    return Plan(
-        unreachable=tuple(structs.replace(item, causes=located(item.causes)) for item in found.unreachable),
-        lost=tuple(structs.replace(item, causes=located(item.causes)) for item in found.lost),
-        gained=tuple(structs.replace(item, causes=located(item.causes)) for item in found.gained),
-        requests=tuple(structs.replace(item, causes=located(item.causes)) for item in found.requests),
-        tls=tuple(structs.replace(item, causes=located(item.causes)) for item in found.tls),
-        findings=tuple(structs.replace(item, causes=located(item.causes)) for item in found.findings),
-    )
+    lists = {name: getattr(found, name) for name in ("unreachable", "lost", "gained", "requests", "tls", "findings")}
+    located_lists = {
+        name: tuple(structs.replace(item, causes=located(item.causes)) for item in items)
+        for name, items in lists.items()
+    }
+    return structs.replace(found, **located_lists)
 
 
 def with_rates(found: Plan, rate_of: Callable[[str], float | None]) -> Plan:

@@ -1,8 +1,9 @@
 """The question and the answer of a plan: changed objects and checks; differences and verdicts."""
 
+from collections.abc import Collection
+
 from msgspec import structs
 
-from headgate.compiler.snapshot import Snapshot
 from headgate.plan.checks import Never, Verdict, never, no_new_access
 from headgate.plan.plan import Plan, World, plan
 from headgate.resources.meta import Key, Object, Value
@@ -33,10 +34,17 @@ class PlanResult(Value, frozen=True, kw_only=True):
         return structs.replace(self, plan=found)
 
 
-def checked_plan(world: World, snapshot: Snapshot, query: PlanQuery) -> PlanResult:
-    """Compare two worlds, and check the second; `snapshot` has its objects. Raises InvalidCheck, NotFound."""
+def checked_plan(
+    world: World, query: PlanQuery, *, changed: Collection[str] = (), missing: Collection[str] = ()
+) -> PlanResult:
+    """Compare two worlds with their objects, and check the second. Raises InvalidCheck, NotFound.
+
+    `changed` says which changed objects the comparison lacks, and `missing` which objects the new world lacks, changed or not.
+    """
     found = plan(world)
-    verdicts = [no_new_access(found)] if query.no_new_access else []
-    if query.never:
-        verdicts.append(never(world.after.mesh, snapshot, query.never))
+    verdicts = []
+    if query.no_new_access:
+        verdicts.append(no_new_access(found, changed))
+    if query.never and world.sides:
+        verdicts.append(never(world.sides[1], query.never, (*changed, *missing)))
     return PlanResult(plan=found, verdicts=tuple(verdicts))

@@ -24,9 +24,11 @@ from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
+from headgate.plan.planning import PlanQuery, PlanResult
 from headgate.plane.call_records import call_records
 from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import HostState, Observed, mesh_state
+from headgate.plane.plans import planned
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
 from headgate.plane.proxy_status import TYPES, key_text, proxy_status, wanted_names, with_version
 from headgate.plane.snapshot_view import SnapshotView
@@ -141,6 +143,10 @@ class Inspector:
         known = snapshot.pods.get(f"{name.namespace}/{name.name}")
         status = proxy_status(proxy, known, self._origin(), self._clock()) if proxy else None
         return explain_pod(PodFacts(pod, self._host.decide(pod, around), tuple(around.sidecars), status))
+
+    async def plan(self, query: PlanQuery) -> PlanResult:
+        """Return the plan of a change. Raises InvalidChange, InvalidCheck, NotFound, HeadgateError."""
+        return await planned(self.live_state, query, self._host.decide)
 
     async def explain(self, sent: RequestSpec) -> Explanation:
         """Return where a request would go, according to all stored objects.

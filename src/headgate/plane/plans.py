@@ -14,9 +14,11 @@ from headgate.plan.plan import World
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
 from headgate.plane.feed import GROUP_KINDS, with_objects
 from headgate.plane.live_state import LiveState
+from headgate.plane.replaced_pods import NAMESPACE, Decide, with_replaced_pods
 from headgate.resources.core import EndpointSlice
 from headgate.resources.decode import check
 from headgate.resources.meta import Key, Object, namespace_of, part
+from headgate.resources.pod_templates import template_path
 from headgate.resources.registry import SERVICE, key_of
 
 PLAN_TIMEOUT_S = 20.0
@@ -33,9 +35,12 @@ class InvalidChange(HeadgateError):
     """An object of a change has mistakes."""
 
 
-async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
-    """Return the plan of a change. Raises InvalidChange, InvalidCheck, NotFound, and HeadgateError after a timeout."""
-    objects, ignored = _hub_versions(query)
+async def planned(live_state: LiveState, query: PlanQuery, decide: Decide) -> PlanResult:
+    """Return the plan of a change; `decide` says which pods get a sidecar.
+
+    Raises InvalidChange, InvalidCheck, NotFound, and HeadgateError after a timeout.
+    """
+    objects, templates, ignored = _hub_versions(query)
     try:
         async with asyncio.timeout(PLAN_TIMEOUT_S):
             before = await live_state.wait_compiled()
@@ -43,18 +48,21 @@ async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
             applied = [await _applied(live_state.store, snapshot, obj) for obj in objects]
             new = [*applied, *_expected_slices(snapshot, applied)]
             after = with_objects(snapshot, {**{key_of(obj): obj for obj in new}, **_deletions(snapshot, query)})
+            keys = {*map(key_of, objects), *query.deleted}
+            predicted = with_replaced_pods(snapshot, after, templates, keys, decide)
+            after = predicted.snapshot
             compiled = await live_state.preview(after)
     except TimeoutError as error:
         raise HeadgateError(f"the plan is not ready after {PLAN_TIMEOUT_S:g} s; see the log of headgate") from error
-    keys = {*(key_of(obj) for obj in applied), *query.deleted}
     differing = frozenset(key for key in keys if snapshot.objects.get(key) != after.objects.get(key))
-    found = await asyncio.to_thread(checked_plan, World(before, compiled, differing), after, query)
+    world = World(before, compiled, differing, snapshots=(snapshot, after))
+    found = await asyncio.to_thread(checked_plan, world, query, changed=predicted.left_out)
     return PlanResult(plan=found.plan, verdicts=found.verdicts, ignored=ignored)
 
 
-def _hub_versions(query: PlanQuery) -> tuple[list[Object], tuple[str, ...]]:
-    """Return the objects that the compiler reads, in hub version, and the names of all other objects."""
-    found, ignored = [], []
+def _hub_versions(query: PlanQuery) -> tuple[list[Object], list[Object], tuple[str, ...]]:
+    """Return in hub version the objects that the compiler reads and those with pod templates, and the names of all remaining ones."""
+    found, templates, ignored = [], [], []
     for obj in query.objects:
         checked = check(obj)
         if checked.hub is None:
@@ -65,9 +73,11 @@ def _hub_versions(query: PlanQuery) -> tuple[list[Object], tuple[str, ...]]:
         key = key_of(checked.hub)
         if (key.group, key.kind) in GROUP_KINDS:
             found.append(checked.hub)
+        elif template_path(checked.hub):
+            templates.append(checked.hub)
         else:
             ignored.append(str(key))
-    return found, tuple(ignored)
+    return found, templates, tuple(ignored)
 
 
 async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
@@ -86,6 +96,8 @@ async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
     found = {**obj, "metadata": {**kept, **obj["metadata"]}}
     if "status" in stored:
         found["status"] = stored["status"]
+    if key.kind == NAMESPACE:  # other programs label it too, and an update keeps these labels
+        found["metadata"]["labels"] = {**part(metadata, "labels"), **part(obj["metadata"], "labels")}
     if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
         spec = part(stored, "spec")
         found["spec"] = {**{name: spec[name] for name in _KEPT_OF_SERVICES if name in spec}, **part(obj, "spec")}

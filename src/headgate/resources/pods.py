@@ -63,11 +63,12 @@ class Container(Input, frozen=True, kw_only=True):
 
 
 class PodSpec(Input, frozen=True, kw_only=True):
-    """The containers of a pod and its ServiceAccount. Init containers that restart can have probes."""
+    """The containers of a pod, its ServiceAccount, and whether it uses its node's network. Init containers that restart can have probes."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = ()
     service_account_name: str = "default"
+    host_network: bool = False
 
 
 class Running(Input, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ class InspectApi:
             raise method_not_allowed(f"plans.{GROUP} support create only; use `headgate plan`")
         if self._inspector is None:
             raise ApiError(501, "no mesh is running; start one with `headgate up`")
-        return responses.json_response(await inspect_plans.answer(self._inspector.live_state, await read_body(request)))
+        return responses.json_response(await inspect_plans.answer(self._inspector, await read_body(request)))
 
     async def _metrics(self, path: InspectPath) -> Response:
         if path.name != MESH:

@@ -10,16 +10,16 @@ from headgate.api.status import ApiError
 from headgate.errors import HeadgateError, NotFound
 from headgate.plan.checks import InvalidCheck
 from headgate.plan.planning import PlanQuery
-from headgate.plane.live_state import LiveState
-from headgate.plane.plans import InvalidChange, planned
+from headgate.plane.inspector import Inspector
+from headgate.plane.plans import InvalidChange
 from headgate.resources.inspect import API_VERSION
 
 
-async def answer(live_state: LiveState, body: bytes) -> Mapping[str, Any]:
+async def answer(inspector: Inspector, body: bytes) -> Mapping[str, Any]:
     """Return the plan for a PlanQuery as JSON. Raises ApiError."""
     query = decode_body(body, PlanQuery, "a PlanQuery")
     try:
-        found = await planned(live_state, query)
+        found = await inspector.plan(query)
     except (InvalidChange, InvalidCheck) as error:
         raise ApiError(400, str(error)) from error
     except NotFound as error:

@@ -1,0 +1,195 @@
+"""Find what takes workloads out of the comparison of two meshes (D32).
+
+The comparison of access is about sidecars, identities and ports that both meshes have. What a change moves past them gives
+access, or at least nothing can be proven about it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.workloads import excluded_ports, has_sidecar
+from headgate.model.authorization import port_of
+from headgate.model.routing import Mesh, PortRef, Workload
+from headgate.plan import words
+from headgate.plan.access import Permission, permissions, points
+from headgate.resources.core import Service
+from headgate.resources.meta import Resource, Value
+from headgate.resources.pods import Pod
+from headgate.resources.sidecars import Sidecar
+from headgate.resources.smi import TLSConfig
+from headgate.resources.workloads import selects
+
+
+class Departure(Value, frozen=True):
+    """What a change takes out of the comparison: it `gives` access that did not exist, or it is not `compared`."""
+
+    kind: Literal["gives", "not compared"]
+    message: str
+
+
+class Side(NamedTuple):
+    """One side of a comparison: the mesh, and the objects from which it is compiled."""
+
+    mesh: Mesh
+    snapshot: Snapshot
+
+
+class _Pods(NamedTuple):
+    """A pod on both sides, and its workload there if it has a sidecar."""
+
+    name: str
+    old: Pod | None
+    new: Pod | None
+    was: Workload | None
+    now: Workload | None
+
+
+def departures(before: Side, after: Side) -> Iterator[Departure]:
+    """Yield what a change takes out of the comparison, sorted by pod."""
+    for pair in _pairs(before, after):
+        yield from _departed(pair, after)
+        if pair.was and pair.now and pair.old and pair.new:
+            yield from _changed(pair, pair.old, pair.new, after)
+            yield from _renamed(pair.was, pair.now, before.mesh, after.mesh)
+    yield from _bypasses(before, after)
+    yield from invalid(after.snapshot)
+
+
+def without_sidecar(side: Side) -> frozenset[str]:
+    """Return the pods that no sidecar guards."""
+    return frozenset(name for name, pod in side.snapshot.pods.items() if not has_sidecar(pod))
+
+
+def invalid(snapshot: Snapshot) -> Iterator[Departure]:
+    """Yield the objects that are left out because they have mistakes."""
+    for key, causes in sorted(snapshot.mistakes.items()):
+        if key not in snapshot.objects:
+            cause = causes[0]
+            yield Departure("not compared", f"{key} is invalid and left out: {cause.field}: {cause.message}")
+
+
+def bypasses(mesh: Mesh, names: Collection[str]) -> Iterator[tuple[PortRef, int, Workload]]:
+    """Yield the Service ports that lead to a port of these workloads which the sidecar does not serve."""
+    workloads = {item.name: item for item in mesh.workloads if item.name in names}
+    for entry in mesh.endpoints:
+        for target in entry.ready:
+            workload = workloads.get(target.workload)
+            if workload and port_of(workload, target.port) is None:
+                yield entry.ref, target.port, workload
+
+
+def _pairs(before: Side, after: Side) -> Iterator[_Pods]:
+    old, new = before.snapshot.pods, after.snapshot.pods
+    was, now = ({item.name: item for item in side.mesh.workloads} for side in (before, after))
+    for name in sorted(old.keys() | new.keys()):
+        pods = old.get(name), new.get(name)
+        if pods[0] is not pods[1]:
+            yield _Pods(name, *pods, was.get(name), now.get(name))
+
+
+def _departed(pair: _Pods, after: Side) -> Iterator[Departure]:
+    """Yield that a workload has gone, or has no sidecar."""
+    if pair.new is None:
+        if pair.was and all(item.identity != pair.was.identity for item in after.mesh.workloads):
+            left = f"pod {pair.name} has gone, and no pod of its identity is left to compare it with"
+            yield Departure("not compared", left)
+    elif pair.now is None and not has_sidecar(pair.new):
+        if pair.old is None:
+            yield Departure("gives", f"pod {pair.name} is new and has no sidecar, so it allows all requests")
+        elif pair.was or has_sidecar(pair.old):
+            yield _unguarded(pair.was, f"pod {pair.name} loses its sidecar, so it allows all requests")
+    elif pair.now is None and (pair.was or pair.old is None):
+        yield Departure("not compared", f"pod {pair.name} has no usable address or ServiceAccount")
+
+
+def _unguarded(was: Workload | None, message: str) -> Departure:
+    """Return that requests pass a sidecar: this gives access unless the workload was open to every caller."""
+    if was is None or is_restricted(was):
+        return Departure("gives", message)
+    return Departure("not compared", f"{message}; it was open before, but rules and identities have no effect any more")
+
+
+def is_restricted(workload: Workload) -> bool:
+    """Say whether a workload refuses some callers."""
+    return workload.access.closed or not workload.target_tls_mode.accepts_plaintext
+
+
+def _changed(pair: _Pods, old: Pod, new: Pod, after: Side) -> Iterator[Departure]:
+    """Yield what lets requests pass the sidecar of a pod that keeps it."""
+    for port in sorted(excluded_ports(new) - excluded_ports(old)):
+        yield _unguarded(
+            pair.was, f"port {port} of pod {pair.name} is excluded from its sidecar, so it allows all requests"
+        )
+    if new.spec.host_network and not old.spec.host_network:
+        message = (
+            f"pod {pair.name} uses the network of its node (spec.hostNetwork), where it gets no sidecar on a cluster"
+        )
+        yield Departure("not compared", message)
+    if pair.now and pair.was:
+        known = {(probe.port, probe.path) for probe in pair.was.probes}
+        for probe in pair.now.probes if is_restricted(pair.now) else ():
+            if (probe.port, probe.path) not in known:
+                message = (
+                    f"its sidecar answers the probe {probe.name} to every caller: GET {probe.path} at port {probe.port}"
+                )
+                yield Departure("not compared", f"pod {pair.name}: {message}")
+    if old.metadata.labels != new.metadata.labels:
+        selected = [
+            _selecting(after.snapshot, pair.name, labels) for labels in (old.metadata.labels, new.metadata.labels)
+        ]
+        for about in sorted(selected[0] ^ selected[1]):
+            verb = "selects" if about in selected[1] else "no longer selects"
+            yield Departure("not compared", f"pod {pair.name} changes its labels, so {about} {verb} it")
+
+
+def _selecting(snapshot: Snapshot, pod: str, labels: Mapping[str, str]) -> frozenset[str]:
+    """Return the objects of a pod's namespace whose selectors fit its labels."""
+    namespace = pod.partition("/")[0]
+    shapes: tuple[type[Resource], ...] = (Service, Sidecar, TLSConfig)
+    objects = (pair for shape in shapes for pair in snapshot.of(shape))
+    return frozenset(str(key) for key, item in objects if key.namespace == namespace and _selects(item, labels))
+
+
+def _selects(item: Resource, labels: Mapping[str, str]) -> bool:
+    if isinstance(item, Service):
+        return bool(item.spec.selected) and item.spec.selected.items() <= labels.items()
+    return isinstance(item, Sidecar | TLSConfig) and selects(item.spec.selector, labels)
+
+
+def _renamed(was: Workload, now: Workload, before: Mesh, after: Mesh) -> Iterator[Departure]:
+    """Yield what the programs of a pod may do with its new identity, or that its identity changes."""
+    if was.identity == now.identity:
+        return
+    change = f"{words.callers_words((was.identity,))} becomes {words.callers_words((now.identity,))}"
+    yield Departure("not compared", f"pod {now.name} changes its identity: {change}")
+    servers = {item.name: item for item in before.workloads}
+    for server in after.workloads:
+        allowed = _allowed(server, now.identity)
+        if not allowed <= (_allowed(servers[server.name], was.identity) if server.name in servers else frozenset()):
+            to = words.callers_words((server.identity,))
+            yield Departure(
+                "gives",
+                f"pod {now.name} gets the identity of {words.callers_words((now.identity,))}, which may call {to}",
+            )
+
+
+def _allowed(server: Workload, identity: str) -> frozenset[tuple[int, Permission]]:
+    """Return what an identity may send to a workload, with the ports."""
+    found = ((point.port.port, permissions(point, identity)) for point, _ in points(server, None) if point)
+    return frozenset((port, permission) for port, several in found for permission in several)
+
+
+def _bypasses(before: Side, after: Side) -> Iterator[Departure]:
+    was = {item.name: item for item in before.mesh.workloads}
+    pods = {item.name for item in after.mesh.workloads}
+    old = {(ref, port, item.name) for ref, port, item in bypasses(before.mesh, was.keys())}
+    for ref, port, item in bypasses(after.mesh, pods):
+        was_open = item.name in before.snapshot.pods and item.name not in was  # it had no sidecar
+        if (ref, port, item.name) not in old and not was_open:
+            yield _unguarded(was.get(item.name), bypass_message(ref, port, item.name))
+
+
+def bypass_message(ref: PortRef, port: int, pod: str) -> str:
+    """Return that a Service port leads past a sidecar."""
+    return f"{ref} leads to port {port} of pod {pod}, which its sidecar does not serve"
