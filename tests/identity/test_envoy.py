@@ -27,7 +27,7 @@ def leaf(authority: Authority, item: CertificateSpec) -> Leaf:
     return sign(make_signer(authority, "the test"), item, time.time(), timedelta(hours=1))
 
 
-def listener(port: int, own: Leaf, roots: str) -> dict:
+def echo_listener(port: int, own: Leaf, roots: str) -> dict:
     """Return an echo listener that trusts `roots` and has the certificate `own`."""
     kinds = "type.googleapis.com/envoy.extensions"
     certificate = {
@@ -58,7 +58,7 @@ class Server:
 
     def listen(self, own: Leaf, roots: str) -> int:
         port = free_port()
-        self._listeners.append(listener(port, own, roots))
+        self._listeners.append(echo_listener(port, own, roots))
         return port
 
     def start(self) -> None:
