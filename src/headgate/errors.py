@@ -62,6 +62,10 @@ class Invalid(StoreError):
         self.causes = causes
 
 
+class TooLarge(StoreError):
+    """The object is larger than the store accepts."""
+
+
 class Unavailable(StoreError):
     """The store can't be reached at the moment. Retry."""
 

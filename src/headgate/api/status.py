@@ -13,6 +13,7 @@ from headgate.errors import (
     Invalid,
     NotFound,
     StoreError,
+    TooLarge,
     Unavailable,
 )
 from headgate.merge.server_side_apply import ApplyConflicts
@@ -35,7 +36,14 @@ _REASONS = {
     501: "NotImplemented",
     503: "ServiceUnavailable",
 }
-_CODES: Mapping[type[StoreError], int] = {NotFound: 404, AlreadyExists: 409, Conflict: 409, Gone: 410, Unavailable: 503}
+_CODES: Mapping[type[StoreError], int] = {
+    NotFound: 404,
+    AlreadyExists: 409,
+    Conflict: 409,
+    Gone: 410,
+    TooLarge: 413,
+    Unavailable: 503,
+}
 
 
 class ApiError(HeadgateError):

@@ -8,7 +8,13 @@ import pytest
 from headgate.api.status import ApiError
 from headgate.errors import DecodeError
 from headgate.resources.definitions.catalog import schemas
-from headgate.standalone.apiserver.patches import json_patch, merge_patch, strategic_patch
+from headgate.standalone.apiserver.patches import (
+    MOST_COPIED_BYTES,
+    MOST_OPERATIONS,
+    json_patch,
+    merge_patch,
+    strategic_patch,
+)
 
 POD = schemas()["", "v1", "Pod"]
 SERVICE = schemas()["", "v1", "Service"]
@@ -130,3 +136,23 @@ def test_a_json_patch_applies_all_operations_or_none() -> None:
     for malformed in ({}, [{}], ["x"], [{"op": "fly", "path": "/a"}], [{"op": "replace", "path": "", "value": 1}]):
         with pytest.raises(ApiError):
             json_patch(before, malformed)
+
+
+def test_the_operations_of_a_json_patch_are_limited() -> None:
+    test = {"op": "test", "path": "/a", "value": 1}
+    assert json_patch({"a": 1}, [test] * MOST_OPERATIONS) == {"a": 1}
+    with pytest.raises(ApiError) as caught:
+        json_patch({"a": 1}, [test] * (MOST_OPERATIONS + 1))
+    assert caught.value.code == 413
+
+
+def test_the_bytes_that_a_json_patch_copies_are_limited() -> None:
+    """With each pair of operations the object doubles: 60 operations would fill any memory."""
+    text = "a" * (MOST_COPIED_BYTES // 2 - 2)
+    once = [{"op": "copy", "from": "/a", "path": "/b"}]
+    assert json_patch({"a": text}, once * 2) == {"a": text, "b": text}
+    with pytest.raises(DecodeError, match="copies more than 3145728 bytes"):
+        json_patch({"a": text}, once * 3)
+    doubling = [{"op": "copy", "from": f"/{number}", "path": f"/{number}/-"} for number in "ab" for _ in range(30)]
+    with pytest.raises(DecodeError, match="copies more than"):
+        json_patch({"a": ["x"], "b": ["x"]}, doubling)

@@ -7,9 +7,9 @@ import pytest
 from tests.make.objects import config_map, namespace, owner_reference, split
 from tests.watching import changes_after
 
-from headgate.errors import AlreadyExists, Cause, Conflict, Gone, Invalid, NotFound, Unavailable
+from headgate.errors import AlreadyExists, Cause, Conflict, Gone, Invalid, NotFound, TooLarge, Unavailable
 from headgate.resources.meta import Key
-from headgate.standalone.store.memory import MemoryStore
+from headgate.standalone.store.memory import LARGEST_OBJECT, MemoryStore
 
 SPLITS = "split.smi-spec.io"
 
@@ -466,3 +466,28 @@ async def test_an_apply_raises_not_found_for_a_missing_namespace_or_the_status_o
         await store.apply(map_with("roots", "nowhere"), manager="headgate")
     with pytest.raises(NotFound, match="birds"):
         await store.apply({**weighted_split(), "status": {}}, manager="headgate", subresource="status")
+
+
+async def test_the_size_of_an_object_is_limited_after_each_kind_of_write():
+    store = MemoryStore()
+    half, whole = "a" * (LARGEST_OBJECT // 2), "a" * LARGEST_OBJECT
+    with pytest.raises(TooLarge):
+        await store.create(map_with("large", data={"a": whole}))
+    stored = await store.create(map_with("map", data={"a": half}))
+    revision = store.revision
+    for write in (
+        store.update({**stored, "data": {"a": whole}}),
+        store.update({**stored, "data": {"a": half, "b": half}}, dry_run=True),
+        store.apply({**map_with("map", data={"b": half}), "apiVersion": "v1"}, manager="m"),
+    ):
+        with pytest.raises(TooLarge, match="the limit is 1572864"):
+            await write
+    assert (await store.get(key("map")), store.revision) == (stored, revision)
+    await store.delete(key("map"))
+
+
+async def test_the_size_of_a_status_is_limited():
+    store = MemoryStore()
+    stored = await store.create(weighted_split())
+    with pytest.raises(TooLarge):
+        await store.update({**stored, "status": {"note": "a" * LARGEST_OBJECT}}, subresource="status")

@@ -3,11 +3,13 @@
 Each of the first three becomes a function from the old object to the new object.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jsonpatch
 import jsonpointer
+import msgspec
 
 from headgate.api.status import ApiError, unsupported_value
 from headgate.errors import Cause, DecodeError
@@ -16,6 +18,8 @@ from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Object
 from headgate.standalone.apiserver.request_parsing import parse_body
 
+MOST_OPERATIONS = 10_000  # of a JSON patch, as in kube-apiserver
+MOST_COPIED_BYTES = 3 * 1024 * 1024  # by all `copy` operations of a JSON patch, as in kube-apiserver
 APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE = "application/merge-patch+json"
@@ -63,17 +67,32 @@ def apply_configuration(query: Mapping[str, str], body: bytes) -> Mapping[str, A
 def json_patch(obj: Object, operations: Any) -> Object:
     """Apply JSON patch operations (RFC 6902).
 
-    Raises ApiError 400 for a malformed patch, DecodeError when an operation fails on this object.
+    Raises ApiError 400 for a malformed patch, 413 for too many operations, DecodeError when an operation fails on this object.
     """
     if not isinstance(operations, list):
         raise ApiError(400, "a JSON patch must be a list of operations; to patch with an object use --type=merge")
+    if (number := len(operations)) > MOST_OPERATIONS:
+        raise ApiError(413, f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {number}")
     try:
-        patched = jsonpatch.JsonPatch(operations).apply(obj)
+        patched = _patched(obj, jsonpatch.JsonPatch(operations).patch)
     except jsonpatch.InvalidJsonPatch as error:
         raise ApiError(400, f"the JSON patch is malformed: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
         raise DecodeError(Cause("patch", f"can't be applied to the object: {error}")) from error
     return _as_object(patched)
+
+
+def _patched(obj: Object, operations: Sequence[Mapping[str, Any]]) -> Any:
+    """Apply operations one by one. Raises DecodeError when all `copy` operations together copy too much."""
+    patched: Any = copy.deepcopy(obj)
+    copied = 0
+    for operation in operations:
+        if operation["op"] == "copy":
+            copied += len(msgspec.json.encode(jsonpointer.resolve_pointer(patched, operation["from"])))
+            if copied > MOST_COPIED_BYTES:
+                raise DecodeError(Cause("patch", f"copies more than {MOST_COPIED_BYTES} bytes in all; copy less"))
+        patched = jsonpatch.JsonPatch([operation]).apply(patched, in_place=True)
+    return patched
 
 
 def merge_patch(obj: Object, patch: Any) -> Object:

@@ -9,8 +9,10 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
+
 from headgate.admission.chain import object_check
-from headgate.errors import AlreadyExists, Cause, Invalid, NotFound
+from headgate.errors import AlreadyExists, Cause, Invalid, NotFound, TooLarge
 from headgate.merge.managed_fields import Manager, Write, versions_of
 from headgate.merge.server_side_apply import tracked_apply
 from headgate.merge.structured_merge import MergeError
@@ -24,6 +26,7 @@ from headgate.standalone.store.history import History
 from headgate.standalone.store.object_index import ObjectIndex, known_owners, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
+LARGEST_OBJECT = 1536 * 1024  # the most bytes of an object as JSON: etcd's limit of a request
 _NAME_ATTEMPTS = 20  # the most names to generate from `generateName` until one is free
 _DEFAULT_CHECK = object_check(DEFAULTS)
 
@@ -108,7 +111,7 @@ class MemoryStore:
         return (self._check or _DEFAULT_CHECK)(obj, request=True)
 
     async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False) -> Object:
-        """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist).
+        """Store a new object. Raises AlreadyExists, Invalid, TooLarge, NotFound (when its namespace does not exist).
 
         `sound` says that `checked` has validated the object and converted it to the hub version already.
         """
@@ -121,13 +124,14 @@ class MemoryStore:
             if self._index.get(key) is not None:
                 raise AlreadyExists(f'{lifecycle.qualified_name(kind)} "{key.name}" already exists')
             stored = self._add(wanted, kind)
+            _check_size(stored)
             self._garbage_candidates.append(key)
         return lifecycle.with_metadata(stored, resourceVersion=None) if dry_run else stored
 
     async def update(
         self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False, sound: bool = False
     ) -> Object:
-        """Replace an object, or only its status. Equal content changes nothing. Raises Conflict, NotFound, Invalid."""
+        """Replace an object, or only its status. Equal content changes nothing. Raises Conflict, NotFound, Invalid, TooLarge."""
         kind = lifecycle.kind_of(obj)
         new = lifecycle.with_namespace(obj, kind)
         key, metadata = key_of(new), new["metadata"]
@@ -144,6 +148,7 @@ class MemoryStore:
             return old
         with self._transaction(dry_run=dry_run):
             stored = self._put("MODIFIED", key, merged)
+            _check_size(stored)
             if "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
                 stored = self._finish(key)
             self._garbage_candidates.append(key)
@@ -330,6 +335,12 @@ class MemoryStore:
 
     def _disown(self, key: Key, owner: Object) -> None:
         self._put("MODIFIED", key, lifecycle.without_owners(self._existing(key), {owner["metadata"]["uid"]}))
+
+
+def _check_size(obj: Object) -> None:
+    """Limit the size of a written object, as etcd limits its requests. Raises TooLarge."""
+    if (size := len(msgspec.json.encode(obj))) > LARGEST_OBJECT:
+        raise TooLarge(f"Request entity too large: the object has {size} bytes; the limit is {LARGEST_OBJECT}")
 
 
 def _kind(group: str, name: str) -> Kind:
