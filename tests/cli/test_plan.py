@@ -10,7 +10,9 @@ import yaml
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
 from tests.plan.manifests import group, target, workload
+from typer.testing import CliRunner
 
+from headgate.cli.app import app
 from headgate.cli.plan_rates import SERVICES
 from headgate.errors import Denied
 from headgate.resources.meta import Key, Object
@@ -198,3 +200,19 @@ async def test_a_running_headgate_predicts_the_endpoints_of_a_new_service(served
     ended = await served.run("plan", "-f", write(tmp_path / "new.yaml", VERSIONS[0]), "-o", "json")
     (item,) = json.loads(ended.out)["plan"]["requests"]
     assert item["changes"] == ["all of them from 404 (NoSuchPort) to default/website:8080"]
+
+
+def test_standard_input_takes_what_kubectl_takes(tmp_path: Path) -> None:
+    """JSON documents one after the other or with `---`, a List, and YAML after JSON."""
+    base, _ = base_and_change(tmp_path)
+    listed = {"apiVersion": "v1", "kind": "List", "items": [objects.split("website", {"website-v1": 1})]}
+    new = objects.service("new", 80)
+    for text in (
+        f"{json.dumps(VERSIONS[0], indent=2)}\n---\n{json.dumps(listed)}\n---\n{yaml.safe_dump(new)}",
+        f"{json.dumps(VERSIONS[0])}\n{json.dumps(listed)}{json.dumps(new)}",
+        f"{yaml.safe_dump(new)}---\n{json.dumps(listed)}\n",
+    ):
+        ended = CliRunner().invoke(app, ["plan", "--base", base, "-f", "-"], input=text, prog_name="headgate")
+        assert ended.exit_code == 1, ended.output
+        assert "after    default/website-v1:8080 (TrafficSplit default/website)" in ended.stdout
+        assert "default/new:80" in ended.stdout

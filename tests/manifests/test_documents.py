@@ -119,3 +119,26 @@ def test_invalid_json_is_reported_with_position_and_reason(text, line, message):
     assert not documents
     assert flaws[0].position.line == line
     assert message in flaws[0].message
+
+
+MIXED = '{"kind": "A"}\n{"kind": "B",\n\t"spec": {"x": 1}}\n---\n{"kind": "List", "items": [{"kind": "C"}]}\n---\nkind: D\nspec:\n  x: 2\n'
+
+
+def test_json_documents_follow_each_other_as_kubectl_reads_them():
+    documents, flaws = parse(MIXED, is_json=True)
+    assert not flaws
+    assert [document.object["kind"] for document in documents] == ["A", "B", "C", "D"]
+    assert [document.position.line for document in documents] == [1, 2, 5, 7]
+    assert documents[3].locate("spec.x") == Position(9, 3)
+    assert parse('{"kind": "A"}{"kind": "B"}', is_json=True)[0][1].position == Position(1, 14)
+
+
+def test_a_mistake_in_a_later_json_document_has_its_line():
+    for text, line in (
+        ('{"kind": "A"}\n---\n{"kind": }', 3),
+        ('{"kind": "A"} x', 1),
+        ('{"a": 1}\n{"a": 1, "a": 2}', 2),
+    ):
+        documents, flaws = parse(text, is_json=True)
+        assert len(documents) == (0 if line == 1 else 1)
+        assert flaws[0].position.line == line

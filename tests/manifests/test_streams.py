@@ -70,3 +70,14 @@ def test_shared_values_are_written_without_aliases_and_numeric_strings_with_quot
     shared = {"cpu": "1e3"}
     assert to_yaml({"a": shared, "b": shared}) == "a:\n  cpu: '1e3'\nb:\n  cpu: '1e3'\n"
     assert yaml.safe_load(to_yaml(["0o17", "1_0", "add"])) == ["0o17", "1_0", "add"]
+
+
+def test_each_json_document_of_a_file_is_kept() -> None:
+    """Else `headgate inject` would lose all documents but the first."""
+    text = '{"kind": "A"}\n{"kind": "B"}\n---\nkind: C\n'
+    found, problems = written_documents([TextFile("<stdin>", text, is_json=True)])
+    assert not problems
+    assert [item.document.object for item in found if item.document] == [{"kind": kind} for kind in "ABC"]
+    assert [item.line for item in found] == [0, 1, 3]
+    again, problems = written_documents([TextFile("<stdin>", join(item.text for item in found), is_json=True)])
+    assert [item.document.object["kind"] for item in again if item.document] == ["A", "B", "C"]

@@ -16,6 +16,8 @@ import yaml
 from headgate.resources.decode import with_api_version
 from headgate.resources.versions import with_metadata_name
 
+_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_NOT_A_LINE_END = re.compile(r"[^\n]")
 _DEEPEST = 100  # most levels of nesting; manifests usually have about ten
 _MOST_COPIES = 10_000  # most values that aliases may add, against alias bombs
 _TAG = "tag:yaml.org,2002:"
@@ -97,7 +99,7 @@ def parse_written(text: str, *, is_json: bool = False) -> tuple[list[Document], 
     """Return the documents of a file as they are written, up to the first syntax mistake, and this mistake."""
     documents: list[Document] = []
     try:
-        for document in _json(text) if is_json else _yaml(text):
+        for document in _json_parts(text) if is_json else _yaml(text):
             documents.append(document)  # noqa: PERF402 - the documents before a mistake are kept
     except _ParseError as error:
         return documents, [error.parse_problem]
@@ -149,6 +151,47 @@ def _with_metadata(document: Document) -> Document:
     )
 
 
+class Part(NamedTuple):
+    """A document of a JSON text: `before` is the text before it, and `is_json` is False for YAML after a `---`."""
+
+    before: str
+    text: str
+    is_json: bool
+
+
+def json_parts(text: str) -> Iterator[Part]:
+    """Yield the documents of a text that begins with JSON, as kubectl reads them.
+
+    JSON objects follow each other with or without `---` between them, and after a `---` a document may be YAML.
+    """
+    starts = [0, *(marker.end() for marker in _MARKER.finditer(text))]
+    ends = [*(marker.start() for marker in _MARKER.finditer(text)), len(text)]
+    for start, end in zip(starts, ends, strict=True):
+        content = text[start:end].lstrip()
+        while content:
+            at = end - len(content)
+            is_json = at == len(text) - len(text.lstrip()) or content.startswith("{")
+            size = _json_size(content) if is_json else len(content)
+            yield Part(text[:at], content[:size].rstrip(), is_json)
+            content = content[size:].lstrip()
+
+
+def _json_size(content: str) -> int:
+    """Return the length of the first object of a text; that of the whole text if it is not JSON, or if other text follows."""
+    try:
+        _, size = json.JSONDecoder().raw_decode(content)
+    except (ValueError, RecursionError):
+        return len(content)
+    return size if content[size:].lstrip().startswith("{") else len(content)
+
+
+def _json_parts(text: str) -> Iterator[Document]:
+    for part in json_parts(text) if text.strip() else (Part("", text, is_json=True),):
+        # spaces instead of the text before it: so that positions are those in the whole text
+        shifted = _NOT_A_LINE_END.sub(" ", part.before) + part.text
+        yield from _json(shifted) if part.is_json else _yaml(shifted)
+
+
 def _json(text: str) -> Iterator[Document]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content: dict[str, Any] = {}
@@ -161,13 +204,15 @@ def _json(text: str) -> Iterator[Document]:
     def finite(word: str) -> float:
         raise ValueError(f"{word} is not a number in JSON")
 
+    start = len(text) - len(text.lstrip())
+    position = Position(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
     try:
         content = json.loads(text, object_pairs_hook=unique, parse_constant=finite)
     except json.JSONDecodeError as error:
         raise _ParseError(Position(error.lineno, error.colno), f"is not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise _ParseError(Position(1, 1), f"is not usable JSON: {error}") from error
-    yield Document(content, Position(1, 1), _json_places(text))
+        raise _ParseError(position, f"is not usable JSON: {error}") from error
+    yield Document(content, position, _json_places(text))
 
 
 def _json_places(text: str) -> Mapping[str, Position]:

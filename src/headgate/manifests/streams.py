@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from headgate.manifests.documents import Document, parse_written
+from headgate.manifests.documents import Document, Part, json_parts, parse_written
 from headgate.manifests.files import Problem, TextFile
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
@@ -50,8 +50,8 @@ def written_documents(files: Iterable[TextFile]) -> tuple[list[WrittenDocument],
     found: list[WrittenDocument] = []
     problems: list[Problem] = []
     for file in files:
-        for line, text in [(0, file.text)] if file.is_json else _split(file.text):
-            documents, broken = parse_written(text, is_json=file.is_json)
+        for line, text, is_json in _json_documents(file.text) if file.is_json else _split(file.text):
+            documents, broken = parse_written(text, is_json=is_json)
             one = WrittenDocument(file.name, text, line, documents[0] if documents else None)
             found.append(one)
             problems += [
@@ -62,15 +62,22 @@ def written_documents(files: Iterable[TextFile]) -> tuple[list[WrittenDocument],
     return found, problems
 
 
-def _split(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each document of a YAML text, with the number of lines before it. A marker begins its document."""
+def _json_documents(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield each document of a text that begins with JSON, with the number of lines before it, and whether it is JSON."""
+    first, *following = [*json_parts(text)] or [Part("", text, is_json=True)]
+    yield 0, text if not following else first.before + first.text, first.is_json
+    yield from ((part.before.count("\n"), part.text, part.is_json) for part in following)
+
+
+def _split(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield each document of a YAML text, with the number of lines before it, and that it is no JSON. A marker begins its document."""
     preamble = _PREAMBLE.match(text)
     starts = [marker.start() for marker in _MARKER.finditer(text)]
     if not starts or not preamble or starts[0] > preamble.end():
         starts.insert(0, 0)
     starts[0] = 0  # comments and directives before the first marker belong to the first document
     for start, end in pairwise([*starts, len(text)]):
-        yield text.count("\n", 0, start), text[start:end]
+        yield text.count("\n", 0, start), text[start:end], False
 
 
 def join(texts: Iterable[str]) -> str:
