@@ -106,7 +106,7 @@ async def test_an_authenticated_and_authorized_user_gets_an_answer(
     assert reviewer.requests == [
         {
             "user": "jane",
-            "groups": ("devs",),
+            "groups": ("devs", "system:authenticated"),
             "extra": {},
             "resourceAttributes": {
                 "group": "traffic.metrics.k8s.io",
@@ -277,6 +277,21 @@ def test_user_groups_and_extra_attributes_are_read_from_the_request_headers() ->
     assert authenticate(any_name, "any-client", headers).name == "jane"
     with pytest.raises(ApiError):
         authenticate(any_name, None, headers)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "expected"),
+    [
+        ("system:aggregator", (), ("system:authenticated",)),
+        ("jane", ("system:authenticated", "devs"), ("system:authenticated", "devs")),
+        ("system:anonymous", ("system:unauthenticated",), ("system:unauthenticated",)),
+    ],
+)
+def test_each_user_but_the_anonymous_one_is_in_the_group_of_authenticated_users(
+    name: str, groups: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    headers = [("x-remote-user", name), *(("x-remote-group", group) for group in groups)]
+    assert authenticate(CONFIG, "config-proxy", headers).groups == expected
 
 
 class FakeConfigMapApi:

@@ -62,9 +62,11 @@ class RegisteredMetrics:
         headers = {"authorization": f"Bearer {ADMIN}"} | ({"impersonate-user": user} if user else {})
         return await asyncio.to_thread(self._get, self.cluster.port, "api.crt", path, headers, "")
 
-    async def past(self, user: str, path: str, *, certificate: str = "front-proxy") -> tuple[int, Any]:
+    async def past(
+        self, user: str, path: str, *, certificate: str = "front-proxy", group: str = "system:authenticated"
+    ) -> tuple[int, Any]:
         """Call the metrics server directly, as the API server does after it authorized the user."""
-        headers = {"x-remote-user": user, "x-remote-group": "system:authenticated"}
+        headers = {"x-remote-user": user} | ({"x-remote-group": group} if group else {})
         return await asyncio.to_thread(self._get, self.port, "front.crt", path, headers, certificate)
 
     def _get(self, port: int, roots: str, path: str, headers: dict[str, str], certificate: str) -> tuple[int, Any]:
@@ -300,6 +302,11 @@ async def test_a_prometheus_reads_all_metrics_with_one_permission(metrics: Regis
         assert (code, text.splitlines()[-1]) == (200, "headgate_proxies 2")
         assert (await way("prometheus", path))[0] == 403
         assert (await way("irene", f"{path}/metrics"))[0] == 403
+
+
+async def test_the_api_server_learns_that_the_apis_have_no_openapi_document(metrics: RegisteredMetrics) -> None:
+    """It requests the document as a user without groups; after any status but 404 it repeats the request each minute."""
+    assert (await metrics.past("system:aggregator", "/openapi/v2", group=""))[0] == 404
 
 
 async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics: RegisteredMetrics) -> None:

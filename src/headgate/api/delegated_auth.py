@@ -22,6 +22,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CACHE_SECONDS = 10.0  # Seconds for which an allowed review is cached, as in Kubernetes' own API servers.
 _PATH_CACHE_SECONDS = 300.0
 """The same for paths: discovery has no secrets, and Kubernetes' controllers read it every 30 s, 25 documents at once."""
+_AUTHENTICATED, _ANONYMOUS = "system:authenticated", "system:anonymous"
 _CACHE_SIZE = 4096  # The maximum number of cached permissions, for resources and for paths.
 
 
@@ -100,7 +101,9 @@ def _lowered(text: str) -> tuple[str, ...]:
 
 
 def authenticate(config: RequestHeaderConfig, common_name: str | None, headers: Sequence[tuple[str, str]]) -> User:
-    """Return the user that the request headers name.
+    """Return the user that the request headers name, in the group of all authenticated users unless it is the anonymous one.
+
+    The API server names no group for its own user `system:aggregator`, which reads /openapi/v2; Kubernetes' servers add this one.
 
     `common_name` is that of the verified client certificate, None without a certificate. The names of `headers` are in lower
     case. Raises ApiError 401 when the client is not the API server, or the headers name no user.
@@ -116,6 +119,8 @@ def authenticate(config: RequestHeaderConfig, common_name: str | None, headers: 
     if not name:
         raise ApiError(401, f"Unauthorized: no user in the request header {' or '.join(config.user_headers)}")
     groups = tuple(value for wanted in config.group_headers for key, value in headers if key == wanted)
+    if name != _ANONYMOUS and _AUTHENTICATED not in groups:
+        groups = (*groups, _AUTHENTICATED)
     return User(name=name, groups=groups, extra=_extra(config, headers))
 
 
