@@ -1,10 +1,12 @@
-"""Which parts of an installation depend on the version of the API server."""
+"""Which parts of an installation depend on the API server: on its version, and on whether it answers."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from headgate.errors import NotFound
+from headgate.errors import NotFound, Unavailable
+from headgate.kubernetes.install import installer
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.resources.definitions.schema_builders import RULES
@@ -40,3 +42,40 @@ async def test_definitions_have_rules_if_the_api_server_evaluates_them(minor: st
     assert outcomes == ["created"] * len(definitions)
     assert (RULES in str(cluster.applied)) is expected
     assert (cluster.applied == definitions) is expected
+
+
+class StartingCluster:
+    """An API server that gives these answers, one after the other; errors are raised. `requested` has the last words of the paths."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.requested: list[str] = []
+        self._answers: Iterator[Any] = iter(answers)
+
+    async def get(self, path: str) -> Any:
+        self.requested.append(path.rpartition("/")[2])
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def test_the_wait_continues_while_the_api_server_fails_or_does_not_serve_the_api_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(installer, "POLL_S", 0)
+    counts = {"updatedReplicas": 2, "replicas": 2, "readyReplicas": 2, "observedGeneration": 1}
+    ready = {"metadata": {"generation": 1}, "spec": {"replicas": 2}, "status": counts}
+    starting = {**ready, "status": {**counts, "readyReplicas": 1}}
+    answers = (
+        Unavailable("restarts"),
+        starting,
+        ready,
+        NotFound("not served"),
+        ready,
+        Unavailable("503"),
+        ready,
+        {"items": []},
+    )
+    cluster = StartingCluster(*answers)
+    await Installer(cluster).wait_ready()  # type: ignore[arg-type]
+    assert cluster.requested == ["headgate"] * 2 + ["headgate", "meshstatuses"] * 3

@@ -175,15 +175,17 @@ class Installer:
         )
 
     async def wait_ready(self) -> None:
-        """Wait until all replicas of the control plane are ready and the aggregated APIs respond."""
-        while not (  # noqa: ASYNC110 - the API server sends no event for this
-            _is_rolled_out(await self._client.get(_DEPLOYMENT)) and await self._has_active_replica()
-        ):
+        """Wait until all replicas of the control plane are ready and the aggregated APIs respond.
+
+        The API server may fail meanwhile: the many new definitions keep it busy, and a small one may restart.
+        """
+        while not await self._is_ready():  # noqa: ASYNC110 - the API server sends no event for this
             await asyncio.sleep(POLL_S)
 
-    async def _has_active_replica(self) -> bool:
+    async def _is_ready(self) -> bool:
         try:
-            return bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
+            deployment = await self._client.get(_DEPLOYMENT)
+            return _is_rolled_out(deployment) and bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
         except (NotFound, Unavailable):
             return False
 
