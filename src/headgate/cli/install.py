@@ -84,7 +84,7 @@ def install(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,
     timeout: Annotated[
         str, typer.Option(help="The longest time to wait until the control plane is ready: 90s, 5m.")
-    ] = "120s",
+    ] = "5m",
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
