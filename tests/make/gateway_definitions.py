@@ -1,6 +1,7 @@
 """The CustomResourceDefinitions of the Gateway API, which every cluster installs itself, as the release has them.
 
-They are made from headgate's schemas, with the default values of the release: an API server stores these in each object.
+They are made from headgate's schemas, with the default values of the release: an API server stores these in each object. Versions
+differ only in their names, so the API server converts them without a webhook.
 """
 
 from collections.abc import Mapping
@@ -72,6 +73,7 @@ def gateway_api_definitions() -> list[dict[str, Any]]:
     kinds = [kind for kind in KINDS if kind.group == GATEWAY]
     definitions = deepcopy(custom_resource_definitions(kinds, {"service": {"namespace": "none", "name": "none"}}))
     for item in definitions:
+        item["spec"]["conversion"] = {"strategy": "None"}
         for version in item["spec"]["versions"]:
             for path, values in DEFAULTS[item["spec"]["names"]["kind"]].items():
                 fields = _schema(version["schema"]["openAPIV3Schema"], path)["properties"]
