@@ -15,6 +15,7 @@ from tests.envoy.counting import REQUESTS, Report, ReportingInboundRig, Reportin
 from tests.envoy.inbound_rig import ADDRESS
 from tests.envoy.rig import Echo
 from tests.ports import free_port
+from tests.protocols import websocket_server
 from tests.waiting import until
 from tests.wire import Address, Load, Request, listens
 
@@ -462,6 +463,41 @@ def test_a_connect_tunnel_counts_as_a_connection_not_as_a_request(rig):
     rig.reports.wait_for(
         FAILED, {f"outbound/default/web/{rig.address.port}": 1, "": 1}, "cluster"
     )  # an unknown host belongs to no Service
+
+
+def test_a_websocket_through_the_http_proxy_counts_once_when_it_ends(rig):
+    """The log of established tunnels, which the HTTP proxy needs for CONNECT, is written for upgrades too."""
+    proxy_port = rig.free().port
+    chat = websocket_server(rig.network, "chat")
+    rig.push(chat_mesh(rig, chat.address.port), Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=proxy_port))
+    proxy = Address(ADDRESS, proxy_port)
+    until(lambda: listens(proxy), "the listener")
+    target = f"http://web.default:{rig.address.port}/chat"
+    upgrade_head = f"GET {target} HTTP/1.1\r\nhost: web.default\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+    for ended in range(1, 4):
+        with socket.create_connection(proxy) as client:
+            client.sendall(upgrade_head.encode())
+            answer = b""
+            while not answer.endswith(b"chat\n"):
+                answer += client.recv(4096)
+            assert b" 101 " in answer
+            mark = len(rig.reports.all)
+            rig.reports.next(after=mark + 1)  # a flush after the upgrade: the open WebSocket is in no report
+            assert rig.reports.total(REQUESTS) == ended - 1
+        rig.reports.wait_for(REQUESTS, {f"default/chat-0:{chat.address.port} ": ended}, "pod")
+    assert not rig.reports.total(CONNECTIONS)
+
+
+def chat_mesh(rig: ReportingRig, port: int) -> Mesh:
+    """Return a mesh with the HTTP Service `default/web`, whose only pod listens on a port."""
+    ref = PortRef("default/web", rig.address.port)
+    pod = Endpoint(address=ADDRESS, port=port, workload="default/chat-0")
+    return Mesh(
+        domain="cluster.local",
+        frontends=(Frontend(service=ref.service, address=ADDRESS, ports=(ref.port,)),),
+        tables=(RouteTable(ref=ref, routes=(Route(split=Split(targets=(Target(ref=ref, weight=1),))),)),),
+        endpoints=(Endpoints(ref=ref, ready=(pod,)),),
+    )
 
 
 # --- the inbound side of a sidecar

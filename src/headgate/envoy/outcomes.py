@@ -48,6 +48,11 @@ class Code(NamedTuple):
         """Whether an attempt found no connection to the program. Without any flag, the server's own proxy said so."""
         return _UNCONNECTED_FLAG in self.flags or self.flags.isdisjoint(UNANSWERED_FLAGS)
 
+    @property
+    def is_unsent(self) -> bool:
+        """Whether the last attempt found no connection, and the client's proxy responded."""
+        return _UNCONNECTED_FLAG in self.flags and (self.status >= FIRST_FAILURE or not self.status)
+
     def is_denied(self, grpc: str = "") -> bool:
         """Return whether access rules denied the request: it has the mark of a denial, and the status of a denial."""
         return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)

@@ -159,13 +159,14 @@ def requests() -> list[pb.AccessLog]:
 def requests_and_tunnels() -> list[pb.AccessLog]:
     """Return the loggers of a connection manager that accepts CONNECT; tunnels count as connections.
 
-    The connection manager must flush its access log when a tunnel is established, not only when the tunnel ends.
+    The connection manager must flush its access log when a tunnel is established, not only when the tunnel ends. Envoy then
+    flushes it for upgrades such as WebSockets too, so requests count only when they end.
     """
     tunnel, kinds = _method_is_connect(), pb.AccessLogType
     established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
     ended = _of_kind(kinds.DownstreamEnd)
     return [
-        *_requests(UPSTREAM_ATTRIBUTES, _method_is_connect(inverted=True)),
+        *_requests(UPSTREAM_ATTRIBUTES, _method_is_connect(inverted=True), ended),
         _logger([_counter(CONNECTIONS, UPSTREAM_ATTRIBUTES)], tunnel, established),
         _logger(_bytes(UPSTREAM_ATTRIBUTES), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
         _logger(

@@ -8,7 +8,7 @@ from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Answers, Edge, Traffic
 from headgate.telemetry.answers.object_graph import Backend, ObjectGraph, ObjectInfo
-from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, Counts, class_index
+from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, UNSENT, Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 
@@ -325,7 +325,10 @@ def test_an_answer_counts_the_meshed_pods_of_a_resource() -> None:
 
 
 def test_an_edge_has_the_requests_over_mutual_tls_and_the_identities() -> None:
-    """R74, R76. The number includes denied requests and connections. The identities are those of both ends."""
+    """R74, R76. The number includes denied requests and connections, and no requests that reached no server.
+
+    The identities are those of both ends.
+    """
     client, server = "spiffe://a/ns/default/sa/shop", "spiffe://a/ns/default/sa/web"
     pods = (
         ObjectInfo(ref=Ref("Pod", "default", "shop-5d8f-aaaaa"), identity=client),
@@ -334,7 +337,9 @@ def test_an_edge_has_the_requests_over_mutual_tls_and_the_identities() -> None:
     gateway = Flow(source=GATEWAY, destination=WEB1, secured=True)
     flows = {
         flow(SHOP, WEB1, secured=True): requests(5).plus(Counts.of({DENIED_REQUESTS: 2, CONNECTIONS: 1})),
-        flow(SHOP, WEB1): requests(4),
+        flow(SHOP, WEB1): requests(4).plus(
+            Counts.of({class_index(503): 3, UNSENT: 3})
+        ),  # to a pod that refuses connections
         gateway: requests(1),
     }
     found = Answers(Traffic(flows), ObjectGraph(pods, gateway="spiffe://a/gateway"))

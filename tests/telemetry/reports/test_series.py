@@ -4,7 +4,7 @@ import pytest
 from tests.telemetry.proxies import series_of
 
 from headgate.envoy.outcomes import parse_code
-from headgate.telemetry.counters.counts import RECEIVED, SENT
+from headgate.telemetry.counters.counts import RECEIVED, SENT, UNSENT
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import gathered
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
@@ -78,6 +78,23 @@ def test_a_response_has_a_class_and_counts_as_success_or_failure(code, grpc, nam
     _, found = requests(code=code, grpc=grpc)
     assert found.classes == ((name, 3),)
     assert bool(found.success) is is_success
+
+
+@pytest.mark.parametrize(
+    ("pod", "code", "unsent"),
+    [
+        ("default/web-0:80 ", "503UF,URX", 3),  # no pod accepted a connection
+        ("", "503UH", 3),
+        ("", "301-", 3),  # the client's proxy responds
+        ("default/web-0:80 ", "200-", 0),
+        ("default/web-0:80 ", "200UF", 0),  # Envoy keeps the flag of an attempt that was repeated
+        ("default/web-0:80 ", "503UC", 0),  # the pod closed the connection
+        ("example.com", "503-", 0),
+    ],
+)
+def test_requests_that_no_server_received_are_counted(pod, code, unsent):
+    _, counts = requests(pod=pod, code=code)
+    assert counts.count(UNSENT) == unsent
 
 
 def test_the_flow_of_mirrored_requests_is_marked_as_a_copy():

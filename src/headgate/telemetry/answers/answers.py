@@ -16,7 +16,7 @@ from headgate.resources.meta import Value
 from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import POD, Ref
 from headgate.telemetry.answers.object_graph import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
-from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.counts import UNSENT, Counts
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, PodTotals
 from headgate.telemetry.counters.histogram import Buckets, merged, percentiles
 
@@ -278,7 +278,7 @@ class Answers:
         clients = {self._graph.identity(flow.source) for flow, _ in secured}
         servers = {self._graph.identity(flow.destination) for flow, _ in secured}
         return MetricsSecurity(
-            exchanged=_exchanged(flows),
+            exchanged=_exchanged(flows) - sum(one.count(UNSENT) for flow, one in flows if not flow.secured),
             secured=_exchanged(secured),
             clients=tuple(sorted(filter(None, clients))),
             servers=tuple(sorted(filter(None, servers))),

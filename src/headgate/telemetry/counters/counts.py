@@ -25,7 +25,8 @@ SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS, A
 )
 # UNANSWERED counts requests that ended with an attempt in which no program answered. UNCONNECTED and BROKEN_OFF count all
 # such attempts, also those that were repeated: without a connection, and without a response on a connection.
-UNANSWERED, UNCONNECTED, BROKEN_OFF = range(AUDITED + 1, AUDITED + 4)
+# UNSENT counts the requests that no server received, because none was connected: their response came from the client's proxy.
+UNANSWERED, UNCONNECTED, BROKEN_OFF, UNSENT = range(AUDITED + 1, AUDITED + 5)
 DENIED_REQUESTS = _CLASS_INDEXES[DENIED]
 LARGEST_GROWTH = 1 << 48
 """The limit of a counter's growth in one report.

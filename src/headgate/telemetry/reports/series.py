@@ -162,7 +162,9 @@ def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], 
     is_counted = code.is_flagged == (name == _FLAGGED) and not is_dropped
     audited = (counts.AUDITED,) if code.audited else ()
     unanswered = (counts.UNANSWERED,) if code.is_unanswered else ()
-    return (index, *audited, *unanswered) if is_counted else (), name == _LATENCY and not denied
+    of_client = not found.get("source", "")
+    unsent = (counts.UNSENT,) if of_client and (not found.get("pod") or code.is_unsent) else ()
+    return (index, *audited, *unanswered, *unsent) if is_counted else (), name == _LATENCY and not denied
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
