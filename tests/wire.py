@@ -98,8 +98,8 @@ class Received(NamedTuple):
 class Backend:
     """An HTTP server in the test's process that answers with its name and counts requests.
 
-    Tests may set `status` and `headers` (of all responses) and `hangs` (to withhold responses). `last` is the last
-    request.
+    Tests may set `status` and `headers` (of all responses), `failing` (a path that gets 500) and `hangs` (to withhold
+    responses). `last` is the last request.
     """
 
     def __init__(self, network: Network, name: str, address: str = "127.0.0.1", port: int = 0) -> None:
@@ -108,6 +108,7 @@ class Backend:
         self.hosts: Counter[str] = Counter()
         self.status = "200 OK"
         self.headers: Mapping[str, str] = {}
+        self.failing = ""
         self.hangs = False
         self.last = Received("", {})
         self.network = network
@@ -153,7 +154,8 @@ class _Served(asyncio.Protocol):
             self._backend.hosts[self._backend.last.headers.get("host", "")] += 1
             body = f"{self._backend.name}\n"
             fields = {**self._backend.headers, "content-length": len(body)}
-            lines = [f"HTTP/1.1 {self._backend.status}", *(f"{name}: {value}" for name, value in fields.items())]
+            status = "500 Failing" if self._backend.last.target == self._backend.failing else self._backend.status
+            lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in fields.items())]
             answer = "\r\n".join([*lines, "", body])
             if not self._backend.hangs:
                 self._transport.write(answer.encode())
@@ -212,6 +214,10 @@ class Client:
         if headers.get("connection", "") == "close":
             self.close()
         return Answer(int(head.split(maxsplit=2)[1]), body.decode(errors="replace"), headers)
+
+    def change(self, request: Request) -> None:
+        """Send another request from now on, over the same connection."""
+        self._request, self._encoded = request, request.encoded()
 
     def close(self) -> None:
         """Close the connection."""

@@ -16,8 +16,10 @@ ANALYSIS: Mapping[str, Any] = {
 }
 
 
-def canary_of_web(analysis: Mapping[str, Any]) -> str:
-    return manifest(canary("web", {"web-next": "100m", "web-current": "900m"}, analysis=analysis, namespace=""))
+def canary_of_web(analysis: Mapping[str, Any], percent: int = 10) -> str:
+    """Return the Canary; `percent` is the share of the next version in the first step."""
+    weights = {"web-next": f"{10 * percent}m", "web-current": f"{10 * (100 - percent)}m"}
+    return manifest(canary("web", weights, analysis=analysis, namespace=""))
 
 
 class Versions:
@@ -34,9 +36,9 @@ class Versions:
         found: Mapping[str, Any] = self.mesh.get(f"canary/{name}", self.namespace).get("status") or {}
         return found
 
-    def begin(self, analysis: Mapping[str, Any]) -> None:
+    def begin(self, analysis: Mapping[str, Any], percent: int = 10) -> None:
         """Begin a rollout, and wait until clients reach the current version."""
-        self.mesh.submit(external("web", self.current), canary_of_web(analysis), namespace=self.namespace)
+        self.mesh.submit(external("web", self.current), canary_of_web(analysis, percent), namespace=self.namespace)
         until(lambda: self.status()["phase"] == "Progressing")
         until(lambda: self.mesh.send(1, self.mesh.request("web", 8080, namespace=self.namespace)) == {"current": 1})
 

@@ -153,6 +153,31 @@ def sticky_users(users: int, share: float, sizes: tuple[int, int] = SIZES) -> Se
     return blocks
 
 
+def periodic_clients(period: int, sizes: tuple[int, int], *, rotation: bool = False, healthy: bool = False) -> Series:
+    """Return blocks of one client: in each `period` of its requests, the last one is for a path that the candidate fails.
+
+    The reference fails the path too unless it is `healthy`. `sizes` is a cycle of the split. The backends of each cycle
+    are drawn without replacement, or by `rotation` they have the same order in all cycles.
+    """
+
+    def blocks(random: Random) -> Iterator[Block]:
+        order = [False] * sizes[0] + [True] * sizes[1]
+        random.shuffle(order)
+        sent = random.randrange(period)
+        while True:
+            trials, events = [0, 0], [0, 0]
+            for _ in range(10):
+                if not rotation:
+                    random.shuffle(order)
+                for is_candidate in order:
+                    sent += 1
+                    trials[is_candidate] += 1
+                    events[is_candidate] += sent % period == 0 and (is_candidate or not healthy)
+            yield Block(*map(Sample, trials, events))
+
+    return blocks
+
+
 def decided_after(test: SequentialTest[State], blocks: Iterator[Block], most: int) -> int | None:
     """Return the candidate's requests until the evidence is 1/ERROR; None if it is not after `most` requests."""
     state, requests = test.start(), 0

@@ -16,6 +16,7 @@ from tests.statistics.simulation import (
     decisions,
     incidents,
     jumps,
+    periodic_clients,
     steady,
     sticky_users,
     waves,
@@ -75,6 +76,40 @@ def test_a_worse_canary_is_rolled_back_soon(series: Series, most: int) -> None:
 def test_a_canary_without_failures_is_promoted_soon() -> None:
     found = decisions(FINE, steady(0.001, 0.001), 3000, range(51))
     assert median(math.inf if requests is None else requests for requests in found) <= 700
+
+
+PERIODS = range(2, 21)
+CYCLES = {"50 %": (1, 1), "10 %": (9, 1), "35 %": (13, 7)}
+
+
+@pytest.mark.parametrize("sizes", CYCLES.values(), ids=CYCLES)
+def test_clients_with_a_period_rarely_roll_back_a_canary_that_is_as_good(sizes: tuple[int, int]) -> None:
+    """Both versions fail the same path. The backends of each cycle are drawn (docs/canary.md)."""
+    found = [item for period in PERIODS for item in decisions(WORSE, periodic_clients(period, sizes), 300, range(6))]
+    assert decided(found) <= promised(len(found))
+
+
+@pytest.mark.parametrize("sizes", CYCLES.values(), ids=CYCLES)
+def test_clients_with_a_period_rarely_promote_a_canary_that_fails_one_of_their_paths(sizes: tuple[int, int]) -> None:
+    """The candidate fails one in each period of requests, which is just the margin."""
+    found = [
+        item
+        for period in PERIODS
+        for item in decisions(
+            RateTest(rejects=Rejects.LOWER, limit=1 / period),
+            periodic_clients(period, sizes, healthy=True),
+            300,
+            range(6),
+        )
+    ]
+    assert decided(found) <= promised(len(found))
+
+
+@pytest.mark.parametrize(("sizes", "period"), [((1, 1), 2), ((9, 1), 10), ((9, 1), 20)])
+def test_a_rotation_in_step_with_the_period_decides_wrongly(sizes: tuple[int, int], period: int) -> None:
+    """This is why the order of a split under analysis is drawn."""
+    found = decisions(WORSE, periodic_clients(period, sizes, rotation=True), 300, range(60))
+    assert decided(found) > promised(60)
 
 
 @pytest.mark.parametrize("length", [3, 10, 20])

@@ -38,8 +38,10 @@ from headgate.model.routing import (
     Sticky,
     Target,
 )
+from headgate.resources.canaries import Canary
 from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
 from headgate.resources.meta import Key, Value, service_name
+from headgate.resources.registry import CANARY
 from headgate.resources.smi import NO_ENDPOINTS, STICKY, TrafficSplit
 from headgate.resources.weights import whole_weights
 from headgate.settings import Settings
@@ -186,6 +188,8 @@ class SplitCompiler:
         known = {item.index for item in candidates if item.reason}
         self.findings += [_finding(key, item) for item in on_port if item.reason and item.index not in known]
         decided = _decide(on_port, root, keep_share=keep_share)
+        if len(decided.targets) > 1 and self._is_analyzed(split):
+            decided = structs.replace(decided, order="random")
         if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
             self.findings.append(self._nothing_left(key, root, on_port))
         decided = self._sticky(key, split, root, decided=decided, on_port=on_port)
@@ -196,6 +200,12 @@ class SplitCompiler:
             if not item.reason and self.choices[root].protocol.is_http
         }
         return Route(split=decided, origin=key, mirrors=split_mirrors(key, split.metadata.annotations, usable))
+
+    def _is_analyzed(self, split: TrafficSplit) -> bool:
+        """Return whether the split belongs to a Canary whose analysis compares the backends."""
+        owners = [item for item in split.metadata.owner_references if item.kind == CANARY.kind]
+        canaries = (self.snapshot.objects.get(CANARY.key(split.metadata.namespace, item.name)) for item in owners)
+        return any(isinstance(canary, Canary) and canary.spec.analysis for canary in canaries)
 
     def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[BackendCandidate]) -> Finding:
         """Return the finding for a port where no backend gets traffic; it names the weights or the unusable backends."""

@@ -16,7 +16,7 @@ class Locality(Value, frozen=True, kw_only=True):
 
     `server_name` is the SNI of the backend's port, for endpoints with an identity. It is empty if the proxy has no
     identity of its own, and then all endpoints are called in plaintext. `opaque`: the port is not HTTP. `root` is that of
-    the backend's `Target`.
+    the backend's `Target`. A `standby` gets requests only while the other backends have no endpoint, and retries.
     """
 
     backend: str
@@ -25,6 +25,7 @@ class Locality(Value, frozen=True, kw_only=True):
     server_name: str = ""
     opaque: bool = False
     root: str = ""
+    standby: bool = False
 
     def peer(self, endpoint: Endpoint) -> Peer | None:
         """Return the peer whose identity an endpoint must prove; None if it is called in plaintext."""

@@ -192,6 +192,7 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
     found = pb.LocalityLbEndpoints(
         locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.uses_tls else ""),
         load_balancing_weight=pb.UInt32Value(value=locality.weight),
+        priority=1 if locality.standby else None,
         lb_endpoints=[
             pb.LbEndpoint(
                 endpoint=pb.Endpoint(address=address(endpoint.address, endpoint.port), hostname=pod_and_port(endpoint)),

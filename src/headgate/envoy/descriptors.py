@@ -106,6 +106,7 @@ NAMES = MappingProxyType(
         "WrrLocality": "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
         "OmitHostMetadataConfig": "envoy.extensions.retry.host.omit_host_metadata.v3.OmitHostMetadataConfig",
         "PreviousHostsPredicate": "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+        "PreviousPriorities": "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
         # listeners
         "AdditionalAddress": "envoy.config.listener.v3.AdditionalAddress",
         "ApiListener": "envoy.config.listener.v3.ApiListener",
@@ -166,6 +167,7 @@ NAMES = MappingProxyType(
         "OnDemandPerRoute": "envoy.extensions.filters.http.on_demand.v3.PerRouteConfig",
         "ExtensionWithMatcher": "envoy.extensions.common.matching.v3.ExtensionWithMatcher",
         "Lua": "envoy.extensions.filters.http.lua.v3.Lua",
+        "LuaPerRoute": "envoy.extensions.filters.http.lua.v3.LuaPerRoute",
         "Router": "envoy.extensions.filters.http.router.v3.Router",
         "SkipFilter": "envoy.extensions.filters.common.matcher.action.v3.SkipFilter",
         "UpstreamCodec": "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec",

@@ -3,6 +3,7 @@
 from headgate.envoy import gateway_hosts, names, pb, tap, traffic_stats
 from headgate.envoy.clusters import address
 from headgate.envoy.config_source import ads
+from headgate.envoy.draw import draw_filter
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.lowercase_host import lowercase_host_filters
 from headgate.envoy.routes import ORIGINAL_ADDRESS
@@ -90,7 +91,9 @@ def gateway_listener(name: str, host: str, port: int, tls_listener: str = "") ->
     `tls_listener` is the hostname of the TLS listener whose connections it serves.
     """
     connection = _http(
-        scoped_routes=_scoped("services", gateway_hosts.KEY, ":"), first=gateway_hosts.other_hosts_filters()
+        scoped_routes=_scoped("services", gateway_hosts.KEY, ":"),
+        first=gateway_hosts.other_hosts_filters(),
+        reselects=True,
     )
     _mutate_early(connection, gateway_hosts.write_headers(name, tls_listener))
     connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
@@ -194,14 +197,23 @@ def _http(
     scoped_routes: pb.ScopedRoutes | None = None,
     local_reply_config: pb.LocalReplyConfig | None = None,
     first: tuple[pb.HttpFilter, ...] = (),
+    reselects: bool = False,
 ) -> pb.HttpConnectionManager:
-    """Return a connection manager that does not change requests and costs little (docs/performance.md)."""
+    """Return a connection manager that does not change requests and costs little (docs/performance.md).
+
+    The filters `first` run before all others; with `reselects`, they often select another route.
+    """
     return pb.HttpConnectionManager(
         stat_prefix="mesh",
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, state_filter(), router_filter(*traffic_stats.upstream_requests())],
+        http_filters=[
+            *first,
+            state_filter(),
+            draw_filter(reselects=reselects),
+            router_filter(*traffic_stats.upstream_requests()),
+        ],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,

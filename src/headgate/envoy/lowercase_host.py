@@ -3,11 +3,13 @@
 from google.protobuf.message import Message
 
 from headgate.envoy import pb
+from headgate.envoy.draw import HEADER
 from headgate.envoy.filter_state import FILTER, state_writer
 
-_LOWER = """
+_LOWER = f"""
 function envoy_on_request(request)
   local headers = request:headers()
+  headers:remove("{HEADER}")
   headers:replace(":authority", string.lower(headers:get(":authority")))
   request:clearRouteCache()
 end
@@ -19,7 +21,8 @@ def lowercase_host_filters() -> tuple[pb.HttpFilter, ...]:
     letters.
 
     Before the conversion, the request has no route. Envoy reads only once which filters a route enables, so these
-    filters also write the filter state that the route may need.
+    filters also write the filter state that the route may need. A route that draws a backend (`draw`) gets no number, so
+    Envoy draws one for each such request independently; a number of the client does not count.
     """
     lower = pb.Lua(default_source_code=pb.DataSource(inline_string=_LOWER))
     return _with_capitals(f"{FILTER}_of_capitals", state_writer()), _with_capitals("headgate.lower_case_host", lower)

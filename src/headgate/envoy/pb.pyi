@@ -4020,6 +4020,20 @@ class Lua(Message):
     shared_vm_id: builtins.str
     def __init__(self, *, source_codes: Mapping[builtins.str, pb.DataSource] | None = None, default_source_code: pb.DataSource | None = None, stat_prefix: builtins.str | None = None, clear_route_cache: pb.BoolValue | None = None, filter_context: pb.Struct | None = None, package_paths: Iterable[builtins.str] | None = None, package_cpaths: Iterable[builtins.str] | None = None, shared_vm_id: builtins.str | None = None) -> None: ...
 
+class LuaPerRoute(Message):
+    disabled: builtins.bool
+    name: builtins.str
+    @property
+    def source_code(self) -> pb.DataSource: ...
+    @property
+    def filter_context(self) -> pb.Struct: ...
+    @property
+    def package_paths(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def package_cpaths(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    shared_vm_id: builtins.str
+    def __init__(self, *, disabled: builtins.bool | None = None, name: builtins.str | None = None, source_code: pb.DataSource | None = None, filter_context: pb.Struct | None = None, package_paths: Iterable[builtins.str] | None = None, package_cpaths: Iterable[builtins.str] | None = None, shared_vm_id: builtins.str | None = None) -> None: ...
+
 class OnDemandCds(Message):
     @property
     def source(self) -> pb.ConfigSource: ...
@@ -4669,6 +4683,10 @@ class OmitHostMetadataConfig(Message):
 
 class PreviousHostsPredicate(Message):
     def __init__(self) -> None: ...
+
+class PreviousPriorities(Message):
+    update_frequency: builtins.int
+    def __init__(self, *, update_frequency: builtins.int | None = None) -> None: ...
 
 class OpenTelemetrySink(Message):
     class ConversionAction(Message):

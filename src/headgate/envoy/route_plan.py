@@ -5,6 +5,10 @@ change of weights or endpoints changes one small resource. A split gets a cluste
 selects one at random, in these cases: a share must fail; backends have filters or protocols of their own; they share
 an endpoint (Envoy keeps one of two equal addresses in a cluster); a backend is a DNS name. With sticky users, the
 route selects the cluster by the user's hash slot.
+
+With a random order of the backends, a split that fits into one cluster gets one for each backend too. The route selects
+the cluster by a number that a filter draws (`draw`). The other backends are the standby of each cluster, so a retry
+leaves the backend, as in one cluster.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -65,7 +69,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
 
     With `sticky`, the clusters are in the order of the users' hash slots, and a cluster may occur several times. With
     `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
-    and selects the route again. `origin` and `name` identify the route's object and the route in it.
+    and selects the route again. With `draws`, a filter draws the cluster of each request (`draw`). `origin` and `name` identify the route's object and the route in it.
     """
 
     match: Match
@@ -78,6 +82,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     sticky: Sticky | None = None
     issues_cookie: bool = False
     reads_path: bool = False
+    draws: bool = False
     origin: str = ""
     name: str = ""
 
@@ -159,6 +164,7 @@ class Planner:
             mirrors=tuple(self._mirrors(route)) if weighted else (),
             timeouts=route.timeouts,
             sticky=route.split.sticky if weighted else None,
+            draws=self._draws(route),
         )
 
     def plan_pod(self, ref: PortRef, name: str) -> tuple[RoutePlan, ClusterPlan]:
@@ -177,7 +183,7 @@ class Planner:
             return (), min(statuses)
         if split.sticky:
             return tuple(self._by_slots(route, split.sticky)), 0
-        if split.broken or _filtered(split) or not self._fit_together(split.targets) or len(self._spoken(route)) > 1:
+        if not self._fits(route) or self._draws(route):
             return tuple(self._separate(route)), 0
         cluster = ClusterPlan(
             name=_name(self._parent, route),
@@ -188,11 +194,30 @@ class Planner:
         filters = split.targets[0].filters if len(split.targets) == 1 else NO_FILTERS
         return (ClusterWeight(cluster=self._need(cluster), weight=1, filters=filters),), 0
 
+    def _fits(self, route: Route) -> bool:
+        """Return whether the backends of a route fit into one cluster."""
+        split = route.split
+        alike = not (split.broken or _filtered(split)) and len(self._spoken(route)) <= 1
+        return alike and self._fit_together(split.targets)
+
+    def _draws(self, route: Route) -> bool:
+        """Return whether a filter draws the backend of each request. Otherwise separate clusters are chosen at random,
+        each time independently, and connections that are not HTTP keep the rotation.
+        """
+        split = route.split
+        if split.order != "random" or split.sticky or not split.targets[1:]:
+            return False
+        return self._fits(route) and all(spoken.is_http for spoken in self._spoken(route))
+
     def _separate(self, route: Route) -> Iterator[ClusterWeight]:
+        draws = self._draws(route)
         for target in route.split.targets:
+            others = [other for other in route.split.targets if draws and other is not target]
+            own = self._localities([structs.replace(target, weight=1)])
+            standby = (structs.replace(locality, standby=True) for locality in self._localities(others))
             cluster = ClusterPlan(
                 name=_of_backend(self._parent, route, target),
-                localities=tuple(self._localities([structs.replace(target, weight=1)])),
+                localities=(*own, *standby),
                 protocol=self._protocol(target),
                 counts_sizes=_is_compared(route.mirrors),
             )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from headgate.envoy import pb, tap
+from headgate.envoy import draw, pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.names import MISSING
 from headgate.envoy.route_filters import header_fields, merge, path_fields, redirect_action, rewritten_host
@@ -76,6 +76,9 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
         found.name = route_name_without_cluster(parent)
     if planned.reads_path:
         enable(found)
+        draw.enable_later(found)
+    if planned.draws:
+        draw.enable(found, [item.weight for item in planned.clusters])
     if planned.redirect:
         found.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
     elif planned.clusters:
@@ -140,8 +143,11 @@ def _action(planned: PlannedRoute) -> pb.RouteAction:
         weighted = pb.WeightedCluster(
             clusters=[_share(item, pushed_down) for item in planned.clusters],
             use_hash_policy=pb.BoolValue(value=True) if planned.sticky else None,
+            header_name=draw.HEADER if planned.draws else None,
         )
         action.weighted_clusters.CopyFrom(weighted)
+        if planned.draws:
+            action.retry_policy.retry_priority.CopyFrom(draw.standby_first())
     else:
         action.cluster = first.cluster
     return action

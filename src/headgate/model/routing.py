@@ -208,8 +208,7 @@ LONGEST_CONNECTION_S = 60 * 60  # seconds after which proxies replace a connecti
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
     """A ready address of a Service port; `workload` is `namespace/pod` if known.
 
-    With `resolved`, the address is an external DNS name, which proxies resolve. `identity` is the SPIFFE ID of the
-    endpoint: proxies that have a certificate use mutual TLS, and verify that the endpoint's certificate has this ID.
+    With `resolved`, the address is a DNS name outside the mesh. Proxies with a certificate verify `identity` (SPIFFE ID).
     """
 
     address: str
@@ -253,11 +252,13 @@ class Split(Value, frozen=True, kw_only=True):
     """The distribution of traffic by relative weight; an empty split answers every request with 503.
 
     With `sticky`, the hash slot of a user selects the backend (docs/sticky.md), and the weights are numbers of slots.
+    With the `order` `random`, each cycle of the weights has a new order of the backends (docs/canary.md).
     """
 
     targets: tuple[Target, ...]
     broken: tuple[Broken, ...] = ()
     sticky: Sticky | None = None
+    order: Literal["rotation", "random"] = "rotation"
 
 
 class Mirror(Value, frozen=True, kw_only=True):
@@ -307,7 +308,7 @@ class Route(Value, frozen=True, kw_only=True):
 class RouteTable(Value, frozen=True, kw_only=True):
     """The routes of a Service port; the first route that matches a request is used.
 
-    A port that is not HTTP has one route, and the split of this route distributes connections.
+    A port that is not HTTP has one route, whose split distributes connections.
     """
 
     ref: PortRef
@@ -388,10 +389,9 @@ class Mesh(Value, frozen=True, kw_only=True):
 
 
 def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
-    """Return a protocol for each backend of a split: the protocol of the split's root.
+    """Return a protocol for each backend of a split: the protocol of its root, or of the first of several roots.
 
-    If a backend has several roots, the protocol is that of the first root. Clients of the root call the backend with
-    this protocol. Direct clients of the backend use it too, where proxies need a single protocol for each port.
+    Clients of the root call the backend with it; direct clients too, where proxies need a single protocol for each port.
     """
     found: dict[PortRef, Protocol] = {}
     for target in (target for table in tables for route in table.routes for target in route.split.targets):

@@ -95,7 +95,17 @@ def split(destinations: Destinations, about: Key, backends: Sequence[Backend], c
     shares = {share: weight for share, weight in found.items() if weight}
     if not shares:
         return failing_split(about, Reason.ALL_WEIGHTS_ZERO)
-    return _sticky_split(backends, chosen) or _weighed(shares, roots)
+    if sticky := _sticky_split(backends, chosen):
+        return sticky
+    weighed = _weighed(shares, roots)
+    return structs.replace(weighed, order="random") if _is_drawn(backends, chosen) else weighed
+
+
+def _is_drawn(backends: Sequence[Backend], chosen: ChosenDestinations) -> bool:
+    """Return whether the split of a backend with a weight has a random order; then that of the whole rule has it."""
+    refs = (item.port_ref for item in backends if item.weight)
+    splits = (chosen[ref].split for ref in refs if not isinstance(ref, Finding) and ref in chosen)
+    return any(split.order == "random" for split in splits if split)
 
 
 def _root(choice: PortDestination | Finding) -> str:

@@ -1,0 +1,64 @@
+"""A client whose requests repeat in step with the shares decides no rollout wrongly: each cycle has a new order (R108)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.e2e.running_mesh import RunningMesh
+from tests.e2e.versions import ANALYSIS, Versions
+from tests.wire import Client, Request
+
+OK, BAD = "/ok", "/bad"
+PERIODS = pytest.mark.parametrize(("percent", "period"), [(50, 2), (10, 10)])
+"""The canary's share, and the number of requests of which the last one is for the bad path."""
+
+
+class Periodic(Versions):
+    """Two versions, and a client with one connection that sends each of the requests in turn."""
+
+    async def _converse(self, requests: list[Request]) -> None:
+        client = Client(requests[0])
+        try:
+            while not self.stopping:
+                for request in requests:
+                    client.change(request)
+                    assert (await client.ask()).status in {200, 500}
+        finally:
+            client.close()
+
+    @contextmanager
+    def load(self, period: int) -> Iterator[None]:
+        """Send requests during the `with` block."""
+        self.stopping = False
+        request = self.mesh.request("web", 8080, namespace=self.namespace)
+        paths = [OK] * (period - 1) + [BAD]
+        work = self.mesh.network.begin(self._converse([request._replace(target=path) for path in paths]))
+        try:
+            yield
+        finally:
+            self.stopping = True
+            work.result()
+
+
+@pytest.fixture
+def versions(mesh: RunningMesh, namespace: str) -> Periodic:
+    return Periodic(mesh, namespace)
+
+
+@PERIODS
+def test_two_equal_versions_that_fail_the_same_path_are_not_rolled_back(
+    versions: Periodic, percent: int, period: int
+) -> None:
+    versions.current.failing = versions.next.failing = BAD
+    versions.begin({**ANALYSIS, "steps": [], "errorProbability": "0.01%"}, percent)
+    with versions.load(period):
+        versions.ended("Promoted")
+
+
+@PERIODS
+def test_a_canary_that_always_fails_one_path_is_rolled_back(versions: Periodic, percent: int, period: int) -> None:
+    versions.next.failing = BAD
+    versions.begin({**ANALYSIS, "steps": [], "success": {"margin": "1%"}, "errorProbability": "0.01%"}, percent)
+    with versions.load(period):
+        status = versions.ended("RolledBack")
+    assert "more requests fail than at web-current" in status["message"]
