@@ -26,7 +26,7 @@ def drawn(split: Split) -> Split:
     return structs.replace(split, order="random")
 
 
-def route(rig: EnvoyRig, one: int, two: int, **more: object) -> Route:
+def drawn_route(rig: EnvoyRig, one: int, two: int, **more: object) -> Route:
     return Route(split=Split(targets=(rig.target("one", one), rig.target("two", two)), order="random"), **more)
 
 
@@ -56,7 +56,7 @@ def assert_drawn(answers: Sequence[str], **weights: int) -> None:
 
 @pytest.mark.parametrize(("one", "two"), [(9, 1), (1, 1), (13, 7)])
 def test_each_cycle_is_exact_and_has_an_order_of_its_own(rig, one, two):
-    rig.apply(route(rig, one, two))
+    rig.apply(drawn_route(rig, one, two))
     answers = converse(rig, CYCLES * (one + two), Request(rig.address, host="web.example"))
     assert_drawn(answers, one=one, two=two)
 
@@ -71,7 +71,7 @@ def test_three_backends_and_http2_clients_are_drawn_too(rig):
 
 def test_requests_that_alternate_between_two_paths_reach_both_backends_with_both(rig):
     """By rotation, each path would always reach the same backend."""
-    rig.apply(route(rig, 1, 1))
+    rig.apply(drawn_route(rig, 1, 1))
     clients = [Client(Request(rig.address, path, "web.example")) for path in ("/ok", "/bad")]
 
     async def alternate() -> None:
@@ -89,7 +89,7 @@ def test_requests_that_alternate_between_two_paths_reach_both_backends_with_both
 
 
 def test_a_client_cannot_draw_and_no_backend_sees_the_number(rig):
-    rig.apply(route(rig, 9, 1))
+    rig.apply(drawn_route(rig, 9, 1))
     request = Request(rig.address, host="web.example", headers={HEADER: "9"})
     assert Counter(converse(rig, 100, request)) == {"one": 90, "two": 10}
     assert not any(HEADER in item.headers for name in ("one", "two") for item in rig.take_requests(name))
@@ -109,7 +109,7 @@ def test_routes_with_several_paths_draw_for_all_of_them(rig):
     both = Match(path=PathMatch(kind="prefix", value="/in"), other_paths=(PathMatch(kind="regex", value="/in/.*x"),))
     inside = Match(path=PathMatch(kind="prefix", value="/in"))
     rig.apply(
-        route(rig, 9, 1, match=both, name="0"),
+        drawn_route(rig, 9, 1, match=both, name="0"),
         rig.route("other", match=inside, name="0"),
         rig.route("other", name="1"),
     )
@@ -134,7 +134,7 @@ def test_no_request_is_lost_while_the_order_and_the_shares_change(rig):
     flow = Load(rig.network, [Request(rig.address, host="web.example")] * 4, pause=0.001)
     for one, two in ((9, 1), (5, 5), (1, 9)) * 3:
         rig.apply(rig.route("one"))
-        rig.apply(route(rig, one, two))
+        rig.apply(drawn_route(rig, one, two))
         before = flow.sent
         until(lambda before=before: flow.sent >= before + 20, "requests flow")
     rig.apply(rig.route("two"))
