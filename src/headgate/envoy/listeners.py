@@ -201,7 +201,7 @@ def _http(
 ) -> pb.HttpConnectionManager:
     """Return a connection manager that does not change requests and costs little (docs/performance.md).
 
-    The filters `first` run before all others; with `reselects`, they often select another route.
+    The filters `first` run before all remaining ones; with `reselects`, they often select another route.
     """
     return pb.HttpConnectionManager(
         stat_prefix="mesh",

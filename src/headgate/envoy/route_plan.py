@@ -212,9 +212,9 @@ class Planner:
     def _separate(self, route: Route) -> Iterator[ClusterWeight]:
         draws = self._draws(route)
         for target in route.split.targets:
-            others = [other for other in route.split.targets if draws and other is not target]
+            remaining = [other for other in route.split.targets if draws and other is not target]
             own = self._localities([structs.replace(target, weight=1)])
-            standby = (structs.replace(locality, standby=True) for locality in self._localities(others))
+            standby = (structs.replace(locality, standby=True) for locality in self._localities(remaining))
             cluster = ClusterPlan(
                 name=_of_backend(self._parent, route, target),
                 localities=(*own, *standby),
