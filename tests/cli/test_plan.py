@@ -45,7 +45,7 @@ def test_a_change_exits_with_1_and_shows_shares_cause_and_example(run: Run, tmp_
         f"cause    {change}:8: TrafficSplit default/website: spec.backends",
         "example  headgate explain http://website.default:8080/",
     ]
-    assert ended.err == "1 change of requests\n"
+    assert ended.err == "1 change to requests\n"
 
 
 def test_the_same_objects_change_nothing(run: Run, tmp_path: Path) -> None:

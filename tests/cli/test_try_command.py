@@ -107,7 +107,9 @@ async def test_failures_are_shown_with_the_first_line_of_the_body(served: Served
 async def test_a_404_of_the_application_is_not_a_failure(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 1})
     async with proxy([response("v1", 404)]):
-        assert (await served.run("try", "website", "-n", "5")).code == 0
+        ended = await served.run("try", "website", "-n", "5")
+    assert ended.code == 0
+    assert "the shares fit, but every response is an error; 5 x 404" in ended.out
 
 
 async def test_a_denial_by_a_sidecar_is_a_failure(served: ServedMesh, proxy: Serve) -> None:

@@ -157,6 +157,6 @@ async def test_the_search_for_the_effect_of_a_large_change_ends_early(tmp_path, 
     live_state = in_force(tmp_path, SERVICES, before)
     monkeypatch.setattr("headgate.plan.quote.STEPS", 350)
     (text,) = await effects(live_state, before, after)
-    assert text.startswith("at least 9 changes of requests; first: Service default/website:8080: path prefix /")
+    assert text.startswith("at least 9 changes to requests; first: Service default/website:8080: path prefix /")
     monkeypatch.setattr("headgate.plan.quote.STEPS", 100)
     assert await effects(live_state, before, after) == []

@@ -63,6 +63,9 @@ InNamespace = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Timeout of one request, in seconds.")]
 
 
+FIRST_CLIENT_ERROR = 400
+
+
 class Here(NamedTuple):
     """The options that select the gateway of this machine, and the namespace of short Service names on a cluster."""
 
@@ -241,6 +244,8 @@ def _summary(result: TryResult) -> str:
     failed = sum(result.unexpected_failures.values())
     by += f", sent from {result.sender.name}" if result.sender.identity else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
+    if result.fits and tally.statuses and min(tally.statuses) >= FIRST_CLIENT_ERROR:
+        verdict = "the shares fit, but every response is an error"
     return f"{by}, port {want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
 
 

@@ -13,7 +13,7 @@ from headgate.manifests.apply import ApplyResult, apply, apply_objects
 from headgate.manifests.drift import drift
 from headgate.manifests.files import Manifest, Manifests, Problem, read, watch
 from headgate.objects.ports import follow_all
-from headgate.plane.status.recoveries import recovered
+from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.plane.workload_readiness import unstartable
 from headgate.resources.meta import Key, Object
 from headgate.resources.pod_owners import DEPLOYMENT, Ref
@@ -188,7 +188,13 @@ def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, a
     seen = before.report.seen if before else {}
     if gone.about in seen and gone.about not in after.report.seen:
         return ""  # the object was deleted
-    return recovered(gone, now, edited=seen.get(gone.about) != after.report.seen.get(gone.about))
+    missing = missing_object(gone)
+    return recovered(
+        gone,
+        now,
+        edited=seen.get(gone.about) != after.report.seen.get(gone.about),
+        still_missing=missing is not None and missing not in after.report.seen,
+    )
 
 
 def _ref(deployment: Object) -> Ref:

@@ -31,7 +31,7 @@ def access_line(item: AccessRow) -> str:
 
 
 def request_line(item: RequestChange) -> str:
-    """Return a change of requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
+    """Return a change to requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
     more = f" and {len(item.requests) - 1} more classes" if len(item.requests) > 1 else ""
     certain = "" if item.certain else f" ({MAY_DIFFER})"
     return f"{item.entry}: {item.requests[0]}{more}: {'; '.join(item.changes)}{certain}"
@@ -43,8 +43,8 @@ def counted(found: Plan) -> str:
         (len(found.unreachable), "unreachable rule", ""),
         (len(found.lost), "loss of access", "losses of access"),
         (len(found.gained), "gain of access", "gains of access"),
-        (len(found.requests), "change of requests", "changes of requests"),
-        (len(found.tls), "change of TLS modes", "changes of TLS modes"),
+        (len(found.requests), "change to requests", "changes to requests"),
+        (len(found.tls), "change to TLS modes", "changes to TLS modes"),
         (len(found.departures), "change outside the comparison of access", "changes outside the comparison of access"),
         (len(found.findings), "new finding", ""),
     )

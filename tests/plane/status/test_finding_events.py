@@ -1,7 +1,7 @@
 """Events about findings, which headgate writes at once or delays while pods start."""
 
 import pytest
-from tests.make.objects import Object, pod, split
+from tests.make.objects import Object, pod, service, split
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -81,6 +81,19 @@ async def test_a_finding_and_its_recovery_each_cause_one_event(setting: Setting)
     for findings in ([EMPTY], [EMPTY], []):
         await setting.finding_events.announce(ABOUT, written_split("v1", "v2"), findings, fresh=True)
     assert await setting.events() == [("Warning", "NoReadyEndpoints"), ("Normal", "NoReadyEndpointsResolved")]
+
+
+async def test_a_finding_about_an_object_that_is_still_missing_ends_without_an_event(setting: Setting) -> None:
+    missing = Finding(
+        ABOUT, Reason.BACKEND_NOT_FOUND, "spec.backends[0].service", "m", (Key("", "Service", "default", "gone"),)
+    )
+    for findings in ([missing], []):
+        await setting.finding_events.announce(ABOUT, written_split("gone"), findings, fresh=True)
+    assert await setting.events() == [("Warning", "BackendNotFound")]
+    await setting.store.create(service("gone", 80))
+    for findings in ([missing], []):
+        await setting.finding_events.announce(ABOUT, written_split("gone"), findings, fresh=True)
+    assert ("Normal", "BackendNotFoundResolved") in await setting.events()
 
 
 async def test_the_event_about_an_ignored_annotation_names_it(setting: Setting) -> None:

@@ -37,6 +37,13 @@ def test_a_recovery_names_the_found_object_with_its_namespace(reason: Reason, ki
     assert recovered(gone, (), edited=False, obj=OBJECT) == f"{FIELD}: {kind} shop/v3 found; {effect}"
 
 
+def test_an_object_that_is_still_missing_is_not_found() -> None:
+    """The deletion of the root ends the findings about the backends of a split."""
+    missing = Key("", "Service", "shop", "v3")
+    gone = Finding(about=ABOUT, reason=Reason.BACKEND_NOT_FOUND, field=FIELD, message="", related=(missing,))
+    assert recovered(gone, (), edited=False, still_missing=True, obj=OBJECT) == ""
+
+
 def test_after_an_edit_the_recovery_says_that_the_edit_resolved_the_finding() -> None:
     """The edit may have removed the backend, and the backend's Service may still be missing."""
     assert (

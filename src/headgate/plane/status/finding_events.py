@@ -14,7 +14,7 @@ from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.report import Finding
 from headgate.errors import NotFound
 from headgate.objects.ports import Events, Reader
-from headgate.plane.status.recoveries import recovered
+from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.resources.meta import Key, Object, epoch_seconds, service_name
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
@@ -89,9 +89,19 @@ class FindingEvents:
             await self._events.record(obj, type=level, reason=finding.reason.value, message=_message(finding))
         for finding in sorted(known - now, key=str):
             edited = last is not None and last.generation != generation
-            if message := recovered(finding, now, edited=edited, obj=obj):
+            missing = not edited and await self._is_missing(missing_object(finding))
+            if message := recovered(finding, now, edited=edited, still_missing=missing, obj=obj):
                 reason = f"{finding.reason.value}Resolved"
                 await self._events.record(obj, type="Normal", reason=reason, message=message)
+
+    async def _is_missing(self, key: Key | None) -> bool:
+        if key is None:
+            return False
+        try:
+            await self._store.get(key)
+        except NotFound:
+            return True
+        return False
 
     async def _is_starting(self, key: Key, obj: Object, finding: Finding) -> bool:
         age = self._clock() - self._since.setdefault((key, finding), self._clock())

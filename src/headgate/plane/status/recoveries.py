@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 
 _GETS_SHARE = "the backend gets its share of the traffic"
 
@@ -67,17 +67,25 @@ After an edit of the object itself, the message is the same for all reasons.
 """
 
 
-def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: Object | None = None) -> str:
+def missing_object(finding: Finding) -> Key | None:
+    """Return the object whose absence is the finding; None for other findings."""
+    return finding.related[0] if finding.related and finding.reason in FOUND else None
+
+
+def recovered(
+    finding: Finding, now: Collection[Finding], *, edited: bool, still_missing: bool = False, obj: Object | None = None
+) -> str:
     """Return the recovery message of a finding; empty if one of the current findings `now` is about the same fault.
 
-    `edited` is True if the object itself has changed since the finding. With `obj`, the message contains the current
+    It is empty too if the object that the finding misses (`missing_object`) is `still_missing`, for example because the root
+    of a split was deleted and the backends do not matter anymore. `edited` is True if the object itself has changed since the finding. With `obj`, the message contains the current
     value of the finding's field: `spec.service (web): the root Service exists now`.
     """
     if any(_is_same(finding, other) for other in now if other.about == finding.about):
         return ""
     text = f"the edit resolved {finding.reason.value}"
-    if not edited and finding.related and finding.reason in FOUND:
-        return f"{finding.field}: {finding.related[0]} found; {FOUND[finding.reason]}"
+    if not edited and (missing := missing_object(finding)):
+        return "" if still_missing else f"{finding.field}: {missing} found; {FOUND[finding.reason]}"
     if not edited:
         text = RECOVERIES.get(finding.reason, f"{finding.reason.value} is resolved")
     if not finding.field:
