@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from headgate.envoy import pb
 from headgate.model.requests import Header, Match, Path, Text
-from headgate.model.routing import AMBIGUOUS_PATH, Access, ConnectionRule, Grant, InboundPort
+from headgate.model.routing import WHOLE_AMBIGUOUS_PATH, Access, ConnectionRule, Grant, InboundPort
 
 OPEN_POLICY = "open"
-_AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # Envoy's expressions must match the whole path
 
 
 class _Rule(NamedTuple):
@@ -104,7 +103,7 @@ def _request_permission(match: Match) -> pb.Permission | None:
         methods = Text(value="|".join(match.methods), regex=len(match.methods) > 1)
         rules.append(_header_matches(Header(name=":method", text=methods)))
     if match.path:
-        ambiguous = _path_matches(pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=_AMBIGUOUS)))
+        ambiguous = _path_matches(pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=WHOLE_AMBIGUOUS_PATH)))
         rules += [pb.Permission(not_rule=ambiguous), _path_permission(match.path)]
     return pb.Permission(and_rules=pb.Permission.Set(rules=rules)) if rules else _any()
 

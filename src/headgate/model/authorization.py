@@ -11,6 +11,7 @@ from msgspec import structs
 from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import Request
 from headgate.model.routing import (
+    WHOLE_AMBIGUOUS_PATH,
     Access,
     ConnectionRule,
     Grant,
@@ -23,10 +24,10 @@ from headgate.model.routing import (
 )
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Key, Value
+from headgate.resources.regexes import matches
 
 ANY_REQUEST = Request()
 _NO_DIGEST = "0" * 64
-_ESCAPED = ("%2f", "%5c", "%2e")
 
 
 class Authorization(Value, frozen=True, kw_only=True):
@@ -106,11 +107,7 @@ def protocol_at(port: InboundPort, called: PortRef, *, known: bool) -> Protocol:
 
 def is_ambiguous(path: str) -> bool:
     """Say whether applications may interpret a path in different ways, such as `/a/../b` (`AMBIGUOUS_PATH`)."""
-    lower = path.lower()
-    escaped = any(code in lower for code in _ESCAPED)
-    # Some servers read `..;x` as `..`, because a semicolon starts the parameters of a segment.
-    dots = any(segment.replace("%3b", ";").partition(";")[0] in {".", ".."} for segment in lower.split("/")[1:])
-    return escaped or dots or "//" in path or "\\" in path
+    return matches(WHOLE_AMBIGUOUS_PATH, path)
 
 
 def _audited(by_rules: Authorization) -> str:
