@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy import pb, rbac
+from headgate.model.ambiguous_paths import AMBIGUOUS_PATH
 from headgate.model.requests import ANY, Header, Match, Path, Query, Text
 from headgate.model.routing import (
-    AMBIGUOUS_PATH,
     OPEN,
     Access,
     ConnectionRule,

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headgate.envoy import pb
+from headgate.model.ambiguous_paths import WHOLE_AMBIGUOUS_PATH
 from headgate.model.requests import Header, Match, Path, Text
-from headgate.model.routing import WHOLE_AMBIGUOUS_PATH, Access, ConnectionRule, Grant, InboundPort
+from headgate.model.routing import Access, ConnectionRule, Grant, InboundPort
 
 OPEN_POLICY = "open"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
+from headgate.model.ambiguous_paths import is_ambiguous
 from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import Request
 from headgate.model.routing import (
-    WHOLE_AMBIGUOUS_PATH,
     Access,
     ConnectionRule,
     Grant,
@@ -24,7 +24,6 @@ from headgate.model.routing import (
 )
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Key, Value
-from headgate.resources.regexes import matches
 
 ANY_REQUEST = Request()
 _NO_DIGEST = "0" * 64
@@ -103,11 +102,6 @@ def protocol_at(port: InboundPort, called: PortRef, *, known: bool) -> Protocol:
     """
     found = (item.protocol for item in port.protocols if known and called in item.services)
     return next(found, port.protocols[0].protocol)
-
-
-def is_ambiguous(path: str) -> bool:
-    """Say whether applications may interpret a path in different ways, such as `/a/../b` (`AMBIGUOUS_PATH`)."""
-    return matches(WHOLE_AMBIGUOUS_PATH, path)
 
 
 def _audited(by_rules: Authorization) -> str:

@@ -43,19 +43,6 @@ class Protocol(enum.Enum):
         return self is Protocol.HTTP or self is Protocol.HTTP2 or self is Protocol.HTTP_ANY
 
 
-AMBIGUOUS_PATH = (
-    r"//|/\.\.?(?:[/;]|%3[bB]|$)|\\"  # an empty segment; `.` and `..`, also with parameters; a backslash
-    r"|%(?:2[eEfF]|5[cC]|00"  # these, escaped; a character that ends a text in C
-    r"|25(?:[0-9a-fA-F]{2}|[uU])"  # escaped twice
-    r"|[cC][01]|[eE]0%[89]|[fF]0%8"  # in more bytes than UTF-8 needs (%c0%ae is a dot to old decoders)
-    r"|[^0-9a-fA-F]|[0-9a-fA-F](?:[^0-9a-fA-F]|$)|$)"  # no escape by RFC 3986, such as %u002e
-)
-"""A regular expression (RE2) that finds parts of a path which applications interpret differently. Access rules that have a
-condition on the path allow no path with such a part."""
-WHOLE_AMBIGUOUS_PATH = f"(?s).*(?:{AMBIGUOUS_PATH}).*"
-"""The same for matchers of the whole path."""
-
-
 class RequestRule(Value, frozen=True, kw_only=True):
     """An access rule that allows HTTP requests which fit `match`; `name` is `group/match` of an HTTPRouteGroup."""
 

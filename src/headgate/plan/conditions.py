@@ -7,9 +7,9 @@ from typing import Literal as Choice
 from typing import NamedTuple
 
 from headgate.compiler.regex_samples import beginning, bounds, sample
+from headgate.model.ambiguous_paths import AMBIGUOUS_PATH
 from headgate.model.evaluate import path_fits, text_fits
 from headgate.model.requests import Match, Path, Text
-from headgate.model.routing import AMBIGUOUS_PATH
 from headgate.model.sanitizing import REMOVED, REMOVED_AT_EDGE
 from headgate.plan.patterns import Parser
 from headgate.plan.regular import Algebra, Node
