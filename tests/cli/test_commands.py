@@ -2,17 +2,21 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import socket
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headgate.cli.app import COMMANDS
 from headgate.cli.up import _run
 from headgate.errors import HeadgateError
+from headgate.standalone.pods.containers import Record
+from headgate.standalone.processes import Launch, spawn
 from headgate.standalone.state_directory import lock
 
 
@@ -166,6 +170,32 @@ def test_version_shows_headgate_and_envoy_when_nothing_runs(run: Callable[..., A
     assert found["envoy"].startswith("1.")
     assert found["instance"] is None
     assert "running   nothing" in run("version").out
+
+
+@pytest.mark.parametrize(("command", "code"), [("version", 0), ("status", 3)])
+def test_processes_that_a_killed_headgate_left_are_named(
+    run: Callable[..., Any], tmp_path: Path, command: str, code: int
+) -> None:
+    container = tmp_path / "pods" / "default_web-1_uid" / "main"
+    container.mkdir(parents=True)
+
+    async def start() -> int:
+        process = spawn(Launch(command=("sleep", "600"), env={}, cwd=""), tmp_path / "log")
+        record = Record(identity=process.identity, address="127.0.0.1", restarts=0, started_at=0)
+        (container / "run.json").write_bytes(msgspec.json.encode(record))
+        process.detach()
+        return process.identity.pid
+
+    pid = asyncio.run(start())
+    try:
+        ended = run(command, "--state", str(tmp_path))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert ended.code == code
+    text = f"a process of a killed headgate still runs (container main of pod default/web-1, process {pid})"
+    assert f"{text}: `headgate up` adopts what is left, `headgate down` stops it" in ended.out + ended.err
+    assert "still run" not in run(command, "--state", str(tmp_path)).err
 
 
 def test_version_names_the_variable_to_correct_if_envoy_is_missing(

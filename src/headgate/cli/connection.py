@@ -1,5 +1,6 @@
 """Find the running headgate that a command connects to, by a kubeconfig or by a state directory on this machine."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,33 @@ def find_runtime_info(state: Path | None) -> RuntimeInfo | None:
     """Return the addresses of the headgate that runs with a state directory (default: `default_state()`), or None."""
     found = read_runtime_info(state or default_state())
     return found if found and _runs(found.pid) else None
+
+
+def surviving_processes(state: Path | None) -> tuple[str, ...]:
+    """Return a description of each process that a killed headgate with this state directory left running.
+
+    Call it outside an event loop. It is empty while a headgate runs there.
+    """
+    directory = (state or default_state()).absolute()
+    if find_runtime_info(state) or not directory.is_dir():
+        return ()
+    # Imported here, because only commands that find no headgate need the runtime of pods.
+    from headgate.standalone.gateway import GATEWAY
+    from headgate.standalone.pods.leftovers import survivors
+
+    return asyncio.run(survivors(directory, GATEWAY))
+
+
+def survivors_text(processes: Sequence[str]) -> str:
+    """Return the sentence about the processes that a killed headgate left."""
+    from headgate.plane.status.conditions import few
+
+    subject = (
+        "a process of a killed headgate still runs"
+        if len(processes) == 1
+        else (f"{len(processes)} processes of a killed headgate still run")
+    )
+    return f"{subject} ({few(processes)}): `headgate up` adopts what is left, `headgate down` stops it"
 
 
 def runtime_info(state: Path | None, *, hint: str = LOCAL_ONLY) -> RuntimeInfo:

@@ -9,6 +9,7 @@ from msgspec import structs
 from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.connection import surviving_processes, survivors_text
 from headgate.cli.inspect_client import SEE_STATUS, InspectClient
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
@@ -27,7 +28,12 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
     Exit code 0 means that the mesh is healthy. 1 means that it has problems; the last lines name them. Warnings do not
     count as problems: `headgate check` lists them. 3 means that headgate can't be reached.
     """
-    found = asyncio.run(_status(InspectClient.of(kubeconfig, state)))
+    try:
+        found = asyncio.run(_status(InspectClient.of(kubeconfig, state)))
+    except Unavailable as error:
+        if kubeconfig is None and (survivors := surviving_processes(state)):
+            raise Unavailable(f"{error}\n{survivors_text(survivors)}") from error
+        raise
     answer(found, output, lambda: _show(found.status))
     if not found.status.healthy:
         raise typer.Exit(EXIT_FAILURE)

@@ -61,6 +61,14 @@ def _nginx(state: Path) -> Iterator[Leftover]:
             yield Leftover(f"the nginx of the Service {name}", process, path / nginx_process.RECORD)
 
 
+async def survivors(state: Path, gateway: str) -> tuple[str, ...]:
+    """Return a description of each running process, containers first, and leave all of them alone."""
+    left = [*containers(state), *proxies(state, gateway)]
+    for item in left:
+        item.process.detach()
+    return tuple(f"{item.name}, process {item.process.identity.pid}" for item in left)
+
+
 async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
     """End processes concurrently; return each process with True if it is gone."""
     every = list(found)
