@@ -31,6 +31,7 @@ from headgate.plane.mesh_state import HostState
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.meta import Key, Object
 from headgate.resources.versions import kind_written
+from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.pods.logs import LogOptions
@@ -82,6 +83,8 @@ def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None
 
 class ServedMesh:
     """A served API, its store, the host's findings, and the state directory in which commands find the API."""
+
+    live_state: LiveState
 
     def __init__(self, store: MemoryStore, state: Path) -> None:
         self.store = store
@@ -158,7 +161,8 @@ async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -
         if options.follow:
             await asyncio.Event().wait()
 
-    live_state = LiveState(store, *plane(store, settings), Recorded(findings=[served.of_host]))
+    live_state = LiveState(store, *plane(store, settings), Recorded(findings=[served.of_host], made=expected_objects))
+    served.live_state = live_state
     working = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"

@@ -159,6 +159,20 @@ async def test_the_effect_is_in_the_words_of_a_plan(store: MemoryStore) -> None:
         assert any("website" in line for line in mesh.log.revisions[-1].effect)
 
 
+async def test_an_effect_is_listed_once_if_a_controller_writes_at_the_same_time(store: MemoryStore) -> None:
+    await fill(store)
+    async with running(store, None) as mesh:
+        owners = [controller_reference(await store.get(SERVICE.key("default", "website-v1")))]
+        owned = website_split("owned", 100, by="headgate-rollout", time=now(), ownerReferences=owners)
+        await store.create(service("other"))  # both changes are in one batch of the feed
+        await store.create(owned)
+        await mesh.recorded()
+        by_clients, by_controllers = mesh.log.revisions[1:]
+        assert (by_clients.reason, by_controllers.reason) == ("Written", "ControllerWrote")
+        assert any("default/other" in line for line in by_clients.effect)
+        assert not by_controllers.effect
+
+
 async def test_a_status_makes_no_revision(store: MemoryStore) -> None:
     await fill(store)
     async with running(store, None) as mesh:

@@ -12,17 +12,16 @@ from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, 
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
+from headgate.plane.feed import snapshot_of
 from headgate.resources.canaries import Canary
 from headgate.resources.core import Service
-from headgate.resources.decode import check_stored, read
+from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, service_name
 from headgate.resources.pods import APPLICATION_PORTS, ENDED, SIDECAR
-from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, key_of
+from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod
-from headgate.rollout.owned_split import root_service, wanted_objects
-from headgate.rollout.plan import Plan
-from headgate.rollout.state import State
+from headgate.rollout.expected import expected_objects
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts
@@ -57,21 +56,16 @@ def splits(objects: Mapping[Key, Object], domain: str) -> Mapping[Key, Object]:
 
     `domain` is the DNS domain of Services. Leaves out Canaries of which the files have no backend.
     """
+    kinds = {(kind.group, kind.kind) for kind in (CANARY, SERVICE)}
+    snapshot = snapshot_of({key: obj for key, obj in objects.items() if (key.group, key.kind) in kinds})
     found: dict[Key, Object] = {}
-    for key, obj in objects.items():
-        canary = check_stored(obj).value if (key.group, key.kind) == (CANARY.group, CANARY.kind) else None
-        if not isinstance(canary, Canary):
-            continue
-        backends = (objects.get(SERVICE.key(key.namespace, item.service)) for item in canary.spec.backends)
-        services = (check_stored(backend).value for backend in backends if backend)
-        if service := next((item for item in services if isinstance(item, Service)), None):
-            stored = {**obj, "metadata": {**obj["metadata"], "uid": "placeholder"}}
-            plan, state = Plan(canary), State()
-            owned = wanted_objects(stored, canary, plan.weights(state), plan.kind(state))
-            found |= {key_of(item): item for item in owned}
-            namespace, _, root = service_name(canary.spec.service, key.namespace, domain).partition("/")
-            if namespace == key.namespace:
-                found[SERVICE.key(namespace, root)] = root_service(stored, root, service)
+    for key, canary in snapshot.of(Canary):
+        names = (service_name(item.service, key.namespace, domain) for item in canary.spec.backends)
+        if any(name in snapshot.services for name in names):
+            split = TRAFFIC_SPLIT.key(key.namespace, key.name)
+            stored = {split: objects[split]} if split in objects else {}
+            made = expected_objects(objects[key], stored, snapshot, domain)
+            found |= {name: obj for name, obj in made.items() if obj}
     return found
 
 

@@ -1,7 +1,7 @@
 """`headgate plan`: what a change of objects does to requests and access; and checks of access, for CI."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from headgate.cli.offline import compile_manifests, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, EXIT_UNDECIDED, Format, answer, note, usage_error
 from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
+from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
@@ -33,6 +34,7 @@ from headgate.plan.plan import World, with_files, with_rates
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
 from headgate.plane.feed import COMPILED
 from headgate.resources.meta import Key
+from headgate.resources.registry import CANARY
 from headgate.settings import Settings
 
 Request = Annotated[
@@ -212,8 +214,18 @@ def _offline(
     one, other = ({item.key: item.object for item in manifests.objects} for manifests in (before, after))
     differing = frozenset(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
     snapshots = old.snapshot, now.snapshot
-    world = World(old.compiled, now.compiled, differing, known=other.keys(), snapshots=snapshots)
+    makers = {key: maker for snapshot in snapshots for key, maker in _made_by_canaries(snapshot)}
+    differing |= {key for key, maker in makers.items() if maker in differing}
+    world = World(old.compiled, now.compiled, differing, other.keys(), snapshots, makers)
     return checked_plan(world, query)
+
+
+def _made_by_canaries(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
+    """Yield the objects that Canaries own, each with its Canary."""
+    for key, item in snapshot.objects.items():
+        for reference in item.metadata.owner_references:
+            if reference.kind == CANARY.kind:
+                yield key, CANARY.key(key.namespace, reference.name)
 
 
 async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:

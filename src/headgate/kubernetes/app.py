@@ -50,6 +50,7 @@ from headgate.plane.metrics import MeshMetrics
 from headgate.plane.trust import Trust
 from headgate.resources.registry import CLUSTER_KINDS, EVENT
 from headgate.rollout.controller import RolloutController
+from headgate.rollout.expected import expected_objects
 
 COMPONENT = "headgate"
 
@@ -75,7 +76,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)
-        ports = Ports(store, events, lease.active, state, gateways.findings)
+        ports = Ports(store, events, lease.active, state, gateways.findings, expected_objects)
         plane = ControlPlane(
             ports,
             ProxyOptions(

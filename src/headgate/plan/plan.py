@@ -1,6 +1,7 @@
 """A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import structs
@@ -139,7 +140,7 @@ class World(NamedTuple):
     """Two compiled meshes, and the keys of the objects that differ.
 
     Findings are reported about the objects `known`; None means all objects. `snapshots` have the objects of both; without
-    them it is not compared which pods have a sidecar.
+    them it is not compared which pods have a sidecar. `makers` has the Canary of each object that a Canary makes.
     """
 
     before: Compiled
@@ -147,16 +148,17 @@ class World(NamedTuple):
     changed: Collection[Key] = ()
     known: Collection[Key] | None = None
     snapshots: tuple[Snapshot, Snapshot] | None = None
+    makers: Mapping[Key, Key] = MappingProxyType({})
 
     @property
     def sides(self) -> tuple[Side, Side] | None:
         """Both meshes with their objects; None if these are not known."""
-        if self.snapshots is None:
-            return None
-        return Side(self.before.mesh, self.snapshots[0]), Side(self.after.mesh, self.snapshots[1])
+        old, new = self.snapshots or (None, None)
+        return (Side(self.before.mesh, old), Side(self.after.mesh, new)) if old and new else None
 
     def cause(self, key: Key, field: str) -> Cause:
-        """Return a part of a changed object as a cause, or the object's deletion."""
+        """Return a part of a changed object as a cause, or the object's deletion. The maker of an object is its cause."""
+        key, field = (self.makers[key], "spec") if key in self.makers else (key, field)
         gone = key not in self.after.report.seen
         return Cause(object=str(key), field="" if gone else field, deleted=gone)
 

@@ -72,7 +72,7 @@ class ControlPlane:
             shares_clock=proxies.shares_clock,
         )
         self.live_state = LiveState(
-            ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, ports.findings)
+            ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, ports.findings, ports.made)
         )
         services = {
             otlp.METHOD: self.traffic.export,

@@ -10,7 +10,7 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.history.revisions import Log
 from headgate.latest import Latest, until
-from headgate.objects.ports import Store
+from headgate.objects.ports import Makes, Store
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
@@ -25,10 +25,11 @@ T = TypeVar("T")
 
 
 class Recorded(NamedTuple):
-    """What is recorded beside the loop: the calls to workloads, and the host's findings, as in `Ports.findings`."""
+    """What comes from outside of the loop: the calls to workloads, and the host's findings and its prediction, as in `Ports`."""
 
     access: AccessRecords | None = None
     findings: Sequence[Latest[tuple[Finding, ...]]] = ()
+    made: Makes | None = None
 
 
 NOTHING_RECORDED = Recorded()
@@ -54,6 +55,7 @@ class LiveState:
         self.fleet = fleet
         self.access = recorded.access or AccessRecords(no_call, now=time.time())
         self.of_host = recorded.findings
+        self.made: Makes = recorded.made or (lambda *_: {})
         self.history: Latest[Log | None] = Latest(None)
         self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults

@@ -14,6 +14,7 @@ from headgate.plan.plan import World
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
 from headgate.plane.feed import GROUP_KINDS, with_objects
 from headgate.plane.live_state import LiveState
+from headgate.plane.made_objects import made_objects
 from headgate.plane.replaced_pods import NAMESPACE, Decide, with_replaced_pods
 from headgate.resources.core import EndpointSlice
 from headgate.resources.decode import check
@@ -46,16 +47,21 @@ async def planned(live_state: LiveState, query: PlanQuery, decide: Decide) -> Pl
             before = await live_state.wait_compiled()
             snapshot = live_state.feed.snapshot.get() or Snapshot()
             applied = [await _applied(live_state.store, snapshot, obj) for obj in objects]
+            deleted = _deletions(snapshot, query)
+            made = await made_objects(live_state, snapshot, applied, deleted)
             new = [*applied, *_expected_slices(snapshot, applied)]
-            after = with_objects(snapshot, {**{key_of(obj): obj for obj in new}, **_deletions(snapshot, query)})
+            changes = {key: obj for key, (_, obj) in made.items()} | {key_of(obj): obj for obj in new}
+            after = with_objects(snapshot, {**changes, **deleted})
             keys = {*map(key_of, objects), *query.deleted}
             predicted = with_replaced_pods(snapshot, after, templates, keys, decide)
             after = predicted.snapshot
             compiled = await live_state.preview(after)
     except TimeoutError as error:
         raise HeadgateError(f"the plan is not ready after {PLAN_TIMEOUT_S:g} s; see the log of headgate") from error
+    keys |= made.keys()
     differing = frozenset(key for key in keys if snapshot.objects.get(key) != after.objects.get(key))
-    world = World(before, compiled, differing, snapshots=(snapshot, after))
+    makers = {key: maker for key, (maker, _) in made.items()}
+    world = World(before, compiled, differing, snapshots=(snapshot, after), makers=makers)
     found = await asyncio.to_thread(checked_plan, world, query, changed=predicted.left_out)
     return PlanResult(plan=found.plan, verdicts=found.verdicts, ignored=ignored)
 

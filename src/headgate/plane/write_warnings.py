@@ -13,8 +13,9 @@ from headgate.plan.plan import World
 from headgate.plan.quote import quote
 from headgate.plane.feed import GROUP_KINDS, with_objects
 from headgate.plane.live_state import LiveState
+from headgate.plane.made_objects import Made, made_objects
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import SERVICE, key_of
+from headgate.resources.registry import CANARY, SERVICE, key_of
 
 PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's findings
 WARNINGS_S = 0.2  # seconds that a done write may wait for the compiler's findings
@@ -106,13 +107,15 @@ async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None
     if not write.has_findings and not write.may_have_effect:
         return ()
     found: list[str] = []
+    made = await _made(live_state, write) if write.may_have_effect else {}
 
     def compiled() -> World:
         snapshot = live_state.feed.snapshot.get() or Snapshot()
-        after = with_objects(snapshot, {write.key: write.new})
+        after = with_objects(snapshot, {**{key: obj for key, (_, obj) in made.items()}, write.key: write.new})
         before = with_objects(snapshot, {write.key: write.old}) if write.may_have_effect else after
         one, *other = live_state.loop.compile_each(*dict.fromkeys((before, after)))
-        return World(one, other[0] if other else one, {write.key})
+        makers = {key: maker for key, (maker, _) in made.items()}
+        return World(one, other[0] if other else one, {write.key, *made}, makers=makers)
 
     try:
         async with asyncio.timeout(limit_s):
@@ -125,6 +128,13 @@ async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None
     except TimeoutError:
         pass
     return found
+
+
+async def _made(live_state: LiveState, write: _Write) -> Made:
+    """Return what controllers make of a written Canary, or what is deleted with it."""
+    snapshot = with_objects(live_state.feed.snapshot.get() or Snapshot(), {write.key: write.old})
+    written, deleted = ([write.new], []) if write.new else ([], [write.key])
+    return await made_objects(live_state, snapshot, written, deleted) if write.key.kind == CANARY.kind else {}
 
 
 def _about(key: Key, compiled: Compiled) -> Sequence[str]:

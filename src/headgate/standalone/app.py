@@ -39,6 +39,7 @@ from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import PodCounts, StoreState
 from headgate.resources.meta import Object, timestamp
 from headgate.rollout.controller import RolloutController
+from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.controllers.gateways import GatewayAddresses
@@ -111,7 +112,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         # The state directory's lock replaces leader election.
         nginx = NginxGateways(state, events, setup.inherited)
         files = None if options.ephemeral else StateFiles(state)
-        ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
+        ports = Ports(store, events, Latest(value=True), files, [nginx.findings], expected_objects)
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()

@@ -9,6 +9,8 @@ from headgate.plane import history
 from headgate.plane.live_state import LiveState
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
 
+_LONGEST_NUMBER = 18  # digits of a number of 64 bits
+
 
 def answer(
     live_state: LiveState, path: InspectPath, query: QueryParams
@@ -31,8 +33,8 @@ def answer(
 
 def number_in(text: str, field: str = "revision") -> int:
     """Return the number in a text. Raises ApiError 400."""
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
         raise ApiError(
-            400, f"{field}: Invalid value: {text!r}: must be a whole number; `headgate history` lists revisions"
+            400, f"{field}: Invalid value: {text[:100]!r}: must be a whole number; `headgate history` lists revisions"
         )
     return int(text)

@@ -58,6 +58,6 @@ async def _lines(events: AsyncGenerator[TapEvent | TapNotice]) -> AsyncGenerator
 def _limit(text: str) -> int:
     if not text:
         return LIMIT
-    if not text.isdecimal() or not 1 <= int(text) <= HIGHEST_LIMIT:
-        raise ApiError(400, f"limit: Invalid value: {text!r}: must be an integer between 1 and {HIGHEST_LIMIT}")
+    if not text.isdecimal() or len(text) > len(str(HIGHEST_LIMIT)) or not 1 <= int(text) <= HIGHEST_LIMIT:
+        raise ApiError(400, f"limit: Invalid value: {text[:100]!r}: must be an integer between 1 and {HIGHEST_LIMIT}")
     return int(text)

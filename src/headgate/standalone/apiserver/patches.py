@@ -163,11 +163,14 @@ def _merged_list(items: Sequence[Any], patch: Sequence[Any], schema: Schema) -> 
     key = schema.get("x-kubernetes-patch-merge-key")
     if key is None:
         return [*items, *(item for item in patch if item not in items)]
-    if any(isinstance(item, Mapping) and item.get("$patch") == "replace" for item in patch):
+    for item in patch:
+        if not isinstance(item, Mapping):
+            raise ApiError(400, "an item of a list with a merge key in the patch is not an object")
+    if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
     result = list(items)
     for item in patch:
-        if not isinstance(item, Mapping) or key not in item:
+        if key not in item:
             raise ApiError(400, f"an item of a list in the patch does not contain the list's merge key {key}")
         _merge_item(result, item, key, item_schema(schema))
     return result

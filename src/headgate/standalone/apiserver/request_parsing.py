@@ -22,6 +22,7 @@ from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
 _LONGEST_MANAGER = 128
+_LONGEST_NUMBER = 18  # digits of a number of 64 bits
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 # Log options that are not supported; logs are stored without timestamps.
 _NO_LOG_OPTIONS = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime", "stream")
@@ -93,8 +94,8 @@ def selector(query: Mapping[str, str], target: Target) -> Predicate:
 def int_parameter(query: Mapping[str, str], name: str) -> int | None:
     """Parse a query parameter as an integer of 0 or more; None when it is absent or empty. Raises ApiError 400."""
     text = query.get(name, "")
-    if text and not (text.isascii() and text.isdecimal()):
-        raise ApiError(400, f"{name}: Invalid value: {text!r}: must be an integer greater than or equal to 0")
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+        raise ApiError(400, f"{name}: Invalid value: {text[:100]!r}: must be an integer greater than or equal to 0")
     return int(text) if text else None
 
 

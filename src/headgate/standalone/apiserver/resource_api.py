@@ -186,7 +186,7 @@ class ResourceApi:
         eviction = await read_object(request)
         if eviction.get("kind", "Eviction") != "Eviction":
             raise ApiError(400, "the body of an eviction must be an Eviction of policy/v1")
-        options = eviction.get("deleteOptions") or {}
+        options = _checked_options(eviction.get("deleteOptions") or {})
         is_dry_run = any(map(dry_run, (request.query_params.get("dryRun"), options.get("dryRun"))))
         await self._objects.delete(target, options, dry_run=is_dry_run)
         return responses.json_response({**_success(target.served, {}), "code": 201}, code=201)
@@ -218,13 +218,22 @@ def _unsupported_subresource(served: ServedKind, subresource: str) -> ApiError:
 
 async def _delete_options(request: Request) -> dict[str, Any]:
     """Return the DeleteOptions of the body; query parameters are the defaults. Raises ApiError 400."""
-    options = await read_value(request, empty={})
-    if not isinstance(options, dict) or options.get("kind", "DeleteOptions") != "DeleteOptions":
-        raise ApiError(400, "the body of a DELETE request must be DeleteOptions")
+    options = _checked_options(await read_value(request, empty={}))
     given = {
         name: request.query_params[name] for name in ("propagationPolicy", "dryRun") if name in request.query_params
     }
-    options = {**given, **options}
+    return _checked_options({**given, **options})
+
+
+def _checked_options(options: Any) -> dict[str, Any]:
+    """Return DeleteOptions if they are valid. Raises ApiError 400."""
+    if not isinstance(options, dict) or options.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise ApiError(400, "the options of a deletion must be DeleteOptions")
+    preconditions = options.get("preconditions") or {}
+    if not isinstance(preconditions, dict) or not all(
+        isinstance(preconditions.get(name) or "", str) for name in ("uid", "resourceVersion")
+    ):
+        raise ApiError(400, "preconditions: must be an object whose uid and resourceVersion are strings")
     policy = options.get("propagationPolicy")
     if policy is not None and policy not in _PROPAGATION_POLICIES:
         raise ApiError(400, unsupported_value("propagationPolicy", policy, _PROPAGATION_POLICIES))
