@@ -113,7 +113,9 @@ class HistoryRecorder:
             self._opened = before
             self._add("Written", found.by_clients, await self._effect(before, compiled))
         if found.by_controllers:
-            await self._add_of_controllers(found.by_controllers, before, compiled)
+            # the effect of both is that of the clients' revision
+            start = compiled if found.by_clients else before
+            await self._add_of_controllers(found.by_controllers, start, compiled)
 
     async def _add_of_controllers(
         self, changes: Sequence[Change], before: Compiled | None, after: Compiled | None
