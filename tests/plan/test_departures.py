@@ -24,7 +24,7 @@ def shop(**template: Any) -> Object:
     return objects.deployment("shop", objects.container("app", 8080), labels={"app": "shop"}, template=arguments)
 
 
-def service(*ports: Any) -> Object:
+def shop_service(*ports: Any) -> Object:
     return objects.service("shop", *ports, selector={"app": "shop"})
 
 
@@ -33,7 +33,7 @@ def verdict(directory: Path, before: list[Object], after: list[Object], **settin
     return no_new_access(planned(directory, *texts, **settings))
 
 
-def with_spec(**fields: Any) -> Object:
+def shop_with_spec(**fields: Any) -> Object:
     changed = copy.deepcopy(shop())
     changed["spec"]["template"]["spec"] |= fields
     return changed
@@ -45,35 +45,35 @@ NO_SIDECAR = "pod default/shop loses its sidecar, so it allows all requests"
 @pytest.mark.parametrize(
     ("after", "expected", "said"),
     [
-        ([shop(), service()], HOLDS, "every request"),
-        ([shop(labels={"app": "shop", "headgate.dev/inject": "false"}), service()], DOES_NOT_HOLD, NO_SIDECAR),
-        ([shop(annotations=objects.headgate_keys(inject="disabled")), service()], DOES_NOT_HOLD, NO_SIDECAR),
+        ([shop(), shop_service()], HOLDS, "every request"),
+        ([shop(labels={"app": "shop", "headgate.dev/inject": "false"}), shop_service()], DOES_NOT_HOLD, NO_SIDECAR),
+        ([shop(annotations=objects.headgate_keys(inject="disabled")), shop_service()], DOES_NOT_HOLD, NO_SIDECAR),
         (
-            [shop(), service(), objects.namespace("default", labels={"headgate.dev/inject": "false"})],
+            [shop(), shop_service(), objects.namespace("default", labels={"headgate.dev/inject": "false"})],
             DOES_NOT_HOLD,
             NO_SIDECAR,
         ),
         (
-            [shop(annotations=objects.headgate_keys(excluded_inbound_ports="8080")), service()],
+            [shop(annotations=objects.headgate_keys(excluded_inbound_ports="8080")), shop_service()],
             DOES_NOT_HOLD,
             "port 8080 of pod default/shop is excluded from its sidecar",
         ),
-        ([shop(account="web"), service()], DOES_NOT_HOLD, "pod default/shop"),
-        ([shop(labels={"app": "shop", "tier": "other"}), service()], HOLDS, "every request"),
-        ([with_spec(serviceAccountName="shop", hostNetwork=True), service()], UNDECIDED, "spec.hostNetwork"),
-        ([service()], UNDECIDED, "pod default/shop has gone"),
+        ([shop(account="web"), shop_service()], DOES_NOT_HOLD, "pod default/shop"),
+        ([shop(labels={"app": "shop", "tier": "other"}), shop_service()], HOLDS, "every request"),
+        ([shop_with_spec(serviceAccountName="shop", hostNetwork=True), shop_service()], UNDECIDED, "spec.hostNetwork"),
+        ([shop_service()], UNDECIDED, "pod default/shop has gone"),
     ],
 )
 def test_what_takes_the_sidecar_away_is_never_proven(
     tmp_path: Path, after: list[Object], expected: Decision, said: str
 ) -> None:
-    found = verdict(tmp_path, [shop(), service()], after)
+    found = verdict(tmp_path, [shop(), shop_service()], after)
     assert found.verdict is expected, found
     assert said in "\n".join(found.counterexamples if expected is DOES_NOT_HOLD else found.reasons)
 
 
 def test_a_thief_that_takes_the_identity_of_a_caller_gains_its_access(tmp_path: Path) -> None:
-    texts = [manifest(shop(), service()), workload("web"), *RULES]
+    texts = [manifest(shop(), shop_service()), workload("web"), *RULES]
     same = manifest(objects.deployment("thief", objects.container("app", 8080), template={"account": "web"}))
     found = no_new_access(planned(tmp_path, [*texts, workload("thief")], [*texts, same]))
     assert found.verdict is DOES_NOT_HOLD
@@ -84,14 +84,14 @@ def test_a_thief_that_takes_the_identity_of_a_caller_gains_its_access(tmp_path: 
 
 def test_a_new_pod_without_a_sidecar_is_new_access(tmp_path: Path) -> None:
     bare = shop(labels={"app": "shop", "headgate.dev/inject": "false"})
-    found = verdict(tmp_path, [service()], [bare, service()])
+    found = verdict(tmp_path, [shop_service()], [bare, shop_service()])
     assert found.counterexamples == ("pod default/shop is new and has no sidecar, so it allows all requests",)
 
 
 def test_labels_that_leave_a_tls_config_are_not_proven(tmp_path: Path) -> None:
     """The access rules still close the pod, so nothing is gained; but it is another pod for the TLSConfig."""
     other = shop(labels={"app": "other"})
-    found = verdict(tmp_path, [shop(), service(), STRICT], [other, service(), STRICT])
+    found = verdict(tmp_path, [shop(), shop_service(), STRICT], [other, shop_service(), STRICT])
     assert found.verdict is UNDECIDED
     reasons = "\n".join(found.reasons)
     assert "changes its labels, so TLSConfig default/strict no longer selects it" in reasons
@@ -99,7 +99,7 @@ def test_labels_that_leave_a_tls_config_are_not_proven(tmp_path: Path) -> None:
 
 
 def test_a_tls_config_that_injected_the_sidecar_takes_it_away_when_it_is_deleted(tmp_path: Path) -> None:
-    texts = [manifest(shop(), service()), *RULES]
+    texts = [manifest(shop(), shop_service()), *RULES]
     with_config = [*texts, manifest(STRICT)]
     found = no_new_access(planned(tmp_path, with_config, texts, sidecars="labelled"))
     assert found.counterexamples == (NO_SIDECAR,)
@@ -113,7 +113,7 @@ def test_pods_that_never_had_a_sidecar_do_not_matter(tmp_path: Path) -> None:
 
 def test_the_plan_itself_says_that_access_is_gained_not_lost(tmp_path: Path) -> None:
     bare = shop(labels={"app": "shop", "headgate.dev/inject": "false"})
-    texts = ([manifest(item, service()), *CALLERS, *RULES] for item in (shop(), bare))
+    texts = ([manifest(item, shop_service()), *CALLERS, *RULES] for item in (shop(), bare))
     found = planned(tmp_path, *texts)
     assert [item.message for item in found.departures] == [NO_SIDECAR]
     assert not found.lost
@@ -136,7 +136,7 @@ def test_never_is_undecided_for_addresses_that_are_no_pods(tmp_path: Path) -> No
     foreign = objects.endpoint_slice("shop", ["10.9.9.9"], {"http": 8080}, name="shop-vm")
     served = objects.endpoint_slice("shop", [objects.endpoint("127.0.9.9", "shop")], {"http": 8080}, name="shop-pod")
     pod = objects.meshed_pod("shop", "127.0.9.9", account="shop", labels={"app": "shop"})
-    files = compiled(tmp_path, manifest(pod, service(), foreign, served), *RULES)
+    files = compiled(tmp_path, manifest(pod, shop_service(), foreign, served), *RULES)
     found = never(Side(files.compiled.mesh, files.snapshot), Never(caller="sa/thief", server="service/shop"))
     assert found.verdict is UNDECIDED
     assert "leads to 10.9.9.9, which is no pod of the mesh" in found.reasons[0]

@@ -27,7 +27,7 @@ def web(replicas: int, *, age: float = 60, **more: Any) -> Object:
     return objects.deployment("web", replicas=replicas, metadata={"creationTimestamp": timestamp(NOW - age)}, **more)
 
 
-def container(**state: Any) -> list[Object]:
+def container_state(**state: Any) -> list[Object]:
     return [{"name": "app", "state": state}]
 
 
@@ -44,11 +44,11 @@ def test_a_deployment_counts_its_ready_pods_against_its_replicas() -> None:
     ("status", "reason"),
     [
         (
-            {"containerStatuses": container(waiting={"reason": "CommandNotFound", "message": "no such file: x"})},
+            {"containerStatuses": container_state(waiting={"reason": "CommandNotFound", "message": "no such file: x"})},
             "CommandNotFound: no such file: x",
         ),
         (
-            {"initContainerStatuses": container(terminated={"exitCode": 3, "reason": "Error"})},
+            {"initContainerStatuses": container_state(terminated={"exitCode": 3, "reason": "Error"})},
             "container app ended with exit code 3",
         ),
     ],
@@ -70,7 +70,7 @@ def test_a_pod_that_the_host_could_not_run_has_the_reason_of_the_host() -> None:
 
 
 def test_a_broken_pod_of_a_rollout_is_an_error_while_the_old_pods_serve() -> None:
-    waiting = container(waiting={"reason": "CrashLoopBackOff"})
+    waiting = container_state(waiting={"reason": "CrashLoopBackOff"})
     counts = workload_counts([owned("old", READY), owned("new", UNREADY, containerStatuses=waiting)], [web(1)], now=NOW)
     assert lines(counts) == ["Deployment web: 1 of 1 pods ready: CrashLoopBackOff"]
 
