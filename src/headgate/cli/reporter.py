@@ -61,6 +61,10 @@ class TextReporter:
         """Print an error of the gateway's Envoy."""
         self._messages.show(message)
 
+    def envoy_restarted(self, message: str) -> None:
+        """Print that the gateway's Envoy runs again."""
+        self._messages.show(message)
+
     def waiting(self, names: Sequence[str]) -> None:
         """Print the names of the objects or processes that the start or the shutdown waits for."""
         if names:
@@ -141,6 +145,10 @@ class JsonReporter:
     def envoy_error(self, message: str) -> None:
         """Print an error of the gateway's Envoy."""
         _write_line({"trouble": message})
+
+    def envoy_restarted(self, message: str) -> None:
+        """Print that the gateway's Envoy runs again."""
+        _write_line({"recovered": message})
 
     def waiting(self, names: Sequence[str]) -> None:
         """Print the names of the objects or processes that the start or the shutdown waits for."""

@@ -154,9 +154,10 @@ class UpTasks:
             tasks.create_task(report(), name="reports of pods")
 
     async def report_envoy(self) -> None:
-        """Report each exit of the gateway's Envoy."""
-        async for message in exits(self._current.envoy.state):
-            self._reporter.envoy_error(message)
+        """Report each exit of the gateway's Envoy, and that it runs again."""
+        async for change in exits(self._current.envoy.state):
+            report = self._reporter.envoy_restarted if change.runs else self._reporter.envoy_error
+            report(change.message)
 
     async def report_changes(self) -> None:
         """Report new and resolved findings on objects and on certificates and programs of proxies, when each change is in force."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.latest import Latest, until
@@ -38,19 +39,33 @@ async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
         await asyncio.gather(ready, faulty, return_exceptions=True)
 
 
-async def exits(state: Latest[EnvoyState]) -> AsyncIterator[str]:
-    """Yield a message each time that the gateway's Envoy exits unexpectedly."""
-    restarts = state.get().restarts
+class EnvoyChange(NamedTuple):
+    """A message for users: the gateway's Envoy has exited, or it runs again."""
+
+    message: str
+    runs: bool
+
+
+async def exits(state: Latest[EnvoyState]) -> AsyncIterator[EnvoyChange]:
+    """Yield a change each time that the gateway's Envoy exits unexpectedly, and when it runs again."""
+    restarts, is_down = state.get().restarts, False
     async for current in state.changes():
         if current.restarts > restarts:
-            restarts = current.restarts
-            yield f"the gateway's {current.failure}; requests through it fail until headgate has restarted it"
+            restarts, is_down = current.restarts, True
+            message = f"the gateway's {current.failure}; requests through it fail until headgate has restarted it"
+            yield EnvoyChange(message, runs=False)
+        if is_down and current.pid:
+            is_down = False
+            yield EnvoyChange(f"the gateway's Envoy runs again (process {current.pid})", runs=True)
 
 
 async def report_exits(state: Latest[EnvoyState], events: EventRecorder) -> None:
-    """Record an Event on the Node for each unexpected exit of the gateway's Envoy, until canceled."""
-    async for message in exits(state):
-        await events.record(NODE_KEY, type="Warning", reason="EnvoyEnded", message=message)
+    """Record an Event on the Node for each unexpected exit and restart of the gateway's Envoy, until canceled."""
+    async for change in exits(state):
+        if change.runs:
+            await events.record(NODE_KEY, type="Normal", reason="EnvoyRestarted", message=change.message)
+        else:
+            await events.record(NODE_KEY, type="Warning", reason="EnvoyEnded", message=change.message)
 
 
 async def keep_token(envoy: MeshEnvoy) -> None:
