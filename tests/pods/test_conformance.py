@@ -36,9 +36,9 @@ def site(host: ClusterHost) -> Iterator[Site]:
 
 
 @pytest.mark.conformance("MeshFrontend")
-def test_a_request_to_a_pods_address_bypasses_the_routes_of_its_service(mesh: Site) -> None:
-    mesh.apply(marking("app", "v2"))
-    by_service = mesh.ask(mesh.address("v2"), "v2/")
+def test_a_request_to_a_pods_address_bypasses_the_routes_of_its_service(mesh_site: Site) -> None:
+    mesh_site.apply(marking("app", "v2"))
+    by_service = mesh_site.ask(mesh_site.address("v2"), "v2/")
     assert (by_service.answered_by, by_service.headers.get("x-header-set")) == ("v2", "app")
-    by_pod = mesh.ask(mesh.backends["v2"].address, "v2/")
+    by_pod = mesh_site.ask(mesh_site.backends["v2"].address, "v2/")
     assert (by_pod.answered_by, by_pod.headers.get("x-header-set")) == ("v2", None)
