@@ -6,7 +6,7 @@ import pytest
 from tests.decoding import admit
 
 from headgate.errors import NotFound
-from headgate.manifests.apply import APPLIED_FROM, LAST_APPLIED, apply
+from headgate.manifests.apply import APPLIED_FROM, LAST_APPLIED, ApplyResult, apply
 from headgate.manifests.drift import drift
 from headgate.manifests.files import read
 from headgate.resources.meta import Key
@@ -78,7 +78,7 @@ async def test_objects_are_created_updated_and_deleted_with_their_file(applied):
     assert (await applied.settle()).created == (key(),)
     assert weights(await applied.split()) == [90, 10]
     revision = applied.store.revision
-    assert await applied.settle() == ((), (), (), ())
+    assert await applied.settle() == ApplyResult()
     assert applied.store.revision == revision
     applied.write("a.yaml", split_text(green=20))
     assert (await applied.settle()).changed == (key(),)
