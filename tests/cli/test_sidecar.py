@@ -16,7 +16,7 @@ from tests.make.objects import container, namespace, pod
 from tests.ports import free_port
 from tests.telemetry.proxies import ABSENCES
 from tests.waiting import until as poll
-from tests.xds.proxies import Authority
+from tests.xds.proxies import ServerAuthority
 
 from headgate.latest import Latest, until
 from headgate.plane.job_sidecars import JobSidecars
@@ -66,7 +66,7 @@ class SidecarRig:
         self._directory = directory
         self._receiver = Receiver(Windows(), ABSENCES)
         self._tokens = LocalTokens(bytes(range(32)))
-        self._authority = Authority()
+        self._authority = ServerAuthority()
         self._servers: list[XdsServer] = []
 
     async def prepare(self) -> None:

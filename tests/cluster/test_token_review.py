@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from tests.cluster.api_server import HEADGATE, ISSUER, UNPRIVILEGED
 from tests.ports import free_port
-from tests.xds.proxies import Authority, Proxy
+from tests.xds.proxies import Proxy, ServerAuthority
 
 from headgate.envoy.config import CLUSTER, Encoded
 from headgate.errors import ProxyError
@@ -159,7 +159,7 @@ async def test_the_error_for_an_unreachable_api_server_names_its_address(cluster
 async def test_an_api_server_with_an_untrusted_certificate_gets_no_token(cluster, namespace, tmp_path):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    (tmp_path / "ca.crt").write_text(Authority().roots)
+    (tmp_path / "ca.crt").write_text(ServerAuthority().roots)
     (tmp_path / "token").write_text(HEADGATE)
     wrong = ApiServer(Client(InCluster(cluster.environment, tmp_path)))
     with pytest.raises(ProxyError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -170,7 +170,7 @@ async def test_a_sidecar_with_its_pods_token_is_served_over_tls(cluster, namespa
     node = f"sidecar/{namespace}/web-1"
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    fleet, authority = Fleet(), Authority()
+    fleet, authority = Fleet(), ServerAuthority()
     fleet.expect(node).config.set({CLUSTER: {"a": Encoded(b"\x1a\x01a", "1")}})
     xds = XdsServer(fleet, reviews)
     address = f"localhost:{await xds.start(f'localhost:{free_port()}', Latest(authority.issue()))}"

@@ -65,7 +65,7 @@ class Member:
 
     async def start(self, host: str = "127.0.0.1") -> Self:
         """Listen on a free port."""
-        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), host, 0)
+        server = await asyncio.get_running_loop().create_server(lambda: _Replayed(self), host, 0)
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
         return self
@@ -82,7 +82,7 @@ class Member:
             transport.close()
 
 
-class _Served(asyncio.Protocol):
+class _Replayed(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, member: Member) -> None:

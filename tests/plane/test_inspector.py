@@ -6,7 +6,7 @@ import pytest
 from tests.identity.fakes import FakeIssuer, Time
 from tests.make.objects import backed_service, meshed_pod, split
 from tests.make.values import compiled
-from tests.xds.client import Client, outdate
+from tests.xds.client import XdsClient, outdate
 
 from headgate.admission.injection import Decision, PodNamespace, decide
 from headgate.compiler.snapshot import Snapshot
@@ -58,11 +58,11 @@ class InspectorRig:
         result = compiled(*objects, meshed_pod("server", "10.1.0.1"), SPLIT)
         credential = Credential(chain="chain", key=PrivateText("key"), roots="roots")
         fleet, memo = Fleet(), Memo()
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, XdsClient] = {}
         for node in (GATEWAY, *map(sidecar, result.mesh.workloads)):
             proxy = fleet.expect(node.id)
             proxy.config.set(encode(project(result.mesh, node, credential), memo))
-            self.clients[node.id] = Client(proxy)
+            self.clients[node.id] = XdsClient(proxy)
             self.clients[node.id].take()
         store = MemoryStore()
         feed = Feed(store)
@@ -72,7 +72,7 @@ class InspectorRig:
         loop.compiled.set(result)
         self.inspector = Inspector(LiveState(store, feed, loop, fleet), Host(), clock=lambda: NOW)
 
-    def outdate(self, node_id: str) -> Client:
+    def outdate(self, node_id: str) -> XdsClient:
         """Change the shares in a proxy's configuration, without an acknowledgment."""
         client = self.clients[node_id]
         outdate(client.proxy, ENDPOINTS, SHARES)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.identity.fakes import FakeIssuer, Time
 from tests.make.objects import meshed_pod
-from tests.xds.client import Client, outdate
+from tests.xds.client import XdsClient, outdate
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import CLUSTER, Encoded
@@ -105,7 +105,7 @@ async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_chan
         monkeypatch.setattr(loop, bound, 60.0)
     rig.place("1", account="web")
     proxy = await rig.proxy()
-    client = Client(proxy)
+    client = XdsClient(proxy)
     client.take()
     before = proxy.config.get()
     rig.place("1", account="web", address="10.1.0.2")
@@ -148,11 +148,11 @@ def test_disconnected_and_new_proxies_do_not_delay_the_next_build() -> None:
     assert distribution.is_mostly_done()
 
 
-def _client(fleet: Fleet, name: str, *, is_served: bool = True) -> Client:
+def _client(fleet: Fleet, name: str, *, is_served: bool = True) -> XdsClient:
     """Connect a proxy with one cluster in its configuration, which it has acknowledged if `is_served`."""
     proxy = fleet.expect(name)
     proxy.config.set({CLUSTER: {"one": Encoded(b"", "1")}})
-    client = Client(proxy)
+    client = XdsClient(proxy)
     if is_served:
         client.take()
     return client

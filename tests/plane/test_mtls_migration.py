@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.xds.client import Client
+from tests.xds.client import XdsClient
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
 from headgate.latest import until
@@ -40,7 +40,7 @@ def fleet() -> Fleet:
 def connect(proxy: Proxy) -> None:
     """Connect a proxy that has acknowledged an empty configuration."""
     proxy.config.set({})
-    Client(proxy).take()
+    XdsClient(proxy).take()
 
 
 def lag(proxy: Proxy) -> None:

@@ -14,7 +14,7 @@ ABSENCES = 5  # The number of reports between two evictions of idle series.
 A_SERIES = {"cluster": "outbound/default/web/8080", "pod": "default/web-0", "backend": "default/web"}
 
 
-class Proxy:
+class ReportingProxy:
     """One process of a proxy. `flush` makes the report of the next two seconds."""
 
     def __init__(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.telemetry.proxies import ABSENCES, FLUSH, START, Proxy, counter, histogram, message
+from tests.telemetry.proxies import ABSENCES, FLUSH, START, ReportingProxy, counter, histogram, message
 
 from headgate.envoy.stats_sink import REPORT_TIMEOUT_SECONDS
 from headgate.telemetry.counters.histogram import BOUNDS_US, count_above
@@ -112,7 +112,7 @@ def test_mirrored_copies_other_services_and_requests_without_a_backend_are_left_
 
 
 def test_a_service_counts_only_while_it_is_followed():
-    headgate, proxy = Headgate(), Proxy()
+    headgate, proxy = Headgate(), ReportingProxy()
     increments = headgate.receiver.increments
     proxy.count("a", 3)
     headgate.receive(proxy.flush())
@@ -133,7 +133,7 @@ def test_a_service_counts_only_while_it_is_followed():
 @pytest.mark.parametrize("has_checkpoint", [True, False])
 async def test_after_a_restart_only_requests_after_the_first_report_of_each_process_count(has_checkpoint):
     """The first report has requests that the earlier headgate reported after its last checkpoint."""
-    headgate, proxy = Headgate(), Proxy()
+    headgate, proxy = Headgate(), ReportingProxy()
     proxy.count("a", 10)
     assert headgate.take(proxy.flush()) == 10
     saved = await headgate.saved()
@@ -153,10 +153,10 @@ async def test_after_a_restart_only_requests_after_the_first_report_of_each_proc
 async def test_the_first_report_of_a_process_counts_if_it_started_after_the_restart_for_certain(started, counted):
     """A report may be on its way for ten seconds, and its proxy's clock may differ from headgate's."""
     clock_ahead = 3600
-    headgate, old = Headgate(), Proxy()
+    headgate, old = Headgate(), ReportingProxy()
     headgate.take(old.flush())
     again = restarted(await headgate.saved(), old)
-    new = Proxy("sidecar/default/new", start=old.now + clock_ahead + started)
+    new = ReportingProxy("sidecar/default/new", start=old.now + clock_ahead + started)
     new.count("a", 5)
     report = new.flush()
     again.now = report.time - clock_ahead
@@ -170,12 +170,12 @@ async def test_the_first_report_of_a_process_counts_if_it_started_after_the_rest
 @pytest.mark.parametrize("has_checkpoint", [True, False])
 async def test_on_one_machine_all_requests_of_a_process_that_started_after_headgate_count(has_checkpoint):
     """Its clock is headgate's, so that its age is known at once. An older process may be one of an earlier headgate."""
-    headgate, old = Headgate(), Proxy()
+    headgate, old = Headgate(), ReportingProxy()
     headgate.take(old.flush())
     again = restarted(await headgate.saved() if has_checkpoint else None, old, shares_clock=True)
     old.count("a", 4)
     assert again.take(old.flush()) == 0
-    new = Proxy("sidecar/default/new", start=old.now + 0.1)
+    new = ReportingProxy("sidecar/default/new", start=old.now + 0.1)
     new.count("a", 5)
     assert again.take(new.flush()) == 5
     new.count("b", 7)
@@ -184,7 +184,7 @@ async def test_on_one_machine_all_requests_of_a_process_that_started_after_headg
 
 async def test_a_series_that_was_idle_at_the_restart_does_not_count_again():
     """Envoy leaves an idle series out of reports, and continues it from its old value."""
-    headgate, proxy = Headgate(), Proxy()
+    headgate, proxy = Headgate(), ReportingProxy()
     proxy.count("a")
     headgate.take(proxy.flush())
     saved = await headgate.saved()
@@ -207,7 +207,7 @@ async def test_a_series_that_was_idle_at_the_restart_does_not_count_again():
 
 async def test_single_failures_count_soon_after_a_restart():
     """Rare failures begin new series; without them, the evidence after a restart would be too good."""
-    headgate, proxy = Headgate(), Proxy()
+    headgate, proxy = Headgate(), ReportingProxy()
     proxy.count("success", 10)
     headgate.take(proxy.flush())
     again = restarted(await headgate.saved(), proxy)
@@ -220,12 +220,12 @@ async def test_single_failures_count_soon_after_a_restart():
 
 
 def test_a_proxy_that_returns_after_an_hour_counts_only_new_requests():
-    headgate, proxy = Headgate(), Proxy()
+    headgate, proxy = Headgate(), ReportingProxy()
     proxy.count("a", 5)
     headgate.take(proxy.flush())
     headgate.now += FORGET + 700
-    headgate.receiver.take(Proxy("sidecar/default/other", headgate.now).flush())  # forgets the silent proxy
-    late = Proxy(start=START, number=int((FORGET + 800) / FLUSH))
+    headgate.receiver.take(ReportingProxy("sidecar/default/other", headgate.now).flush())  # forgets the silent proxy
+    late = ReportingProxy(start=START, number=int((FORGET + 800) / FLUSH))
     late.count("a", 5)
     late.count("b", 5)
     assert headgate.take(late.flush()) == 0
@@ -246,7 +246,7 @@ ACTIONS = st.lists(
 @given(actions=ACTIONS, arrives=st.lists(st.booleans(), min_size=1, max_size=40), away=st.integers(0, 12))
 async def test_no_request_counts_twice_over_restarts_from_old_checkpoints(actions, arrives, away):
     """Reports are lost, series are evicted, and headgate restarts from a checkpoint that may be very old."""
-    headgate, proxy, true, counted, number, saved = Headgate(), Proxy(), 0, 0, 0, None
+    headgate, proxy, true, counted, number, saved = Headgate(), ReportingProxy(), 0, 0, 0, None
     for what, *more in actions:
         if what == "count":
             proxy.count(*more)
@@ -254,7 +254,7 @@ async def test_no_request_counts_twice_over_restarts_from_old_checkpoints(action
         elif what == "save":
             saved = await headgate.saved()
         elif what == "restart proxy":
-            proxy = Proxy(start=proxy.now + 1)
+            proxy = ReportingProxy(start=proxy.now + 1)
         elif what == "restart headgate":
             for _ in range(away):
                 proxy.flush()

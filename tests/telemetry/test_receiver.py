@@ -7,7 +7,7 @@ import stat
 import grpc
 import grpc.aio
 import pytest
-from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, histogram, message, series_of
+from tests.telemetry.proxies import ABSENCES, START, ReportingProxy, counter, histogram, message, series_of
 
 from headgate.standalone.state_files import StateFiles
 from headgate.telemetry import checkpoint
@@ -93,11 +93,11 @@ async def test_a_malformed_report_is_rejected_and_readings_mention_it(receiver, 
 
 
 async def test_a_wait_for_a_report_ends_only_with_a_later_report():
-    receiver, proxy = fresh(), Proxy()
+    receiver, proxy = fresh(), ReportingProxy()
     waiting = asyncio.create_task(receiver.wait_for_report(NODE, START + 3))
     await asyncio.sleep(0)
     receiver.take(proxy.flush())
-    receiver.take(Proxy(OTHER, number=5).flush())
+    receiver.take(ReportingProxy(OTHER, number=5).flush())
     for _ in range(3):
         await asyncio.sleep(0)
     assert not waiting.done()
@@ -106,9 +106,11 @@ async def test_a_wait_for_a_report_ends_only_with_a_later_report():
 
 
 async def test_readings_say_which_counts_are_missing():
-    receiver, proxy = fresh(), Proxy()
+    receiver, proxy = fresh(), ReportingProxy()
     receiver.take(Report(NODE, START, START + 2, [Sample(series_of("server.stats_overflow.counter"), 3)]))
-    receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(series_of("mesh.sent"), 9)]))
+    receiver.take(
+        ReportingProxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(series_of("mesh.sent"), 9)])
+    )
     for _ in range(10):
         proxy.count("a")
         report = proxy.flush()
@@ -120,7 +122,7 @@ async def test_impossible_values_of_one_proxy_do_not_affect_other_proxies():
     """The reports of other proxies are still counted, shown and saved."""
     now = 0.0
     receiver = Receiver(Windows(clock=lambda: now), ABSENCES, clock=lambda: START)
-    proxy, most = Proxy(OTHER), (1 << 64) - 1
+    proxy, most = ReportingProxy(OTHER), (1 << 64) - 1
     for number in range(1, 4):
         impossible = {name: series_of(f"mesh.{name}", **PLACE) for name in ("sent", "latency")}
         values = {"sent": number * 10**18, "latency": most}
@@ -143,7 +145,7 @@ async def test_impossible_values_of_one_proxy_do_not_affect_other_proxies():
 @pytest.mark.usefixtures("eager")
 async def test_a_killed_headgate_continues_from_its_checkpoint(tmp_path):
     """The checkpoint has the counts of one moment. Later connections are part of the next report and count once."""
-    receiver, proxy = fresh(), Proxy()
+    receiver, proxy = fresh(), ReportingProxy()
     state, path = StateFiles(tmp_path), tmp_path / NAME
     receiver.take(proxy.flush())
     async with asyncio.timeout(60), running(write_checkpoints(receiver, state)):
@@ -166,7 +168,7 @@ async def test_a_killed_headgate_continues_from_its_checkpoint(tmp_path):
 @pytest.mark.usefixtures("eager")
 async def test_a_reset_is_saved_before_the_series_grows(tmp_path):
     """Otherwise a headgate that is killed soon after would continue from an old value that the series exceeds again."""
-    receiver, proxy = fresh(), Proxy()
+    receiver, proxy = fresh(), ReportingProxy()
     state = StateFiles(tmp_path)
     async with asyncio.timeout(60), running(write_checkpoints(receiver, state)):
         proxy.count("a", 10)
@@ -200,7 +202,7 @@ async def running(work):
 
 
 async def test_the_writer_saves_a_checkpoint_when_it_is_canceled(tmp_path):
-    receiver, proxy = fresh(), Proxy()
+    receiver, proxy = fresh(), ReportingProxy()
     async with running(write_checkpoints(receiver, StateFiles(tmp_path))):
         await asyncio.sleep(0)
         proxy.count("a", 3)
@@ -219,7 +221,7 @@ async def test_an_unreadable_file_is_logged_and_counts_start_at_zero(tmp_path, c
 
 @pytest.mark.usefixtures("eager")
 async def test_a_failing_disk_is_logged_once(tmp_path, caplog):
-    receiver, proxy = fresh(), Proxy()
+    receiver, proxy = fresh(), ReportingProxy()
     async with running(write_checkpoints(receiver, StateFiles(tmp_path / "missing"))):
         for _ in range(3):
             proxy.count("a")

@@ -16,7 +16,7 @@ NONE: Mapping[Resource, str] = {}
 BY_NAME = (ENDPOINTS, SECRET, ROUTES, RUNTIME)
 
 
-class Client:
+class XdsClient:
     """Connects a proxy to a session. Responses are only answered by `take` and `answer`."""
 
     def __init__(self, proxy: Proxy) -> None:

@@ -66,7 +66,7 @@ class Proxy:
             return await self._call.code(), await self._call.details()
 
 
-class Authority:
+class ServerAuthority:
     """A certificate authority for servers."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.ports import free_port
-from tests.xds.proxies import NAME, Authority
+from tests.xds.proxies import NAME, ServerAuthority
 
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.envoy.encode import Memo, encode, with_tap
@@ -239,7 +239,7 @@ async def test_while_streams_end_with_their_tokens_no_request_fails_and_no_resou
 
 
 async def test_a_proxy_connects_over_tcp_with_tls_and_verifies_the_server(root):
-    authority = Authority()
+    authority = ServerAuthority()
     async with SecretsRig(root) as rig:
         rig.tokens.write(WEB_1, rig.token)
         await rig.start_at_address(Latest(authority.issue()), authority.roots)
@@ -248,7 +248,7 @@ async def test_a_proxy_connects_over_tcp_with_tls_and_verifies_the_server(root):
 
 
 async def test_a_proxy_sends_no_token_to_a_server_with_another_name(root):
-    authority = Authority()
+    authority = ServerAuthority()
     certificate = Latest(authority.issue("other.headgate-system.svc"))
     async with SecretsRig(root) as rig:
         rig.tokens.write(WEB_1, rig.token)
@@ -261,7 +261,7 @@ async def test_a_proxy_sends_no_token_to_a_server_with_another_name(root):
 
 
 async def test_a_running_proxy_accepts_a_new_root_of_the_server(root):
-    old, new = Authority(), Authority()
+    old, new = ServerAuthority(), ServerAuthority()
     certificate = Latest(old.issue())
     async with SecretsRig(root) as rig:
         rig.tokens.write(WEB_1, rig.token)

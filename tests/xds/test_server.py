@@ -7,7 +7,7 @@ import time
 import grpc
 import pytest
 from tests.ports import free_port
-from tests.xds.proxies import Authority, Proxy
+from tests.xds.proxies import Proxy, ServerAuthority
 
 from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER, LISTENER, Encoded
@@ -343,7 +343,7 @@ async def test_a_stream_without_a_first_request_ends(rig, monkeypatch):
 async def test_a_renewed_server_certificate_is_used_without_a_restart():
     fleet, tokens = Fleet(), LocalTokens(SECRET)
     fleet.expect(WEB_1).config.set(config())
-    old, new = Authority(), Authority()
+    old, new = ServerAuthority(), ServerAuthority()
     certificate = Latest(old.issue())
     xds = XdsServer(fleet, tokens)
     address = f"localhost:{await xds.start(f'localhost:{free_port()}', certificate)}"
@@ -366,7 +366,7 @@ async def test_a_renewed_server_certificate_is_used_without_a_restart():
 
 
 async def test_a_tcp_address_needs_a_certificate_and_a_token_verifier():
-    certificate = Latest(Authority().issue())
+    certificate = Latest(ServerAuthority().issue())
     for xds, given in (
         (XdsServer(Fleet(), LocalTokens(SECRET)), None),
         (XdsServer(Fleet()), certificate),

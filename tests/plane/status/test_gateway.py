@@ -8,7 +8,7 @@ from msgspec import structs
 from tests.identity.fakes import FakeIssuer, Time
 from tests.make.objects import Object, gateway, listener, route
 from tests.watching import until
-from tests.xds.client import Client
+from tests.xds.client import XdsClient
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import (
@@ -76,7 +76,7 @@ def proxy(*, holds: bool = True, refuses: str = "") -> Proxy:
     routed = Encoded(b"x", "1", frozenset({"c"}))
     found.config.set({SCOPES: {HOST: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
     if holds or refuses:
-        Client(found).take(refuse={(SCOPES, HOST): refuses} if refuses else {})
+        XdsClient(found).take(refuse={(SCOPES, HOST): refuses} if refuses else {})
     return found
 
 
@@ -259,7 +259,7 @@ async def test_a_refused_resource_is_a_finding_about_its_gateway_or_route() -> N
     body = Encoded(b"x", "1")
     held.config.set({SCOPES: {HOST: body}, CLUSTER: {rule: body, "split/default/web/80/default/v1": body}})
     refused = (SCOPES, HOST), (CLUSTER, rule), (CLUSTER, "split/default/web/80/default/v1")
-    Client(held).take(refuse=dict.fromkeys(refused, "bad"))
+    XdsClient(held).take(refuse=dict.fromkeys(refused, "bad"))
     compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
     assert {item.about for item in refusals(compiled, fleet.connected())} == {EDGE, WEB, SERVICE.key("default", "web")}
 
@@ -268,7 +268,7 @@ async def test_a_refused_certificate_is_a_finding_about_its_gateway() -> None:
     fleet = Fleet()
     held = fleet.expect("gateway")
     held.config.set({SECRET: {"secret/certs/wild": Encoded(b"x", "1")}})
-    Client(held).take(refuse={(SECRET, "secret/certs/wild"): "Failed to load certificate chain from <inline>"})
+    XdsClient(held).take(refuse={(SECRET, "secret/certs/wild"): "Failed to load certificate chain from <inline>"})
     wild = Certificate(secret="certs/wild", chain="no chain", key=PrivateText("no key"))
     port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, tls=(("*.example", wild),))
     mesh = Mesh(domain="cluster.local", gateways=(port,))

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.xds.client import Client
+from tests.xds.client import XdsClient
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report, SelectedPods
@@ -33,7 +33,7 @@ def fleet(**held: str) -> Fleet:
     for name, version in held.items():
         proxy = found.expect(f"sidecar/default/{name}")
         proxy.config.set({LISTENER: {INBOUND: Encoded(b"", version)}})
-        Client(proxy).take()
+        XdsClient(proxy).take()
         proxy.config.set({LISTENER: {INBOUND: Encoded(b"", "2")}})
     return found
 
@@ -64,7 +64,7 @@ def test_an_object_is_programmed_when_all_its_sidecars_have_acknowledged_their_i
 
 def test_the_condition_contains_envoys_message_about_a_rejection() -> None:
     proxies = fleet(a="2", b="1")
-    Client(proxies.proxies["sidecar/default/b"]).take(refuse={(LISTENER, INBOUND): "address in use"})
+    XdsClient(proxies.proxies["sidecar/default/b"]).take(refuse={(LISTENER, INBOUND): "address in use"})
     assert programmed(report(), proxies)[1:] == (
         "EnvoyRejected",
         "strict on 1 of 2 pods; sidecar/default/b rejected the configuration: address in use",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.make.objects import backed_service, meshed_pod, smi_tcp_route, split, tcp_rule, traffic_target
 from tests.make.values import compiled
-from tests.xds.client import Client, outdate
+from tests.xds.client import XdsClient, outdate
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -49,7 +49,7 @@ def connected(*found: object, **settings: str) -> Fleet:
     for node in (GATEWAY, *map(sidecar, mesh.workloads)):
         proxy = fleet.expect(node.id)
         proxy.config.set(encode(project(mesh, node, CREDENTIAL), memo))
-        Client(proxy).take()
+        XdsClient(proxy).take()
     return fleet
 
 
@@ -114,7 +114,7 @@ def test_a_proxy_that_still_holds_a_removed_resource_lags() -> None:
     gone = "outbound/default/web/8080"
     config.set({kind: {name: item for name, item in found.items() if name != gone} for kind, found in wanted.items()})
     assert condition(fleet, WEB) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
-    Client(fleet.proxies[CLIENT]).take()
+    XdsClient(fleet.proxies[CLIENT]).take()
     assert condition(fleet, WEB) == (True, "2 of 2 proxies have the configuration")
 
 
@@ -139,7 +139,7 @@ def test_a_list_of_many_names_is_shortened() -> None:
 def refuse(fleet: Fleet, type_url: TypeUrl, name: str, *nodes: str) -> None:
     for node in nodes:
         outdate(fleet.proxies[node], type_url, name)
-        Client(fleet.proxies[node]).take(refuse={(type_url, name): "bad"})
+        XdsClient(fleet.proxies[node]).take(refuse={(type_url, name): "bad"})
 
 
 def test_a_refusal_by_several_proxies_is_one_finding() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tests.make.objects import Object, backed_service, gateway, meshed_pod, route, rule, split, tls_config
 from tests.make.values import compiled
-from tests.xds.client import Client, outdate
+from tests.xds.client import XdsClient, outdate
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -34,7 +34,7 @@ class QueueRig:
         self.fleet, self.queue = Fleet(), StatusQueue([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
         self._cache, self._memo = AckStates(), Memo()
         self.build()
-        self.clients = {node_id: Client(proxy) for node_id, proxy in self.fleet.proxies.items()}
+        self.clients = {node_id: XdsClient(proxy) for node_id, proxy in self.fleet.proxies.items()}
         for client in self.clients.values():
             client.take()
         self.queue.observe(self.observation())
@@ -103,7 +103,7 @@ def test_an_unacknowledged_route_queues_the_split_of_the_route() -> None:
     rig = QueueRig()
     outdate(rig.fleet.proxies[GATEWAY.id], ROUTES, "outbound/default/web/8080")
     assert rig.queued() == [WEB]
-    Client(rig.fleet.proxies[GATEWAY.id]).take()
+    XdsClient(rig.fleet.proxies[GATEWAY.id]).take()
     assert rig.queued() == [WEB]
     assert rig.queued() == []
 

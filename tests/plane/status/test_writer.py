@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.identity.fakes import FakeIssuer, Time
 from tests.make.objects import backed_service, meshed_pod, obj, split
-from tests.xds.client import Client
+from tests.xds.client import XdsClient
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, StatusCondition
@@ -73,7 +73,7 @@ class StatusRig:
             CountedStates(Latest({}), self.compared, Latest({})),
             self.feed,
         )
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, XdsClient] = {}
 
     async def write(self, *objects: Object) -> None:
         """Create or replace objects, and wait until they are compiled."""
@@ -102,7 +102,7 @@ class StatusRig:
             await until(lambda node_id=node_id: node_id in self.fleet.proxies, self.loop.compiled)
             config = self.fleet.proxies[node_id].config
             await until(lambda config=config: config.get() is not None, config)
-            self.clients[node_id] = Client(self.fleet.proxies[node_id])
+            self.clients[node_id] = XdsClient(self.fleet.proxies[node_id])
         self.take(*nodes)
 
     def take(self, *nodes: str, **options: Any) -> None:

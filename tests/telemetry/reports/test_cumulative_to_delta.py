@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.telemetry.proxies import ABSENCES, START, Proxy, series_of
+from tests.telemetry.proxies import ABSENCES, START, ReportingProxy, series_of
 
 from headgate.envoy import stats_sink
 from headgate.telemetry.counters import packed_counters
@@ -51,7 +51,7 @@ ACTIONS = st.lists(
 @given(ACTIONS)
 def test_requests_in_timely_reports_count_exactly_once(actions):
     """The actions include evictions, repeated reports, and restarts of proxies and headgate right after a report."""
-    growth, proxy, true, counted = fresh(), Proxy(), 0, 0
+    growth, proxy, true, counted = fresh(), ReportingProxy(), 0, 0
     reports = []
 
     def flush():
@@ -67,7 +67,7 @@ def test_requests_in_timely_reports_count_exactly_once(actions):
             counted += total(growth, *reports[-3:])
         elif what == "restart proxy":
             flush()
-            proxy = Proxy(start=proxy.now + 1)
+            proxy = ReportingProxy(start=proxy.now + 1)
         elif what == "restart headgate":
             flush()
             growth = restarted(growth)
@@ -78,13 +78,13 @@ def test_requests_in_timely_reports_count_exactly_once(actions):
 
 @given(ACTIONS, st.lists(st.booleans(), min_size=1, max_size=40))
 def test_no_request_counts_twice_whichever_reports_are_lost(actions, arrives):
-    growth, proxy, true, counted, number = fresh(), Proxy(), 0, 0, 0
+    growth, proxy, true, counted, number = fresh(), ReportingProxy(), 0, 0, 0
     for what, *more in actions:
         if what == "count":
             proxy.count(*more)
             true += more[1]
         elif what == "restart proxy":
-            proxy = Proxy(start=proxy.now + 1)
+            proxy = ReportingProxy(start=proxy.now + 1)
         elif what == "restart headgate":
             growth = restarted(growth)
         for _ in range(more[0] if what == "idle" else what == "flush"):
@@ -99,7 +99,7 @@ def test_no_request_counts_twice_whichever_reports_are_lost(actions, arrives):
 @pytest.mark.parametrize("more", [3, 5, 7])
 def test_only_the_growth_of_a_series_counts_after_an_idle_time(age, idle, more):
     """After a short idle time a series continues from its old value; after a long idle time it starts from zero."""
-    growth, proxy = fresh(), Proxy(number=age)
+    growth, proxy = fresh(), ReportingProxy(number=age)
     proxy.count("a", 5)
     proxy.count("b")
     counted = total(growth, proxy.flush())
@@ -113,7 +113,7 @@ def test_only_the_growth_of_a_series_counts_after_an_idle_time(age, idle, more):
 @pytest.mark.parametrize("lost", range(3, 16))
 @pytest.mark.parametrize("age", range(5))
 def test_old_counts_of_an_idle_series_do_not_count_again_after_a_gap(lost, age):
-    growth, proxy = fresh(), Proxy(number=age)
+    growth, proxy = fresh(), ReportingProxy(number=age)
     proxy.count("a", 5)
     counted = total(growth, proxy.flush())
     for number in range(lost):
@@ -125,7 +125,7 @@ def test_old_counts_of_an_idle_series_do_not_count_again_after_a_gap(lost, age):
 
 
 def test_the_next_report_includes_the_counts_of_lost_reports():
-    growth, proxy = fresh(), Proxy()
+    growth, proxy = fresh(), ReportingProxy()
     proxy.count("a", 3)
     counted = total(growth, proxy.flush())
     for _ in range(4):
@@ -136,7 +136,7 @@ def test_the_next_report_includes_the_counts_of_lost_reports():
 
 
 def test_a_report_that_arrives_after_a_newer_report_adds_nothing():
-    growth, proxy = fresh(), Proxy()
+    growth, proxy = fresh(), ReportingProxy()
     proxy.count("a", 3)
     old = proxy.flush()
     proxy.count("a", 4)
@@ -144,18 +144,18 @@ def test_a_report_that_arrives_after_a_newer_report_adds_nothing():
 
 
 def test_the_last_report_of_a_process_counts_after_the_first_report_of_the_next_process():
-    growth, old = fresh(), Proxy()
+    growth, old = fresh(), ReportingProxy()
     old.count("a", 3)
     counted = total(growth, old.flush())
     old.count("a", 2)
     last = old.flush()
-    new = Proxy(start=last.time)
+    new = ReportingProxy(start=last.time)
     new.count("a", 5)
     assert counted + total(growth, new.flush(), last, new.flush()) == 10
 
 
 def test_counters_that_were_reset_start_from_zero():
-    growth, proxy = fresh(), Proxy()
+    growth, proxy = fresh(), ReportingProxy()
     proxy.count("a", 7)
     counted = total(growth, proxy.flush())
     proxy.reset()
@@ -174,7 +174,7 @@ def test_a_histogram_with_a_smaller_bucket_was_reset_even_if_its_total_grew():
 
 def test_the_first_values_of_a_proxy_older_than_headgate_do_not_count():
     """A gap in the data must not look like a burst of requests."""
-    growth, proxy = fresh(), Proxy(start=START - 1000, number=600)
+    growth, proxy = fresh(), ReportingProxy(start=START - 1000, number=600)
     proxy.count("a", 100_000)
     taken = growth.take(first := proxy.flush(), first.time)
     assert (taken.unknown, taken.grown) == (True, ())
@@ -183,11 +183,11 @@ def test_the_first_values_of_a_proxy_older_than_headgate_do_not_count():
 
 
 def test_the_first_values_of_a_forgotten_proxy_do_not_count_again():
-    growth, proxy = fresh(), Proxy()
+    growth, proxy = fresh(), ReportingProxy()
     proxy.count("a", 100)
     assert total(growth, proxy.flush()) == 100
     growth.forget(START + FORGET + 10)
-    back = Proxy(number=int(FORGET) + 10)
+    back = ReportingProxy(number=int(FORGET) + 10)
     back.count("a", 103)
     assert total(growth, back.flush()) == 0
     back.count("a", 2)
@@ -195,7 +195,7 @@ def test_the_first_values_of_a_forgotten_proxy_do_not_count_again():
 
 
 def test_a_report_after_a_gap_is_reported_as_late():
-    growth, proxy = fresh(), Proxy()
+    growth, proxy = fresh(), ReportingProxy()
     proxy.count("a")
     report = proxy.flush()
     assert growth.take(report, report.time).late == 0
@@ -208,7 +208,7 @@ def test_a_report_after_a_gap_is_reported_as_late():
 
 def test_reports_without_series_show_that_a_series_was_evicted():
     """A proxy without traffic sends reports without series."""
-    growth, proxy = fresh(), Proxy()
+    growth, proxy = fresh(), ReportingProxy()
     proxy.count("a", 2)
     counted = total(growth, proxy.flush())
     for _ in range(20):
@@ -223,7 +223,7 @@ def test_reports_without_series_show_that_a_series_was_evicted():
 def test_counts_are_exact_after_any_idle_time_at_any_report_interval(seconds, idle):
     """An idle series continues from its old value, or restarts from zero once Envoy has evicted it."""
     number = stats_sink.reports_per_eviction(seconds)
-    growth, proxy = CumulativeToDelta(number, START), Proxy(reports_per_eviction=number)
+    growth, proxy = CumulativeToDelta(number, START), ReportingProxy(reports_per_eviction=number)
     proxy.count("a", 2)
     counted = total(growth, proxy.flush())
     for _ in range(idle):
@@ -233,7 +233,7 @@ def test_counts_are_exact_after_any_idle_time_at_any_report_interval(seconds, id
 
 
 def test_a_clock_that_is_set_back_interrupts_counting_only_briefly():
-    growth, proxy = fresh(), Proxy()
+    growth, proxy = fresh(), ReportingProxy()
     proxy.count("a", 2)
     counted = total(growth, proxy.flush())
     for _ in range(5):
