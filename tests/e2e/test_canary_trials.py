@@ -58,7 +58,10 @@ def test_copies_and_then_testers_reach_the_canary_before_any_other_user(mesh: Ru
     until(lambda: "website-match" not in str(mesh.get("trafficsplits", namespace)["items"]))
     assert "website-match" not in str(mesh.get("httproutegroups", namespace)["items"])
     mesh.settle()
-    assert mesh.send(100, testers) == {"v1": 90, "v2": 10}
+    # The order of each ten is drawn, and the requests may begin and end within ten: nine whole cycles and two parts.
+    counts = mesh.send(100, testers)
+    assert counts.keys() == {"v1", "v2"}
+    assert 9 <= counts["v2"] <= 11
 
 
 def test_failing_copies_roll_back_before_any_user_gets_the_canary(mesh: RunningMesh, namespace: str) -> None:
