@@ -13,7 +13,7 @@ from benchmarks import routes
 from tests.api_client import Api
 from tests.e2e.gateway_api.objects import PORT, edge_gateway
 from tests.pods.cluster_host import build_traffic_image, token_kubeconfig, traffic_deployment
-from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod, program, service, started
+from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod, http_service, program, started
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.traffic_pod import PORT as BACKEND_PORT
 from tests.wire import Address, Network
@@ -50,7 +50,7 @@ def install(cluster: Cluster) -> None:
     cluster.headgate("install", "--image", IMAGE)
     build_traffic_image()
     for name in BACKENDS:
-        made = service(PLACE, name, app=name)
+        made = http_service(PLACE, name, app=name)
         made["spec"]["ports"] = [
             {"name": port, "port": number, "targetPort": BACKEND_PORT}
             for port, number in (("http", 8080), ("other", 8081))

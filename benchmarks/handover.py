@@ -20,11 +20,11 @@ from tests.pods.conftest import (
     CannotStart,
     Cluster,
     active_pod,
-    deployment,
-    namespace,
+    app_deployment,
+    http_service,
+    mesh_namespace,
     program,
-    service,
-    split,
+    split_in,
     started,
 )
 from tests.waiting import until
@@ -129,11 +129,11 @@ def install(cluster: Cluster, sidecars: int) -> None:
     """Install headgate, and Deployments with sidecars."""
     cluster.headgate("install", "--image", IMAGE)
     cluster.apply(
-        namespace(SHOP),
-        service(SHOP, "website", part="website"),
-        service(SHOP, "website-v1", app="v1"),
-        split(SHOP, "canary", "website", website_v1=1),
-        deployment(SHOP, "v1", replicas=sidecars, part="website"),
+        mesh_namespace(SHOP),
+        http_service(SHOP, "website", part="website"),
+        http_service(SHOP, "website-v1", app="v1"),
+        split_in(SHOP, "canary", "website", website_v1=1),
+        app_deployment(SHOP, "v1", replicas=sidecars, part="website"),
     )
     cluster.wait_rolled_out(SHOP, "v1")
     cluster.wait_programmed("trafficsplit/canary", SHOP)

@@ -118,12 +118,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run slow files first: a slow file at the end would keep one worker busy while the remaining ones are idle.
 
-    Modules that share a cluster run one after the other.
+    Modules that leave the shared cluster as it is run first, those that need it without headgate last.
     """
     selection.select(config, items)
-    items.sort(
-        key=lambda item: (_rank(item.nodeid.partition("::")[0]), "shared_cluster" in getattr(item, "fixturenames", ()))
-    )
+    items.sort(key=lambda item: (_rank(item.nodeid.partition("::")[0]), _use_of_cluster(item)))
+
+
+def _use_of_cluster(item: pytest.Item) -> int:
+    fixtures = getattr(item, "fixturenames", ())
+    return 0 if "shared_cluster" in fixtures else 2 if "empty_cluster" in fixtures else 1
 
 
 def pytest_collection_finish() -> None:

@@ -26,7 +26,7 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/certificat
 LIFE = dt.timedelta(seconds=20)  # headgate renews the certificate of its servers after a quarter of its life
 
 
-class CertManager:
+class AnsweringCertManager:
     """A stand-in for cert-manager, with a CA issuer: it answers each CertificateRequest as cert-manager does."""
 
     def __init__(self, cluster: KubeApiServer) -> None:
@@ -92,8 +92,8 @@ class CertManager:
 
 
 @pytest.fixture
-def manager(cluster: KubeApiServer) -> Iterator[CertManager]:
-    yield CertManager(cluster)
+def manager(cluster: KubeApiServer) -> Iterator[AnsweringCertManager]:
+    yield AnsweringCertManager(cluster)
     assert cluster.call("DELETE", DEFINITION)[0] == 200
     while cluster.call("GET", DEFINITION)[0] != 404:
         time.sleep(POLL_S)
@@ -120,7 +120,7 @@ def rejects(cluster: KubeApiServer) -> bool:
     return False
 
 
-def test_all_certificates_come_from_the_issuer_and_a_new_root_is_distributed(manager: CertManager) -> None:
+def test_all_certificates_come_from_the_issuer_and_a_new_root_is_distributed(manager: AnsweringCertManager) -> None:
     cluster = manager.cluster
     cluster.namespace("shop")
     containers = [container(image="web")]

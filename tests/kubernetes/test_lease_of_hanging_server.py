@@ -19,7 +19,7 @@ NAME = LeaseName("headgate-system", "control-plane")
 STATUS = "/api/v1/namespaces/shop/services/website/status"
 
 
-class Server:
+class HangingServer:
     """An API server with one Lease. While `hangs`, it answers no request. `renewed` is the time of the last renewal.
 
     `waiting` is the number of requests without an answer whose connections are open; `received` counts all requests.
@@ -48,7 +48,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def active_replica(server: Server) -> AsyncIterator[tuple["asyncio.Task[None]", Client]]:
+async def active_replica(server: HangingServer) -> AsyncIterator[tuple["asyncio.Task[None]", Client]]:
     """Run a replica until it is active; yield its election and the client of its other requests."""
     clock = asyncio.get_running_loop().time
     async with (
@@ -67,7 +67,7 @@ def test_a_replica_stops_in_time_if_the_server_hangs() -> None:
     """It tries until STOP_S seconds have passed since the renewal, and never longer."""
 
     async def scenario() -> None:
-        server = Server()
+        server = HangingServer()
         async with active_replica(server) as (election, _):
             await asyncio.sleep(3 * STOP_S)  # renewals go on
             assert not election.done()
@@ -85,7 +85,7 @@ def test_writes_in_flight_end_with_the_lease() -> None:
     """A write that continues after its task is canceled ends, too, before another replica may acquire the Lease."""
 
     async def scenario() -> None:
-        server = Server()
+        server = HangingServer()
         async with active_replica(server) as (election, client):
             server.hangs = True
             write = asyncio.ensure_future(client.put(STATUS, {}))

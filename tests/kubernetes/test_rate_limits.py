@@ -19,7 +19,7 @@ SERVICES = "/api/v1/namespaces/shop/services"
 LEASES = "/apis/coordination.k8s.io/"
 
 
-class Server:
+class SlowServer:
     """An API server that stores nothing but the Lease. `times` has when it got each request, by method and path.
 
     The first requests get the status 429, each with the headers of an item in `rejections`.
@@ -46,7 +46,7 @@ def test_a_burst_of_status_writes_is_limited_and_delays_no_renewal() -> None:
     """Of 500 writes, 100 are sent at once, then 50 each second."""
 
     async def scenario() -> None:
-        server, clock = Server(), asyncio.get_running_loop().time
+        server, clock = SlowServer(), asyncio.get_running_loop().time
         limits = RequestLimits(writes_per_s=50, burst=100)
         async with (
             serving(server.answer) as credentials,
@@ -79,7 +79,7 @@ def test_a_burst_of_status_writes_is_limited_and_delays_no_renewal() -> None:
 
 def test_reads_are_not_limited() -> None:
     async def scenario() -> None:
-        server, limits = Server(), RequestLimits(writes_per_s=1, burst=1)
+        server, limits = SlowServer(), RequestLimits(writes_per_s=1, burst=1)
         async with serving(server.answer) as credentials, Client(credentials, limits=limits) as client:
             await client.post(SERVICES, {})
             await asyncio.gather(*(client.get(SERVICES) for _ in range(100)))
@@ -90,7 +90,7 @@ def test_reads_are_not_limited() -> None:
 
 def test_a_canceled_write_takes_no_turn() -> None:
     async def scenario() -> None:
-        server, limits = Server(), RequestLimits(writes_per_s=1, burst=1)
+        server, limits = SlowServer(), RequestLimits(writes_per_s=1, burst=1)
         async with serving(server.answer) as credentials, Client(credentials, limits=limits) as client:
             await client.post(SERVICES, {})
             waiting = [asyncio.ensure_future(client.post(SERVICES, {})) for _ in range(10)]
@@ -108,7 +108,7 @@ def test_a_canceled_write_takes_no_turn() -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_rejected_request_is_retried_after_the_time_that_the_server_says(method: str) -> None:
     async def scenario() -> None:
-        server = Server({"Retry-After": "7"}, {"Retry-After": "0"})
+        server = SlowServer({"Retry-After": "7"}, {"Retry-After": "0"})
         async with serving(server.answer) as credentials, Client(credentials, limits=RequestLimits()) as client:
             await (client.get(SERVICES) if method == "GET" else client.post(SERVICES, {}))
             first, *rest = server.times[method, SERVICES]
@@ -130,7 +130,7 @@ def test_a_rejected_request_fails_if_the_wait_is_too_long_or_not_given(
     rejections: list[Mapping[str, str]], count: int
 ) -> None:
     async def scenario() -> None:
-        server = Server(*rejections)
+        server = SlowServer(*rejections)
         async with serving(server.answer) as credentials, Client(credentials, limits=RequestLimits()) as client:
             with pytest.raises(Unavailable, match="overloaded"):
                 await client.post(SERVICES, {})
@@ -145,7 +145,7 @@ def test_without_limits_a_rejected_request_fails_at_once() -> None:
     """So a renewal of the Lease is repeated when the replica decides."""
 
     async def scenario() -> None:
-        server = Server({"Retry-After": "7"})
+        server = SlowServer({"Retry-After": "7"})
         async with serving(server.answer) as credentials, Client(credentials) as client:
             with pytest.raises(Unavailable):
                 await client.post(SERVICES, {})

@@ -18,10 +18,10 @@ from tests.pods.conftest import (
     BIN,
     SYSTEM,
     Cluster,
+    app_deployment,
     build_image,
-    deployment,
-    namespace,
-    service,
+    http_service,
+    mesh_namespace,
     token,
     until,
     wait_for_port,
@@ -130,7 +130,7 @@ class ClusterHost:
 
     def _serve(self, name: str, selector: Mapping[str, str], ports: list[dict[str, Any]], namespace: str) -> None:
         """Create a Service, and wait until its pods are endpoints of the proxies."""
-        written = {**service(namespace, name), "spec": {"selector": selector, "ports": ports}}
+        written = {**http_service(namespace, name), "spec": {"selector": selector, "ports": ports}}
         created = self._apply(written, namespace)["metadata"]["uid"]
         pods = self._cluster.get("-n", namespace, "pods", "-l", ",".join("=".join(item) for item in selector.items()))
 
@@ -219,7 +219,9 @@ def settle(api: Api) -> None:
 
 def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str) -> dict[str, Any]:
     """Return a Deployment of the program in `traffic_pod`, which a test controls; its HTTP server listens on `port`."""
-    written = deployment(place, name, command=["/opt/headgate/bin/python", "-m", "tests.pods.traffic_pod"], **labels)
+    written = app_deployment(
+        place, name, command=["/opt/headgate/bin/python", "-m", "tests.pods.traffic_pod"], **labels
+    )
     pod = written["spec"]["template"]
     pod["metadata"]["annotations"] = {"headgate.dev/excluded-inbound-ports": str(CONTROL_PORT)}
     (container,) = pod["spec"]["containers"]
@@ -247,11 +249,11 @@ def build_traffic_image() -> None:
 def prepare(cluster: Cluster) -> None:
     """Create the objects that all tests share, and wait until they are ready."""
     build_traffic_image()
-    cluster.apply(namespace(SITE), namespace(NEIGHBOR, injected=False))
+    cluster.apply(mesh_namespace(SITE), mesh_namespace(NEIGHBOR, injected=False))
     cluster.kubectl("-n", SITE, "create", "-f", "-", stdin=edge_gateway())
     for place in (SITE, NEIGHBOR):
         cluster.apply(*(traffic_deployment(place, name, part="backends") for name in NAMES))
-        cluster.apply(*(service(place, name, app=name) for name in NAMES))
+        cluster.apply(*(http_service(place, name, app=name) for name in NAMES))
     cluster.apply(*(traffic_deployment(SITE, name) for name in ("protocols", "client")))
     cluster.wait_rolled_out(SITE, *NAMES, "protocols", "client")
     cluster.wait_rolled_out(NEIGHBOR, *NAMES)
@@ -267,7 +269,7 @@ def token_kubeconfig(cluster: Cluster, path: Path, place: str = SITE) -> Path:
     """
     cluster.kubectl("-n", place, "create", "serviceaccount", "tests")
     account = f"--serviceaccount={place}:tests"
-    cluster.kubectl("create", "clusterrolebinding", "tests", "--clusterrole=cluster-admin", account)
+    cluster.kubectl("create", "clusterrolebinding", f"tests-{place}", "--clusterrole=cluster-admin", account)
     found = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
     path.write_text(
         json.dumps({**found, "users": [{"name": "tests", "user": {"token": token(cluster, place, "tests")}}]})

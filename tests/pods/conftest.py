@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,9 +21,13 @@ from typing import IO, Any, TypeVar
 
 import pytest
 from tests import waiting
+from tests.make import objects
+from tests.make.objects import Object
 from tests.ports import free_port
 
 IMAGE = "localhost/headgate:test"
+NGINX_IMAGE = "localhost/headgate-nginx:test"
+NAMESPACES_OF_KUBERNETES = ("default", "kube-node-lease", "kube-public", "kube-system")
 APPLICATION = "localhost/base:dev"
 BIN = Path(sys.executable).parent
 PODS_SHARES = Path("/sys/fs/cgroup/cpu/kubepods/cpu.shares")
@@ -142,9 +147,9 @@ class Cluster:
         """
 
         def in_sync() -> bool:
-            objects = self.get("-n", namespace, "pods,services,endpointslices")["items"]
+            listed = self.get("-n", namespace, "pods,services,endpointslices")["items"]
             pods, services, slices = (
-                [item for item in objects if item["kind"] == kind] for kind in ("Pod", "Service", "EndpointSlice")
+                [item for item in listed if item["kind"] == kind] for kind in ("Pod", "Service", "EndpointSlice")
             )
             for service in services:
                 assert _endpoints(service, slices) == _ready_addresses(service, pods), service["metadata"]["name"]
@@ -161,7 +166,7 @@ class Cluster:
         They get changes in order, so they know earlier ones when they know the newest port of a Service. `selector` selects
         pods with an HTTP server at the port 8080.
         """
-        marker = service(namespace, "newest", **selector)
+        marker = http_service(namespace, "newest", **selector)
         marker["spec"]["ports"] = [{"name": "main", "port": next(_newest_ports), "targetPort": 8080}]
         self.apply(marker)
         found = self.get("-n", namespace, "service/newest")["spec"]
@@ -240,23 +245,53 @@ class CannotStart(Exception):
 
 
 class Sharing:
-    """A cluster with headgate for several modules, one after the other. It ends when a module needs a cluster of its own."""
+    """The cluster of all modules, which run one after the other, and its installation of headgate."""
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._cluster: Cluster | None = None
+        self._options: Sequence[str] = ()
+        self._is_installed = False
 
     def cluster(self) -> Cluster:
         """Return the cluster, which starts if it does not run. Raises CannotStart."""
         if self._cluster is None:
             self._cluster = self._stack.enter_context(started())
-            self._cluster.headgate("install", "--image", IMAGE)
+            self._options = ("--image", IMAGE, "--custom-metrics", *_nginx_options())
         return self._cluster
+
+    def installed(self) -> Cluster:
+        """Return the cluster with headgate. Raises CannotStart."""
+        cluster = self.cluster()
+        if not self._is_installed:
+            cluster.headgate("install", *self._options)
+            self._is_installed = True
+        return cluster
+
+    def changed(self) -> None:
+        """Note that a module has changed the installation: the next module that needs it installs it again."""
+        self._is_installed = False
 
     def end(self) -> None:
         """End the cluster if it runs."""
         self._cluster = None
         self._stack.close()
+
+
+def _nginx_options() -> Sequence[str]:
+    """Return the options of an installation whose Services may ask for nginx, if this machine has nginx."""
+    nginx = shutil.which("nginx")
+    if nginx is None:
+        return ()
+    build_image(NGINX_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *_added_files(nginx))
+    return ("--nginx-image", NGINX_IMAGE)
+
+
+def _added_files(program: str) -> list[str]:
+    """Return options of `build_image` that add a program and its libraries."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    paths = [program, *(word for word in listed.split() if word.startswith("/"))]
+    return [option for path in paths for option in ("--add", f"{Path(path).resolve()}:{path}")]
 
 
 @pytest.fixture(scope="session")
@@ -270,25 +305,53 @@ def sharing() -> Iterator[Sharing]:
 @pytest.fixture(scope="module")
 def shared_cluster(sharing: Sharing) -> Iterator[Cluster]:
     """A cluster with headgate for modules that leave it as it is, except for namespaces, which are deleted."""
-    try:
-        found = sharing.cluster()
-    except CannotStart as error:
-        pytest.skip(str(error))
-    before = found.namespaces()
-    yield found
-    found.kubectl("delete", "--wait=false", *(found.namespaces() - before))
+    with _namespaces_of_module(sharing.installed) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def installed(sharing: Sharing) -> Iterator[Cluster]:
+    """The cluster with headgate for modules that disturb it or change its options."""
+    with _namespaces_of_module(sharing.installed) as cluster:
+        yield cluster
+    sharing.changed()
 
 
 @pytest.fixture(scope="module")
 def cluster(sharing: Sharing) -> Iterator[Cluster]:
-    """A cluster without headgate, which ends with the module."""
-    sharing.end()  # one cluster runs at a time
-    with contextlib.ExitStack() as stack:
-        try:
-            found = stack.enter_context(started())
-        except CannotStart as error:
-            pytest.skip(str(error))
-        yield found
+    """The cluster for modules that install headgate with their own options over an installation."""
+    with _namespaces_of_module(sharing.cluster) as cluster:
+        yield cluster
+    sharing.changed()
+
+
+@pytest.fixture(scope="module")
+def empty_cluster(sharing: Sharing) -> Iterator[Cluster]:
+    """The cluster without headgate and without namespaces of other modules, which runs last."""
+    with _namespaces_of_module(sharing.cluster) as cluster:
+        left = cluster.namespaces() - {f"namespace/{name}" for name in (SYSTEM, *NAMESPACES_OF_KUBERNETES)}
+        for name in left:
+            cluster.kubectl("-n", name.partition("/")[2], "delete", "pods", "--all", "--force", "--grace-period=0")
+        if left:
+            cluster.kubectl("wait", "--for=delete", *left, f"--timeout={PATIENCE_S}s")
+        if f"namespace/{SYSTEM}" in cluster.namespaces():
+            until(lambda: cluster.headgate("uninstall"))
+            cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
+        yield cluster
+    sharing.changed()
+
+
+@contextlib.contextmanager
+def _namespaces_of_module(start: Callable[[], Cluster]) -> Iterator[Cluster]:
+    """Delete the namespaces that the `with` block creates, without waiting; each module has names of its own."""
+    try:
+        cluster = start()
+    except CannotStart as error:
+        pytest.skip(str(error))
+    before = cluster.namespaces()
+    yield cluster
+    if new := cluster.namespaces() - before - {f"namespace/{SYSTEM}"}:
+        cluster.kubectl("delete", "--wait=false", *new)
 
 
 @contextlib.contextmanager
@@ -315,13 +378,6 @@ def started() -> Iterator[Cluster]:
             yield Cluster(_environment(_run(kit / "env")))
         finally:
             _run(kit / "down")
-
-
-@pytest.fixture(scope="module")
-def installed(cluster: Cluster) -> Cluster:
-    """A cluster with headgate."""
-    cluster.headgate("install", "--image", IMAGE)
-    return cluster
 
 
 def _weigh_pods() -> None:
@@ -447,37 +503,27 @@ def token(cluster: Cluster, place: str, account: str) -> str:
 # --- objects
 
 
-def namespace(name: str, *, injected: bool = True) -> dict[str, Any]:
+def mesh_namespace(name: str, *, injected: bool = True) -> Object:
     """Return a Namespace, whose pods get sidecars if it is `injected`."""
-    labels = {"headgate.dev/inject": "true"} if injected else {}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    return objects.namespace(name, labels=objects.headgate_keys(inject="true") if injected else {})
 
 
-def service(place: str, name: str, **selector: str) -> dict[str, Any]:
+def http_service(place: str, name: str, **selector: str) -> Object:
     """Return a Service with the HTTP port 8080."""
-    spec = {"selector": selector, "ports": [{"name": "http", "port": 8080}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": place}, "spec": spec}
+    return objects.service(name, objects.port(8080, "http"), selector=selector, namespace=place)
 
 
-def deployment(
-    place: str, name: str, *, replicas: int = 1, command: Sequence[str] = (), **labels: str
-) -> dict[str, Any]:
+def app_deployment(place: str, name: str, *, replicas: int = 1, command: Sequence[str] = (), **labels: str) -> Object:
     """Return a Deployment of the HTTP server that says which pod answers; with `command`, of another program."""
-    container: dict[str, Any] = {"name": "app", "image": APPLICATION, "imagePullPolicy": "Never"}
+    local = {"image": APPLICATION, "imagePullPolicy": "Never"}
     if command:
-        container["command"] = list(command)
+        app = objects.container("app", command=list(command), **local)
     else:
-        container["ports"] = [{"containerPort": 8080}]
-        container["readinessProbe"] = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
-    pod = {"containers": [container], "terminationGracePeriodSeconds": 3}
-    template = {"metadata": {"labels": {"app": name, **labels}}, "spec": pod}
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name, **labels}}, "template": template}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": place},
-        "spec": spec,
-    }
+        probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
+        app = objects.container("app", 8080, readinessProbe=probe, **local)
+    template = {"terminationGracePeriodSeconds": 3}
+    chosen = {"app": name, **labels}
+    return objects.deployment(name, app, labels=chosen, replicas=replicas, template=template, namespace=place)
 
 
 def graceful(workload: dict[str, Any], *, seconds: int = 2) -> dict[str, Any]:
@@ -488,12 +534,7 @@ def graceful(workload: dict[str, Any], *, seconds: int = 2) -> dict[str, Any]:
     return workload
 
 
-def split(place: str, name: str, root: str, **weights: int) -> dict[str, Any]:
+def split_in(place: str, name: str, root: str, **weights: int) -> Object:
     """Return a TrafficSplit. Backends are written with `_` for `-`."""
-    backends = [{"service": word.replace("_", "-"), "weight": weight} for word, weight in weights.items()]
-    return {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": name, "namespace": place},
-        "spec": {"service": root, "backends": backends},
-    }
+    backends = {word.replace("_", "-"): weight for word, weight in weights.items()}
+    return objects.split(root, backends, name=name, namespace=place)

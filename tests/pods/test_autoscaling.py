@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.pods.conftest import IMAGE, Cluster, deployment, namespace, service
+from tests.pods.conftest import Cluster, app_deployment, http_service, mesh_namespace
 
 PLACE = "autoscaled"
 MOST = 3
@@ -39,13 +39,13 @@ BY_LATENCY = {
 
 
 @pytest.fixture(scope="module")
-def autoscaled(cluster: Cluster) -> Cluster:
+def autoscaled(shared_cluster: Cluster) -> Cluster:
     """A cluster with custom metrics, and two idle Deployments with an autoscaler each."""
-    cluster.headgate("install", "--image", IMAGE, "--custom-metrics")
+    cluster = shared_cluster
     cluster.apply(
-        namespace(PLACE),
-        *(service(PLACE, name, app=name) for name in ("busy", "slow")),
-        *(deployment(PLACE, name) for name in ("busy", "slow")),
+        mesh_namespace(PLACE),
+        *(http_service(PLACE, name, app=name) for name in ("busy", "slow")),
+        *(app_deployment(PLACE, name) for name in ("busy", "slow")),
     )
     cluster.wait_rolled_out(PLACE, "busy", "slow")
     version = "v2" if "autoscaling/v2\n" in cluster.kubectl("api-versions") else "v2beta2"
@@ -82,7 +82,7 @@ def wait_replicas(cluster: Cluster, name: str, count: int) -> None:
 def test_deployments_are_scaled_up_under_load_and_down_without_load(autoscaled: Cluster) -> None:
     """`busy` is scaled by the requests of each pod, `slow` by the latency of the Deployment."""
     names = ("busy", "slow")
-    autoscaled.apply(*(deployment(PLACE, f"load-{name}", command=["python3", "-c", LOAD, name]) for name in names))
+    autoscaled.apply(*(app_deployment(PLACE, f"load-{name}", command=["python3", "-c", LOAD, name]) for name in names))
     for name in names:
         wait_replicas(autoscaled, name, MOST)
     autoscaled.kubectl("-n", PLACE, "delete", *(f"deployment/load-{name}" for name in names))

@@ -6,7 +6,18 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.pods.conftest import BIN, Cluster, active_pod, deployment, graceful, kill_program, namespace, service, until
+from tests.make.objects import Object, canary
+from tests.pods.conftest import (
+    BIN,
+    Cluster,
+    active_pod,
+    app_deployment,
+    graceful,
+    http_service,
+    kill_program,
+    mesh_namespace,
+    until,
+)
 from tests.pods.load import failures, load
 
 PLACE = "rollouts"
@@ -15,32 +26,27 @@ PLACE = "rollouts"
 @pytest.fixture(scope="module")
 def shop(shared_cluster: Cluster) -> Cluster:
     """A client, and a Service in three versions, of which `broken` fails half of its requests."""
-    broken = deployment(PLACE, "broken", part="website", version="broken")
+    broken = app_deployment(PLACE, "broken", part="website", version="broken")
     broken["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "FAIL_RATE", "value": "0.5"}]
     shared_cluster.apply(
-        namespace(PLACE),
-        service(PLACE, "website", part="website"),
-        *(service(PLACE, f"website-{version}", version=version) for version in ("v1", "v2", "broken")),
-        graceful(deployment(PLACE, "v1", part="website", version="v1")),
-        graceful(deployment(PLACE, "v2", part="website", version="v2")),
+        mesh_namespace(PLACE),
+        http_service(PLACE, "website", part="website"),
+        *(http_service(PLACE, f"website-{version}", version=version) for version in ("v1", "v2", "broken")),
+        graceful(app_deployment(PLACE, "v1", part="website", version="v1")),
+        graceful(app_deployment(PLACE, "v2", part="website", version="v2")),
         broken,
-        deployment(PLACE, "client", command=["sleep", "infinity"]),
+        app_deployment(PLACE, "client", command=["sleep", "infinity"]),
     )
     shared_cluster.wait_rolled_out(PLACE, "v1", "v2", "broken", "client")
     shared_cluster.wait_in_sync(PLACE)
     return shared_cluster
 
 
-def canary(version: str) -> dict[str, Any]:
+def stepped_canary(version: str) -> Object:
     """Return a Canary that gives a version 10 %, half, and then all requests of the website."""
-    backends = [{"service": "website-v1", "weight": "900m"}, {"service": f"website-{version}", "weight": "100m"}]
+    weights = {"website-v1": "900m", f"website-{version}": "100m"}
     rules = {"canary": f"website-{version}", "steps": [{"weight": 50}], "interval": "2s", "success": {"margin": "10%"}}
-    return {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "Canary",
-        "metadata": {"name": "website", "namespace": PLACE},
-        "spec": {"service": "website", "backends": backends, "analysis": rules},
-    }
+    return canary("website", weights, analysis=rules, namespace=PLACE)
 
 
 def status(cluster: Cluster) -> Mapping[str, Any]:
@@ -77,7 +83,7 @@ def steps(cluster: Cluster) -> Generator[int]:
 
 
 def test_a_healthy_version_gets_all_requests_although_the_active_replica_is_killed_at_each_step(shop: Cluster) -> None:
-    shop.apply(canary("v2"))
+    shop.apply(stepped_canary("v2"))
     until(lambda: status(shop).get("phase") == "Progressing")
     shop.wait_programmed("trafficsplit/website", PLACE)
     with closing(steps(shop)) as reached:
@@ -103,7 +109,7 @@ def test_a_healthy_version_gets_all_requests_although_the_active_replica_is_kill
 def test_a_failing_version_is_rolled_back(shop: Cluster) -> None:
     shop.kubectl("-n", PLACE, "delete", "canary/website", "--ignore-not-found")
     until(lambda: not shop.get("-n", PLACE, "trafficsplits")["items"])
-    shop.apply(canary("broken"))
+    shop.apply(stepped_canary("broken"))
     until(lambda: status(shop).get("phase") == "Progressing")
     shop.wait_programmed("trafficsplit/website", PLACE)
     with load(shop, PLACE, "website") as counts:

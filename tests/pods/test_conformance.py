@@ -13,15 +13,15 @@ from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import marking
 from tests.e2e.gateway_api.test_tcp_routes import *  # noqa: F403
 from tests.pods.cluster_host import SITE, ClusterHost, prepare, token_kubeconfig
-from tests.pods.conftest import IMAGE, Cluster
+from tests.pods.conftest import Cluster
 from tests.pods.gateway_api import install_gateway_api
 
 
 @pytest.fixture(scope="module")
-def host(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterHost]:
+def host(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterHost]:
     """A cluster with the pods and the Gateway that all tests share."""
+    cluster = shared_cluster
     install_gateway_api(cluster)
-    cluster.headgate("install", "--image", IMAGE)
     prepare(cluster)
     kubeconfig = token_kubeconfig(cluster, tmp_path_factory.mktemp("conformance") / "kubeconfig")
     with closing(ClusterHost(cluster, kubeconfig)) as found:

@@ -19,15 +19,15 @@ from tests.pods.conftest import (
     SYSTEM,
     Cluster,
     active_pod,
-    deployment,
+    app_deployment,
     graceful,
+    http_service,
     is_deleted,
     is_ready,
     kill_program,
-    namespace,
+    mesh_namespace,
     program,
-    service,
-    split,
+    split_in,
     until,
     wait_replicas,
 )
@@ -36,7 +36,7 @@ from tests.pods.test_split import COUNT
 
 from headgate.resources.metrics import FAILURE, SUCCESS
 
-SHOP, ROLLOUT, UNLABELED = "shop", "rollout", "unlabeled"
+SHOP, ROLLOUT, UNLABELED = "disrupted", "replacement", "unlabeled"
 OLD, NEW = "foobar-v1", "foobar-v2"
 SKIP_ENDING = "--skip-wait-for-delete-timeout=1"
 """`kubectl drain` does not wait for a pod for longer than its grace period: the kubelet may need a minute more to remove it."""
@@ -89,14 +89,14 @@ def logged(log: Path) -> Counter[str]:
 def shop(installed: Cluster, log: Path) -> Cluster:
     """A client, and two versions of a server: the Deployments `v1` and `v1-more`, and `v2`."""
     installed.apply(
-        namespace(SHOP),
-        service(SHOP, "website", part="website"),
-        service(SHOP, "website-v1", version="v1"),
-        service(SHOP, "website-v2", version="v2"),
-        logging(graceful(deployment(SHOP, "v1", replicas=2, part="website", version="v1")), log),
-        logging(graceful(deployment(SHOP, "v1-more", replicas=2, part="website", version="v1")), log),
-        graceful(deployment(SHOP, "v2", part="website", version="v2")),
-        deployment(SHOP, "client", command=["sleep", "infinity"]),
+        mesh_namespace(SHOP),
+        http_service(SHOP, "website", part="website"),
+        http_service(SHOP, "website-v1", version="v1"),
+        http_service(SHOP, "website-v2", version="v2"),
+        logging(graceful(app_deployment(SHOP, "v1", replicas=2, part="website", version="v1")), log),
+        logging(graceful(app_deployment(SHOP, "v1-more", replicas=2, part="website", version="v1")), log),
+        graceful(app_deployment(SHOP, "v2", part="website", version="v2")),
+        app_deployment(SHOP, "client", command=["sleep", "infinity"]),
     )
     installed.wait_rolled_out(SHOP, "v1", "v1-more", "v2", "client")
     installed.wait_in_sync(SHOP)
@@ -106,7 +106,7 @@ def shop(installed: Cluster, log: Path) -> Cluster:
 def shift(cluster: Cluster, **weights: int) -> None:
     """Change the weights of the split, and wait until all proxies have them."""
     until(
-        lambda: cluster.apply(split(SHOP, "canary", "website", **weights)) is None
+        lambda: cluster.apply(split_in(SHOP, "canary", "website", **weights)) is None
     )  # the API server may have restarted
     cluster.wait_programmed("trafficsplit/canary", SHOP)
 
@@ -184,7 +184,7 @@ def test_no_request_is_lost_when_pods_are_replaced_removed_or_evicted(shop: Clus
     the proxy of another one may still report earlier requests.
     """
     (node,) = (item["metadata"]["name"] for item in shop.get("nodes")["items"])
-    shop.apply(deployment(SHOP, "customer", command=["sleep", "infinity"]))
+    shop.apply(app_deployment(SHOP, "customer", command=["sleep", "infinity"]))
     shop.wait_rolled_out(SHOP, "customer")
     shop.wait_in_sync(SHOP)
     shift(shop, website_v1=1, website_v2=0)
@@ -211,7 +211,7 @@ def test_a_client_that_is_asked_to_end_can_still_send_requests_and_they_are_coun
     shop: Cluster, *, is_killed: bool
 ) -> None:
     """The proxy ends after the application and after its last report, for which it waits for the next active replica."""
-    leaver = deployment(SHOP, "leaver", command=["python3", "-c", LEAVE, "website"])
+    leaver = app_deployment(SHOP, "leaver", command=["python3", "-c", LEAVE, "website"])
     leaver["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 2 * PATIENCE_S
     shop.apply(leaver)
     shop.wait_rolled_out(SHOP, "leaver")
@@ -249,7 +249,7 @@ def test_a_frozen_active_replica_is_replaced_and_ends_when_it_continues(shop: Cl
         os.kill(process, signal.SIGSTOP)
         try:
             until(lambda: lease_holder(shop) != frozen)
-            until(lambda: shop.apply(split(SHOP, "canary", "website", website_v1=0, website_v2=1)) is None)
+            until(lambda: shop.apply(split_in(SHOP, "canary", "website", website_v1=0, website_v2=1)) is None)
             shop.wait_programmed("trafficsplit/canary", SHOP)
         finally:
             with contextlib.suppress(ProcessLookupError):  # the kubelet may have killed it, for its liveness probe
@@ -301,7 +301,7 @@ class Rollout:
 
     def shift(self, **weights: int) -> None:
         """Change the weights. After a kill, the API server may send a webhook request to the killed replica first."""
-        changed = split(self._place, "foobar-rollout", "foobar", **weights)
+        changed = split_in(self._place, "foobar-rollout", "foobar", **weights)
         until(lambda: self.cluster.apply(changed) is None)
 
     def wait_programmed(self) -> None:
@@ -325,19 +325,19 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
     place = f"{ROLLOUT}-{disturb.__name__.split('_')[0]}"
     rollout = Rollout(installed, place)
     installed.apply(
-        namespace(place),
-        service(place, "foobar", part="foobar"),
-        service(place, OLD, version="v1"),
-        graceful(deployment(place, OLD, part="foobar", version="v1")),
-        deployment(place, "client", command=["sleep", "infinity"]),
+        mesh_namespace(place),
+        http_service(place, "foobar", part="foobar"),
+        http_service(place, OLD, version="v1"),
+        graceful(app_deployment(place, OLD, part="foobar", version="v1")),
+        app_deployment(place, "client", command=["sleep", "infinity"]),
     )
     installed.wait_rolled_out(place, OLD, "client")
     installed.wait_in_sync(place)
     rollout.shift(foobar_v1=100, foobar_v2=0)
     rollout.wait_programmed()
     with rollout.load(OLD):
-        installed.apply(graceful(deployment(place, NEW, replicas=2, part="foobar", version="v2")))
-        installed.apply(service(place, NEW, version="v2"))
+        installed.apply(graceful(app_deployment(place, NEW, replicas=2, part="foobar", version="v2")))
+        installed.apply(http_service(place, NEW, version="v2"))
         installed.wait_rolled_out(place, NEW)
     rollout.wait_programmed()
     installed.wait_in_sync(place)
@@ -370,7 +370,7 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
 @contextlib.contextmanager
 def creating_pods(cluster: Cluster, place: str, **annotations: str) -> Iterator[list[str]]:
     """Create pods one after the other, without running them; add the names of the containers of each to the yielded list."""
-    template = deployment(place, "many")["spec"]["template"]
+    template = app_deployment(place, "many")["spec"]["template"]
     metadata = {"generateName": "many-", "namespace": place, "annotations": annotations}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     many = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod] * 20})
@@ -395,7 +395,7 @@ def creating_pods(cluster: Cluster, place: str, **annotations: str) -> Iterator[
 
 def test_all_pods_that_are_created_while_replicas_end_get_a_sidecar(shop: Cluster) -> None:
     """D28. The active replica and the other one. The webhook for the namespace fails closed, and that for the annotation fails open."""
-    shop.apply(namespace(UNLABELED, injected=False))
+    shop.apply(mesh_namespace(UNLABELED, injected=False))
     wait_replicas(shop)
     wait_for_webhooks(shop)
     old = running(shop, SYSTEM)

@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 from tests.draws import fits
-from tests.pods.conftest import BIN, Cluster, build_image, deployment, is_deleted, namespace, until, wait_for_port
+from tests.pods.conftest import (
+    BIN,
+    Cluster,
+    app_deployment,
+    build_image,
+    is_deleted,
+    mesh_namespace,
+    until,
+    wait_for_port,
+)
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.test_gateways import address
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ROLLOUT, OUTSIDE, REVIEW = "rollout", "outside", "review"
+ROLLOUT, OUTSIDE, REVIEW = "rollout", "examples-outside", "review"
 SEND = """
 import collections, http.client, json, sys
 address, port, host, count, path, *headers = (*sys.argv[1:], "/")[: max(5, len(sys.argv) - 1)]
@@ -33,22 +42,23 @@ Prints how often each first word of a body came, or each status of a failure."""
 
 
 @pytest.fixture(scope="module")
-def running(installed: Cluster) -> Iterator[Cluster]:
+def running(shared_cluster: Cluster) -> Iterator[Cluster]:
     """A cluster with the examples, each in a namespace of its own."""
+    installed = shared_cluster
     build_image("docker.io/library/python:3")
     install_gateway_api(installed)
     installed.apply(
-        namespace(ROLLOUT),
-        namespace(OUTSIDE, injected=False),
-        *(deployment(place, "client", command=["sleep", "infinity"]) for place in (ROLLOUT, OUTSIDE)),
+        mesh_namespace(ROLLOUT),
+        mesh_namespace(OUTSIDE, injected=False),
+        *(app_deployment(place, "client", command=["sleep", "infinity"]) for place in (ROLLOUT, OUTSIDE)),
     )
     installed.kubectl("-n", ROLLOUT, "apply", "-f", EXAMPLES / "foobar-rollout/before", "-f", EXAMPLES / "gateway")
     names = ("canary", "ab-test", "bookstore")
     for name in names:
-        installed.apply(namespace(name))
+        installed.apply(mesh_namespace(name))
         installed.kubectl("-n", name, "apply", "-f", EXAMPLES / name)
         installed.apply(client(name, account="buyer" if name == "bookstore" else "default"))
-    installed.apply(namespace(REVIEW))
+    installed.apply(mesh_namespace(REVIEW))
     installed.kubectl("-n", REVIEW, "apply", "-f", EXAMPLES / "bookstore")
     installed.wait_rolled_out(OUTSIDE, "client")
     for name in (*names, ROLLOUT, REVIEW):
@@ -63,7 +73,7 @@ def running(installed: Cluster) -> Iterator[Cluster]:
 
 def client(place: str, *, account: str) -> dict[str, Any]:
     """Return a Deployment whose pods run programs of the tests, with a ServiceAccount."""
-    made = deployment(place, "tester", command=["sleep", "infinity"])
+    made = app_deployment(place, "tester", command=["sleep", "infinity"])
     made["spec"]["template"]["spec"]["serviceAccountName"] = account
     return made
 
@@ -185,7 +195,7 @@ def requests_of_v2(cluster: Cluster) -> int:
     return len(logs.splitlines())
 
 
-class Reader:
+class PlanReader:
     """Runs commands as the reader of a page does, with a kubeconfig whose context has a namespace."""
 
     def __init__(self, cluster: Cluster, place: str, directory: Path) -> None:
@@ -216,7 +226,7 @@ def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
     running: Cluster, tmp_path: Path
 ) -> None:
     """docs/review.md on a cluster. The manifests name no namespace, so each command uses that of the context."""
-    reader, changes = Reader(running, REVIEW, tmp_path), EXAMPLES / "review/changes"
+    reader, changes = PlanReader(running, REVIEW, tmp_path), EXAMPLES / "review/changes"
     half, inventory = changes / "half.yaml", changes / "inventory.yaml"
     moves = "40 % of them from review/bookstore-v1:8080 to review/bookstore-v2:8080"
     assert "nothing changes" in reader.headgate("plan", "-f", EXAMPLES / "bookstore")
@@ -242,7 +252,7 @@ def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
 
 def test_rules_from_traffic_on_a_cluster_close_the_thief_out(running: Cluster, tmp_path: Path) -> None:
     """docs/access-from-traffic.md: the audit refuses nothing, and names the calls that the rules would refuse."""
-    reader, rules = Reader(running, REVIEW, tmp_path), tmp_path / "rules"
+    reader, rules = PlanReader(running, REVIEW, tmp_path), tmp_path / "rules"
     reader.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
     until(lambda: re.search(r"^bookstore +8080 +http +review/thief +[1-9]", _audit(reader), re.MULTILINE))
     generate = ("generate", "traffictargets", "--from-traffic", "7d", "--exclude", f"{REVIEW}/thief", "-o", rules)
@@ -254,12 +264,12 @@ def test_rules_from_traffic_on_a_cluster_close_the_thief_out(running: Cluster, t
     assert "does not hold" in reader.headgate("plan", "-f", EXAMPLES / "bookstore-steps", "--no-new-access", code=1)
 
 
-def _revision_with(reader: Reader, name: str, effect: str) -> Any:
+def _revision_with(reader: PlanReader, name: str, effect: str) -> Any:
     printed = reader.headgate("history", name, "-o", "json").rpartition("exit code")[0]
     return next((item for item in json.loads(printed)["items"] if effect in "".join(item["effect"])), None)
 
 
-def _audit(reader: Reader) -> str:
+def _audit(reader: PlanReader) -> str:
     return reader.run(BIN / "kubectl-traffic", "audit")
 
 

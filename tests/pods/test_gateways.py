@@ -2,33 +2,30 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.make.objects import Object, canary, config_map, gateway, headgate_keys, listener, route, rule
 from tests.pods.conftest import (
-    BIN,
-    IMAGE,
+    NGINX_IMAGE,
     SYSTEM,
     Cluster,
-    build_image,
-    deployment,
-    namespace,
-    service,
-    split,
+    app_deployment,
+    http_service,
+    is_deleted,
+    mesh_namespace,
+    split_in,
     until,
     wait_for_port,
 )
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.load import failures, load
 
-from headgate.kinds import GATEWAY
 from headgate.resources.gateway import proxy_name
 
-WEB, OUTSIDE = "web", "outside"
-NGINX_IMAGE = "localhost/headgate-nginx:test"
+WEB, OUTSIDE = "web", "web-outside"
+OWN_GATEWAYS = f"gateway-{WEB}-"
 COUNT = """
 import collections, http.client, json, sys
 found = collections.Counter()
@@ -47,27 +44,22 @@ NOT_OF_GATEWAY = "endpointslice.kubernetes.io/managed-by!=headgate-gateway"
 
 
 @pytest.fixture(scope="module")
-def edge(cluster: Cluster) -> Iterator[Cluster]:
+def edge(shared_cluster: Cluster) -> Iterator[Cluster]:
     """A Gateway whose route leads to a split between two Deployments with sidecars; a client has none."""
-    installed = cluster
-    options = []
-    if nginx := shutil.which("nginx"):
-        build_image(NGINX_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *added_files(nginx))
-        options = ["--nginx-image", NGINX_IMAGE]
-    installed.headgate("install", "--image", IMAGE, *options)
+    installed = shared_cluster
     install_gateway_api(installed)
     installed.apply(
-        namespace(WEB),
-        namespace(OUTSIDE, injected=False),
-        service(WEB, "website", part="website"),
-        service(WEB, "website-v1", app="v1"),
-        service(WEB, "website-v2", app="v2"),
-        split(WEB, "canary", "website", website_v1=3, website_v2=1),
-        deployment(WEB, "v1", part="website"),
-        deployment(WEB, "v2", part="website"),
-        deployment(OUTSIDE, "client", command=["sleep", "infinity"]),
-        gateway("edge", 80, 8080),
-        route("edge", "website", "shop.example"),
+        mesh_namespace(WEB),
+        mesh_namespace(OUTSIDE, injected=False),
+        http_service(WEB, "website", part="website"),
+        http_service(WEB, "website-v1", app="v1"),
+        http_service(WEB, "website-v2", app="v2"),
+        split_in(WEB, "canary", "website", website_v1=3, website_v2=1),
+        app_deployment(WEB, "v1", part="website"),
+        app_deployment(WEB, "v2", part="website"),
+        app_deployment(OUTSIDE, "client", command=["sleep", "infinity"]),
+        web_gateway("edge", 80, 8080),
+        web_route("website", host="shop.example"),
     )
     installed.wait_rolled_out(WEB, "v1", "v2")
     installed.wait_rolled_out(OUTSIDE, "client")
@@ -78,34 +70,16 @@ def edge(cluster: Cluster) -> Iterator[Cluster]:
     installed.kubectl("-n", WEB, "delete", "gateways,httproutes", "--all")
 
 
-def added_files(program: str) -> list[str]:
-    """Return options of `build_image` that add a program and its libraries."""
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    paths = [program, *(word for word in listed.split() if word.startswith("/"))]
-    return [option for path in paths for option in ("--add", f"{Path(path).resolve()}:{path}")]
-
-
-def gateway(name: str, *ports: int, place: str = WEB, **spec: Any) -> dict[str, Any]:
+def web_gateway(name: str, *ports: int, **spec: Any) -> Object:
     """Return a Gateway with HTTP listeners."""
-    listeners = [{"name": f"http-{port}", "port": port, "protocol": "HTTP"} for port in ports]
-    spec = {"gatewayClassName": "headgate", "listeners": listeners, **spec}
-    return {
-        "apiVersion": f"{GATEWAY}/v1",
-        "kind": "Gateway",
-        "metadata": {"name": name, "namespace": place},
-        "spec": spec,
-    }
+    listeners = [listener(port, f"http-{port}") for port in ports]
+    return gateway(name, *listeners, namespace=WEB, **spec)
 
 
-def route(parent: str, root: str, host: str) -> dict[str, Any]:
-    """Return an HTTPRoute from a Gateway to the root of a split."""
-    rules = [{"backendRefs": [{"name": root, "port": 8080}]}]
-    return {
-        "apiVersion": f"{GATEWAY}/v1",
-        "kind": "HTTPRoute",
-        "metadata": {"name": root, "namespace": WEB},
-        "spec": {"parentRefs": [{"name": parent}], "hostnames": [host], "rules": rules},
-    }
+def web_route(root: str, *, host: str = "") -> Object:
+    """Return an HTTPRoute from the Gateway `edge` to the root of a split."""
+    hosts = [host or f"{root}.example"]
+    return route(root, rule({root: 1}), parents=[{"name": "edge"}], namespace=WEB, hostnames=hosts)
 
 
 def address(cluster: Cluster, name: str, place: str = WEB) -> str:
@@ -137,21 +111,17 @@ def answers(cluster: Cluster, name: str, count: int) -> Any:
     return cluster.python(OUTSIDE, "client", COUNT, f"{name}.{WEB}:8080", count, name)
 
 
-def specified_canary(proxy: str, *, canary: int = 100) -> dict[str, Any]:
+def specified_canary(proxy: str, *, share: int = 100) -> Object:
     """Return the Canary of specification 004, which asks for a gateway."""
-    backends = [{"service": "web-next", "weight": f"{canary}m"}, {"service": "web-current", "weight": "900m"}]
-    return {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "Canary",
-        "metadata": {"name": "my-canary", "namespace": WEB, "annotations": {"headgate.dev/gateway": proxy}},
-        "spec": {"service": "web", "backends": backends},
-    }
+    weights = {"web-next": f"{share}m", "web-current": "900m"}
+    return canary("web", weights, name="my-canary", namespace=WEB, annotations=headgate_keys(gateway=proxy))
 
 
 def proxies(cluster: Cluster) -> list[str]:
-    """Return the names of the pods that run the proxies of Gateways."""
+    """Return the names of the pods that run the proxies of this module's Gateways."""
     pods = cluster.get("-n", SYSTEM, "pods", "-l", "app.kubernetes.io/name=headgate-gateway")["items"]
-    return [pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    names = [pod["metadata"]["name"] for pod in pods if not is_deleted(pod)]
+    return [name for name in names if name.startswith(OWN_GATEWAYS)]
 
 
 def endpoints(cluster: Cluster) -> list[Any]:
@@ -171,7 +141,9 @@ def test_the_specified_canary_gives_clients_without_a_sidecar_its_shares_by_a_ga
     edge: Cluster,
 ) -> None:
     """R32, R33, D23: clients with a sidecar split by themselves, before and after the end of the gateway."""
-    edge.apply(service(WEB, "web-next", app="v2"), service(WEB, "web-current", app="v1"), specified_canary("envoy"))
+    edge.apply(
+        http_service(WEB, "web-next", app="v2"), http_service(WEB, "web-current", app="v1"), specified_canary("envoy")
+    )
     until(lambda: led(edge, "web"))
     edge.wait_programmed("trafficsplit/my-canary", WEB)
     until(lambda: answers(edge, "web", 10).keys() == {"v1", "v2"})
@@ -190,7 +162,7 @@ def replace_by_nginx(cluster: Cluster) -> None:
     with load(cluster, OUTSIDE, "web.web", reconnect=True) as counts:
         cluster.apply(specified_canary("nginx"))
         until(lambda: images(cluster, "web") == {NGINX_IMAGE}, "nginx alone runs")
-        cluster.apply(specified_canary("nginx", canary=0))
+        cluster.apply(specified_canary("nginx", share=0))
         until(lambda: answers(cluster, "web", 40) == {"v1": 40})
         cluster.apply(specified_canary("nginx"))
         until(lambda: answers(cluster, "web", 40).keys() == {"v1", "v2"})
@@ -201,9 +173,9 @@ def replace_by_nginx(cluster: Cluster) -> None:
 
 def test_a_service_gets_a_gateway_and_loses_it_without_a_failed_request(edge: Cluster) -> None:
     """R32: its selected pods are replaced by the gateway, and later the gateway by the selected pods."""
-    root = service(WEB, "moved", part="website")
+    root = http_service(WEB, "moved", part="website")
     root["metadata"]["annotations"] = {"headgate.dev/gateway": "envoy"}
-    edge.apply(root, split(WEB, "moved", "moved", website_v1=1))
+    edge.apply(root, split_in(WEB, "moved", "moved", website_v1=1))
     until(lambda: runs(edge, "moved"))
     edge.wait_rolled_out(SYSTEM, proxy_name(WEB, "moved", of="service"))
     until(lambda: answers(edge, "moved", 40).keys() == {"v1", "v2"}, "nodes know the Service")
@@ -224,15 +196,9 @@ def test_a_service_gets_a_gateway_and_loses_it_without_a_failed_request(edge: Cl
 
 def test_a_canary_is_judged_by_requests_through_the_gateway(edge: Cluster) -> None:
     """R108: its root has no other clients, and the Gateway's proxies must have the weights of each step."""
-    backends = [{"service": f"website-{version}", "weight": 1} for version in ("v1", "v2")]
     analysis = {"canary": "website-v2", "interval": "1s", "success": {"margin": "50%"}}
-    canary = {
-        "apiVersion": "headgate.dev/v1beta1",
-        "kind": "Canary",
-        "metadata": {"name": "judged", "namespace": WEB},
-        "spec": {"service": "judged", "backends": backends, "analysis": analysis},
-    }
-    edge.apply(service(WEB, "judged"), canary, route("edge", "judged", "judged.example"))
+    judged = canary("judged", {"website-v1": 1, "website-v2": 1}, analysis=analysis, namespace=WEB)
+    edge.apply(http_service(WEB, "judged"), judged, web_route("judged"))
 
     def ask(count: int) -> Any:
         return edge.python(OUTSIDE, "client", COUNT, address(edge, "edge"), count, "judged.example")
@@ -251,8 +217,7 @@ def test_a_canary_is_judged_by_requests_through_the_gateway(edge: Cluster) -> No
 def test_a_wrong_parameter_is_reported_and_does_not_stop_running_proxies(edge: Cluster) -> None:
     def parameters(**data: str) -> None:
         labels = {"headgate.dev/gateway-parameters": "true"}
-        metadata = {"name": "edge", "namespace": WEB, "labels": labels}
-        edge.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        edge.apply(config_map("edge", data, namespace=WEB, labels=labels))
 
     def accepted() -> str:
         found = edge.get("-n", WEB, "gateway/edge")["status"]["conditions"]
@@ -260,7 +225,7 @@ def test_a_wrong_parameter_is_reported_and_does_not_stop_running_proxies(edge: C
 
     reference = {"group": "", "kind": "ConfigMap", "name": "edge"}
     parameters(replicas="2 pods")
-    edge.apply(gateway("edge", 80, 8080, infrastructure={"parametersRef": reference}))
+    edge.apply(web_gateway("edge", 80, 8080, infrastructure={"parametersRef": reference}))
     until(lambda: "InvalidParameters" in accepted())
     assert "ConfigMap web/edge, key replicas: must be a whole number" in accepted()
     found = edge.python(OUTSIDE, "client", COUNT, address(edge, "edge"), 4, "shop.example")
@@ -271,7 +236,7 @@ def test_a_wrong_parameter_is_reported_and_does_not_stop_running_proxies(edge: C
     edge.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
     parameters(replicas="1")  # each proxy counts by itself, so the shares of the other tests are exact with one proxy
     until(lambda: len(proxies(edge)) == 1)
-    edge.apply(gateway("edge", 80, 8080))
+    edge.apply(web_gateway("edge", 80, 8080))
     until(lambda: len(endpoints(edge)) == 1)
     edge.wait_for_nodes(WEB, app="v1")
 
@@ -285,7 +250,7 @@ def test_commands_show_the_proxies_of_a_gateway(edge: Cluster) -> None:
 
 def test_a_deleted_gateway_leaves_no_proxy(edge: Cluster) -> None:
     before = proxies(edge)
-    edge.apply(gateway("second", 80))
+    edge.apply(web_gateway("second", 80))
     edge.kubectl("-n", WEB, "wait", "gateway/second", "--for=condition=Programmed", "--timeout=240s")
     assert len(proxies(edge)) == len(before) + 1
     edge.kubectl("-n", WEB, "delete", "gateway/second")
@@ -294,6 +259,7 @@ def test_a_deleted_gateway_leaves_no_proxy(edge: Cluster) -> None:
 
 
 def services_of_gateways(cluster: Cluster) -> list[str]:
-    """Return the names of the Services of Gateways."""
-    found = cluster.get("-n", SYSTEM, "services", "-l", "app.kubernetes.io/name=headgate-gateway")["items"]
-    return [item["metadata"]["name"] for item in found]
+    """Return the names of the Services of this module's Gateways."""
+    services = cluster.get("-n", SYSTEM, "services", "-l", "app.kubernetes.io/name=headgate-gateway")["items"]
+    names = [service["metadata"]["name"] for service in services]
+    return [name for name in names if name.startswith(OWN_GATEWAYS)]

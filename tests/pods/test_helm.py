@@ -1,52 +1,63 @@
 """The Helm chart on a real cluster: an installation, an upgrade that pods don't notice, and an uninstallation."""
 
 from tests.helm import CHART, helm_program
-from tests.pods.conftest import BIN, IMAGE, SYSTEM, Cluster, build_image, deployment, graceful, namespace, service
+from tests.pods.conftest import (
+    BIN,
+    IMAGE,
+    SYSTEM,
+    Cluster,
+    app_deployment,
+    build_image,
+    graceful,
+    http_service,
+    mesh_namespace,
+)
 from tests.pods.load import failures, load
 from tests.pods.test_install import leftovers
 
+PLACE = "released"
 REPOSITORY, TAG = IMAGE.rsplit(":", 1)
 OPTIONS = ("--namespace", SYSTEM, "--set", f"image.repository={REPOSITORY},image.tag={TAG}")
 # API servers of Kubernetes 1.20 panic when an APIService is applied.
 WAIT = ("--server-side=false", "--wait", "--timeout", "240s")
 
 
-def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
+def test_helm_installs_upgrades_and_uninstalls(empty_cluster: Cluster) -> None:
     """An upgrade leaves the pods with sidecars, which get the new image when they are replaced, without a lost request.
 
     The uninstallation leaves nothing but definitions.
     """
-    helm = helm_program()
+    cluster, helm = empty_cluster, helm_program()
     cluster.run(helm, "install", "headgate", CHART, "--create-namespace", *OPTIONS, *WAIT)
     cluster.apply(
-        namespace("shop"),
-        service("shop", "website", app="website"),
-        graceful(deployment("shop", "website", replicas=2)),
-        deployment("shop", "client", command=["sleep", "infinity"]),
+        mesh_namespace(PLACE),
+        http_service(PLACE, "website", app="website"),
+        graceful(app_deployment(PLACE, "website", replicas=2)),
+        app_deployment(PLACE, "client", command=["sleep", "infinity"]),
     )
-    cluster.wait_rolled_out("shop", "website", "client")
-    cluster.wait_in_sync("shop")
+    cluster.wait_rolled_out(PLACE, "website", "client")
+    cluster.wait_in_sync(PLACE)
     before = _sidecars(cluster)
     assert len(before) == 3
 
     build_image(f"{REPOSITORY}:next", "--venv", BIN.parent, "--dist", "headgate")
     values = "mtls=strict,replicas=1,image.tag=next"
-    with load(cluster, "shop", "website") as counts:
+    with load(cluster, PLACE, "website") as counts:
         cluster.run(helm, "upgrade", "headgate", CHART, *OPTIONS, "--set", values, *WAIT)
         cluster.wait_rolled_out(SYSTEM, "headgate")
         assert cluster.get("-n", SYSTEM, "deployment/headgate")["spec"]["replicas"] == 1
         assert _sidecars(cluster) == before
-        cluster.wait_in_sync("shop")  # with the next active replica, so that clients learn of the new pods
-        cluster.kubectl("-n", "shop", "rollout", "restart", "deployment/website")
-        cluster.wait_rolled_out("shop", "website")
+        cluster.wait_in_sync(PLACE)  # with the next active replica, so that clients learn of the new pods
+        cluster.kubectl("-n", PLACE, "rollout", "restart", "deployment/website")
+        cluster.wait_rolled_out(PLACE, "website")
         images = {image for _, image, _ in _sidecars(cluster)}
     assert counts["website"] > 0
     assert not failures(counts, "website")
     assert images == {IMAGE, f"{REPOSITORY}:next"}  # the client still has the old image
 
     at_once = ("--all", "--force", "--grace-period=0")  # the deletion of a namespace would wait for them
-    cluster.kubectl("-n", "shop", "delete", "deployments,replicasets,pods", *at_once)
-    cluster.kubectl("delete", "namespace", "shop")
+    cluster.kubectl("-n", PLACE, "delete", "deployments,replicasets,pods", *at_once)
+    cluster.kubectl("delete", "namespace", PLACE)
     cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "240s")
     assert "trafficsplits.split.smi-spec.io" in cluster.kubectl("get", "customresourcedefinitions", "-o", "name")
     cluster.headgate("uninstall")
@@ -59,7 +70,7 @@ def _sidecars(cluster: Cluster) -> set[tuple[str, str, int]]:
     name = "headgate-sidecar"
     return {
         (pod["metadata"]["uid"], container["image"], status["restartCount"])
-        for pod in cluster.get("-n", "shop", "pods")["items"]
+        for pod in cluster.get("-n", PLACE, "pods")["items"]
         for container in pod["spec"]["containers"]
         for status in pod["status"]["containerStatuses"]
         if container["name"] == status["name"] == name and not pod["metadata"].get("deletionTimestamp")

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace, split, until
+from tests.pods.conftest import IMAGE, SYSTEM, Cluster, app_deployment, mesh_namespace, split_in, until
+
+PLACE = "installed"
 
 
 def leftovers(cluster: Cluster) -> list[str]:
@@ -23,7 +25,7 @@ def assert_users_have_rights(cluster: Cluster, place: str) -> None:
         cluster.kubectl("-n", place, "create", "rolebinding", user, f"--clusterrole={user}", f"--user={user}")
     viewer, editor = (("--as", user, "-n", place) for user in ("view", "edit"))
     splits, deployments = "trafficsplits.split.smi-spec.io", "/apis/traffic.metrics.k8s.io/v1beta1/{}deployments"
-    made = json.dumps(split(place, "canary", "website", v1=1))
+    made = json.dumps(split_in(place, "canary", "website", v1=1))
     until(lambda: cluster.kubectl(*editor, "apply", "-f", "-", stdin=made), "rights of the role `edit`")
     until(lambda: "canary" in cluster.kubectl(*viewer, "get", splits), "rights of the role `view`")
     until(lambda: "client" in cluster.kubectl(*viewer, "get", "--raw", deployments.format(f"namespaces/{place}/")))
@@ -38,17 +40,19 @@ def assert_users_have_rights(cluster: Cluster, place: str) -> None:
     cluster.kubectl(*editor, "delete", splits, "canary")
 
 
-def test_an_installation_can_be_repeated_and_removed(installed: Cluster) -> None:
+def test_an_installation_can_be_repeated_and_removed(empty_cluster: Cluster) -> None:
     """A second installation changes nothing, and an uninstallation leaves nothing, once no pod has a sidecar."""
+    installed = empty_cluster
+    installed.headgate("install", "--image", IMAGE)
     printed = installed.headgate("install", "--image", IMAGE)
     assert "created" not in printed
     assert "deployment/headgate unchanged" in printed
-    installed.apply(namespace("shop"), deployment("shop", "client", command=["sleep", "infinity"]))
-    installed.wait_rolled_out("shop", "client")
-    assert_users_have_rights(installed, "shop")
-    with pytest.raises(AssertionError, match=r"1 pod still has a sidecar: shop/client-"):
+    installed.apply(mesh_namespace(PLACE), app_deployment(PLACE, "client", command=["sleep", "infinity"]))
+    installed.wait_rolled_out(PLACE, "client")
+    assert_users_have_rights(installed, PLACE)
+    with pytest.raises(AssertionError, match=rf"1 pod still has a sidecar: {PLACE}/client-"):
         installed.headgate("uninstall")
-    installed.kubectl("-n", "shop", "delete", "deployment/client")
+    installed.kubectl("-n", PLACE, "delete", "deployment/client")
     until(lambda: installed.headgate("uninstall"))  # once the pod is gone
     installed.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
     assert leftovers(installed) == []

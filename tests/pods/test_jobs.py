@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.pods.conftest import APPLICATION, Cluster, counted, deployment, namespace, service, until
+from tests.pods.conftest import APPLICATION, Cluster, app_deployment, counted, http_service, mesh_namespace, until
 
 BATCH = "batch"
 REQUESTS = 10
@@ -40,9 +40,9 @@ def job(name: str, policy: str, container: dict[str, Any], **pod: Any) -> dict[s
 @pytest.fixture(scope="module")
 def batch(shared_cluster: Cluster) -> Cluster:
     servers = ("server", "prepares")
-    shared_cluster.apply(namespace(BATCH))
+    shared_cluster.apply(mesh_namespace(BATCH))
     for name in servers:
-        shared_cluster.apply(service(BATCH, name, app=name), deployment(BATCH, name))
+        shared_cluster.apply(http_service(BATCH, name, app=name), app_deployment(BATCH, name))
     shared_cluster.wait_rolled_out(BATCH, *servers)
     shared_cluster.wait_in_sync(BATCH)
     return shared_cluster

@@ -11,13 +11,13 @@ from tests.pods.conftest import (
     SYSTEM,
     Cluster,
     active_pod,
-    deployment,
+    app_deployment,
     graceful,
+    http_service,
     kill_program,
-    namespace,
+    mesh_namespace,
     node_exec,
     program,
-    service,
     until,
     wait_replicas,
 )
@@ -25,7 +25,7 @@ from tests.pods.load import failures, load
 
 from headgate.kubernetes.names import XDS_PORT
 
-BANK, OUTSIDE = "bank", "outside"
+BANK, OUTSIDE = "bank", "bank-outside"
 HELD = "/tmp/held"
 STOP = f"sleep 2; while [ -e {HELD} ]; do sleep 0.1; done"
 """The preStop hook of the server: while it is being deleted, it accepts requests as long as the file HELD exists."""
@@ -65,17 +65,17 @@ print(json.dumps(results))
 @pytest.fixture(scope="module")
 def bank(shared_cluster: Cluster) -> Cluster:
     """A namespace in which mutual TLS is strict, and one without sidecars. Both have a server and a client."""
-    shared_cluster.apply(namespace(BANK), namespace(OUTSIDE, injected=False))
-    server = graceful(deployment(BANK, "accounts"))
+    shared_cluster.apply(mesh_namespace(BANK), mesh_namespace(OUTSIDE, injected=False))
+    server = graceful(app_deployment(BANK, "accounts"))
     pod = server["spec"]["template"]["spec"]
     pod["terminationGracePeriodSeconds"] = 120
     pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"] = ["sh", "-c", STOP]
     del pod["containers"][0]["ports"]  # only the Service names the port
     for place in (BANK, OUTSIDE):
         shared_cluster.apply(
-            service(place, "accounts", app="accounts"),
-            server if place == BANK else deployment(place, "accounts"),
-            deployment(place, "client", command=["sleep", "infinity"]),
+            http_service(place, "accounts", app="accounts"),
+            server if place == BANK else app_deployment(place, "accounts"),
+            app_deployment(place, "client", command=["sleep", "infinity"]),
         )
     shared_cluster.apply(
         {

@@ -6,11 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pods.conftest import BIN, IMAGE, Cluster, deployment, graceful, namespace, service, split, until
+from tests.pods.conftest import (
+    BIN,
+    IMAGE,
+    Cluster,
+    app_deployment,
+    graceful,
+    http_service,
+    mesh_namespace,
+    split_in,
+    until,
+)
 from tests.pods.load import CONNECTIONS, failures, load
 from tests.pods.test_split import COUNT
 
-SHOP, PAY, OTHER = "shop", "pay", "other"
+SHOP, PAY, OTHER = "limited-shop", "limited-pay", "unlimited"
 USER = "viewer"
 
 
@@ -31,8 +41,8 @@ class Mesh:
 
     def apply_pods(self, place: str, *servers: str) -> None:
         """Create servers and a client in a namespace."""
-        made = [graceful(deployment(place, name, part="website")) for name in servers]
-        self.cluster.apply(*made, deployment(place, "client", command=["sleep", "infinity"]))
+        made = [graceful(app_deployment(place, name, part="website")) for name in servers]
+        self.cluster.apply(*made, app_deployment(place, "client", command=["sleep", "infinity"]))
         self.cluster.wait_rolled_out(place, *servers, "client")
 
     def restart(self, place: str, *names: str) -> None:
@@ -69,11 +79,11 @@ def mesh(cluster: Cluster) -> Mesh:
     found.install(SHOP, PAY)
     for place in (SHOP, OTHER):
         roots = [
-            service(place, "website", part="website"),
-            *(service(place, f"website-{v}", app=v) for v in ("v1", "v2")),
+            http_service(place, "website", part="website"),
+            *(http_service(place, f"website-{v}", app=v) for v in ("v1", "v2")),
         ]
-        cluster.apply(*roots, split(place, "canary", "website", website_v1=90, website_v2=10))
-    cluster.apply(service(PAY, "accounts", app="accounts"), _strict(PAY))
+        cluster.apply(*roots, split_in(place, "canary", "website", website_v1=90, website_v2=10))
+    cluster.apply(http_service(PAY, "accounts", app="accounts"), _strict(PAY))
     for place, servers in ((SHOP, ("v1", "v2")), (PAY, ("accounts",)), (OTHER, ("v1", "v2"))):
         found.apply_pods(place, *servers)
     cluster.wait_programmed("trafficsplit/canary", SHOP)
@@ -84,7 +94,7 @@ def mesh(cluster: Cluster) -> Mesh:
 
 
 def _namespace(place: str) -> dict[str, Any]:
-    labeled = namespace(place)
+    labeled = mesh_namespace(place)
     labeled["metadata"]["labels"]["kubernetes.io/metadata.name"] = place  # newer versions of Kubernetes write it
     return labeled
 
@@ -121,7 +131,7 @@ def test_a_user_with_roles_in_one_namespace_reads_metrics_and_routes_of_this_nam
     )
     request = ("http://website:8080/", "--from", "deployment/client", "-n")
     until(lambda: "v1" in mesh.cluster.run(*traffic, "top", "deployments", "-n", SHOP), "the API server knows the Role")
-    assert "TrafficSplit shop/canary" in mesh.cluster.run(*explain, *request, SHOP)
+    assert f"TrafficSplit {SHOP}/canary" in mesh.cluster.run(*explain, *request, SHOP)
     for refused in (
         (*traffic, "top", "deployments", "-n", PAY),
         (*traffic, "top", "deployments", "-A"),

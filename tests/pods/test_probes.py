@@ -1,6 +1,6 @@
 """Probes of pods with a sidecar on a real cluster, with strict mutual TLS."""
 
-from tests.pods.conftest import SIDECAR, Cluster, deployment, namespace, until
+from tests.pods.conftest import SIDECAR, Cluster, app_deployment, mesh_namespace, until
 
 VAULT = "vault"
 LATE = """
@@ -16,7 +16,7 @@ with socket.create_server(("", 7000)) as server:
 
 def test_a_pod_with_a_tcp_probe_is_not_ready_before_its_application_listens(shared_cluster: Cluster) -> None:
     """The sidecar accepts connections to the port from the beginning."""
-    server = deployment(VAULT, "late", command=["python3", "-c", LATE])
+    server = app_deployment(VAULT, "late", command=["python3", "-c", LATE])
     (container,) = server["spec"]["template"]["spec"]["containers"]
     container["readinessProbe"] = {"tcpSocket": {"port": 7000}, "periodSeconds": 1}
     strict = {
@@ -25,7 +25,7 @@ def test_a_pod_with_a_tcp_probe_is_not_ready_before_its_application_listens(shar
         "metadata": {"name": "strict", "namespace": VAULT},
         "spec": {"selector": {"matchLabels": {}}},
     }
-    shared_cluster.apply(namespace(VAULT), strict, server)
+    shared_cluster.apply(mesh_namespace(VAULT), strict, server)
     until(lambda: _ready(shared_cluster) == {"app": False, SIDECAR: True} and _has_failed(shared_cluster, "503"))
     shared_cluster.kubectl("-n", VAULT, "exec", "deployment/late", "-c", "app", "--", "touch", "/tmp/listen")
     shared_cluster.wait_rolled_out(VAULT, "late")

