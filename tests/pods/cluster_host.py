@@ -219,9 +219,8 @@ def settle(api: Api) -> None:
 
 def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str) -> dict[str, Any]:
     """Return a Deployment of the program in `traffic_pod`, which a test controls; its HTTP server listens on `port`."""
-    written = app_deployment(
-        place, name, command=["/opt/headgate/bin/python", "-m", "tests.pods.traffic_pod"], **labels
-    )
+    command = ["/opt/headgate/bin/python", "-m", "tests.pods.traffic_pod"]
+    written = app_deployment(place, name, replicas=1, command=command, **labels)
     pod = written["spec"]["template"]
     pod["metadata"]["annotations"] = {"headgate.dev/excluded-inbound-ports": str(CONTROL_PORT)}
     (container,) = pod["spec"]["containers"]

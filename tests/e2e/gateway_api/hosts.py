@@ -21,12 +21,13 @@ class SiteBackend(Protocol):
     Tests may set `headers` (of all responses) and `hangs` (to withhold responses). `last` is the last request.
     """
 
-    requests: int
     headers: Mapping[str, str]
     hangs: bool
 
     @property
     def address(self) -> Address: ...
+    @property
+    def requests(self) -> int: ...
     @property
     def last(self) -> Received: ...
 
