@@ -119,8 +119,8 @@ class Cluster:
 
     def wait_rolled_out(self, namespace: str, *deployments: str) -> None:
         """Wait until Deployments have only ready pods of their newest template."""
-        for name in deployments:
-            self.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=240s")
+        names = (f"deployment/{name}" for name in deployments)
+        self.kubectl("-n", namespace, "rollout", "status", *names, "--timeout=240s")
 
     def wait_ended(self, namespace: str, **labels: str) -> None:
         """Wait until no container of a deleted pod runs.
