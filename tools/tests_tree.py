@@ -5,7 +5,6 @@ Also fails when pytest can't collect a test or a benchmark can't be imported (CO
 
 import subprocess
 import sys
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests_graph import LINES, PROGRAM, SOURCE, SPANNING, TESTS, TestFile, Tests
 SHARED = {"make": "builds objects and model values for all tests"}
 """Directories of test code that several packages use."""
 WITHOUT_PACKAGE = SPANNING | SHARED
-EXCEPTIONS = TESTS / "exceptions.toml"
 
 
 def misplaced() -> Iterator[str]:
@@ -60,26 +58,26 @@ def _wrong_test(graph: TestsGraph, module: str, test: Path) -> Iterator[str]:
         yield f"{line} imports {module} neither directly nor through other modules; name tests that do"
 
 
-def builders(tests: Mapping[str, TestFile], allowed: Mapping[str, list[str]]) -> Iterator[str]:
+def builders(tests: Mapping[str, TestFile]) -> Iterator[str]:
     """Yield a message for each function that has the name of a builder of tests/make/objects.py."""
     names = {name for name in tests["tests.make.objects"].functions if not name.startswith("_")}
     for file in tests.values():
         if not file.path.is_relative_to(TESTS / "make"):
-            for name in sorted(names & file.functions - set(allowed.get(str(file.path), ()))):
+            for name in sorted(names & file.functions):
                 yield f"{file.path}: use {name}() of tests/make/objects.py, or name this function for what is special about its object"
 
 
-def classes(tests: Iterable[TestFile], worlds: list[str], repeated: list[str]) -> Iterator[str]:
+def classes(tests: Iterable[TestFile]) -> Iterator[str]:
     """Yield a message for each class `World`, and for classes of shared test code with the same name."""
     places: dict[str, list[Path]] = defaultdict(list)
     for file in tests:
         for name, line in file.classes.items():
-            if name == "World" and str(file.path) not in worlds:
+            if name == "World":
                 yield f"{file.path}:{line}: name World for what it runs, for example RunningMesh"
-            elif name != "World" and not file.has_tests:
+            elif not file.has_tests:
                 places[name].append(file.path)
     for name, paths in places.items():
-        if len(paths) > 1 and name not in repeated:
+        if len(paths) > 1:
             yield f"{', '.join(map(str, paths))}: classes {name} with the same name; share one, or name each for what it does"
 
 
@@ -95,12 +93,11 @@ def not_importable() -> Iterator[str]:
 def main() -> int:
     """Check the tree; return 1 if it does not mirror the source or can't be imported, else 0."""
     graph = TestsGraph()
-    allowed = tomllib.loads(EXCEPTIONS.read_text())
     messages = [
         *misplaced(),
         *untested(graph),
-        *builders(graph.tests, allowed["builders"]),
-        *classes(graph.tests.values(), allowed["worlds"], allowed["classes"]),
+        *builders(graph.tests),
+        *classes(graph.tests.values()),
         *not_importable(),
     ]
     print("\n".join(messages) or "tests' tree: fine")
