@@ -47,7 +47,7 @@ RENDERED = {
     Rewrite: "hostname path",
     Route: "split match name origin redirect filters mirrors timeouts",
     RouteTable: "ref routes protocol",
-    Split: "targets broken sticky",
+    Split: "targets broken sticky order",
     Sticky: "kind name",
     Target: "ref weight filters protocol",
     Text: "value regex",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.make.objects import endpoint, endpoint_slice, service
 from tests.make.values import snapshot
-from tests.rollout.canaries import canary, plan_of
+from tests.rollout.canaries import plan_of, website_canary
 
 from headgate.rollout.ready_endpoints import canary_is_ready
 
@@ -26,9 +26,9 @@ READY = endpoint_slice("v2", [endpoint("127.0.0.2"), endpoint("127.0.0.3", ready
     ],
 )
 def test_the_ready_endpoints_of_the_canarys_service_decide(objects: list[Any], *, expected: bool) -> None:
-    assert canary_is_ready(plan_of(canary()), "default", snapshot(*objects), DOMAIN) is expected
+    assert canary_is_ready(plan_of(website_canary()), "default", snapshot(*objects), DOMAIN) is expected
 
 
 def test_a_canary_counts_as_ready_while_nothing_is_known() -> None:
-    assert canary_is_ready(plan_of(canary()), "default", None, DOMAIN)
-    assert canary_is_ready(plan_of(canary(analysis=None)), "default", snapshot(), DOMAIN)
+    assert canary_is_ready(plan_of(website_canary()), "default", None, DOMAIN)
+    assert canary_is_ready(plan_of(website_canary(analysis=None)), "default", snapshot(), DOMAIN)
