@@ -95,10 +95,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock.
 
     One of them has the tests of pods, which take longest: more workers would leave too little processor time for them. Fast
-    tests wait for nothing, and each worker imports them all, so they have one worker for each CPU.
+    tests wait little, and each worker imports them all, so they have one worker more than CPUs.
     """
     cpus = os.cpu_count() or 1
-    return cpus if config.getoption("--fast") else 2 * cpus
+    return cpus + 1 if config.getoption("--fast") else 2 * cpus
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

@@ -1,7 +1,6 @@
 """Dry runs against the API with admission, address assignment and the compiler's warnings."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from functools import partial
@@ -54,14 +53,14 @@ async def api() -> AsyncIterator[DryRunApi]:
         kept=track_cluster_ips(addresses),
     )
     live_state = LiveState(store, *plane(store))
-    following = asyncio.create_task(live_state.feed.run())
+    parts = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     yield DryRunApi(
         AsgiClient(create_app(store, token=TOKEN, write_warnings=partial(warnings_after_write, live_state)), store),
         addresses,
     )
-    following.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await following
+    for part in parts:
+        part.cancel()
+    await asyncio.gather(*parts, return_exceptions=True)
 
 
 async def writes(api: DryRunApi, kind: Kind) -> None:

@@ -10,7 +10,7 @@ from headgate.kubernetes.aggregated_apis import ClusterHost, Sources
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions
 from headgate.objects.ports import Listing
-from headgate.resources.registry import KINDS
+from headgate.resources.registry import KINDS, key_of
 from headgate.standalone.store.memory import MemoryStore
 
 
@@ -41,9 +41,10 @@ async def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_k
 
 
 async def test_the_pods_with_a_sidecar_are_counted_and_other_pods_are_not() -> None:
-    store = MemoryStore()
-    for item in (meshed_pod("web", "10.0.0.1"), pod("other"), deployment("outside")):
+    store, web = MemoryStore(), meshed_pod("web", "10.0.0.1")
+    for item in (web, pod("other"), deployment("outside")):
         await store.create(item)
+    await store.update({**await store.get(key_of(web)), "status": web["status"]}, subresource="status")
     workloads = (await host(store).state()).workloads
     assert workloads is not None
     assert (workloads.wanted, workloads.ready) == (1, 1)

@@ -150,6 +150,13 @@ async def running(*parts: Feed | Credentials | Loop | StatusWriter) -> AsyncIter
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the waits for further answers and proxies, which every test here has several times."""
+    monkeypatch.setattr(pace, "ANSWER_QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(pace, "MEMBERSHIP_QUIET_SECONDS", 0.02)
+
+
 @pytest.fixture
 async def rig() -> AsyncIterator[StatusRig]:
     found = StatusRig()
