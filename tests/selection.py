@@ -95,6 +95,7 @@ PROGRAMS = (
     "tests/standalone/pods",
     "tests/standalone/proxies/test_envoy_process.py",
     "tests/standalone/proxies/test_nginx_process.py",
+    "tests/standalone/store/test_damaged_stores.py::test_a_locked_store_names_the_process_that_uses_it",
     "tests/standalone/store/test_sqlite.py::test_acknowledged_writes_survive_a_kill_9_at_any_moment",
     "tests/standalone/test_examples.py",
     "tests/standalone/test_machine_node.py",

@@ -46,6 +46,17 @@ async def test_status_fails_for_pods_that_do_not_run_and_a_store_that_cannot_wri
     ]
 
 
+async def test_damaged_objects_are_problems_until_their_files_are_deleted(served: ServedMesh) -> None:
+    served.host.observed = HostState(store=StoreState(writable=True, damaged=("state/damaged-objects/x.json",)))
+    message = "an object was damaged in the store: write it again, with the help of state/damaged-objects/x.json, then delete that file"
+    ended = await served.run("status")
+    assert ended.code == 1
+    assert "store         writable, 1 damaged object\n" in ended.out
+    assert ended.out.splitlines()[-1] == message
+    ended = await served.run("check")
+    assert (ended.code, ended.out) == (1, f"error ObjectDamaged {message}\n")
+
+
 async def test_check_fails_for_pods_that_do_not_run_and_a_store_that_cannot_write(served: ServedMesh) -> None:
     served.host.observed = unready()
     ended = await served.run("check")

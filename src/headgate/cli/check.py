@@ -34,6 +34,7 @@ NAMESPACE_MISSING = "NamespaceMissing"
 EXISTING_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 PODS_NOT_READY = "PodsNotReady"
 STORE_NOT_WRITABLE = "StoreNotWritable"
+OBJECT_DAMAGED = "ObjectDamaged"
 
 SomeManifests = Annotated[
     list[Path] | None,
@@ -119,16 +120,18 @@ async def _read_mesh(client: InspectClient) -> tuple[FindingList, MeshState]:
 
 
 def _state_problems(mesh: MeshState) -> Iterator[FindingRow]:
-    """Yield an error for each workload whose pods are not ready, and for a store that can't be written."""
+    """Yield an error for each workload whose pods are not ready, and for each problem of the store."""
     for workload in mesh.workloads.unready if mesh.workloads else ():
         about = workload.object
         key = Key(about.group, about.kind, about.namespace, about.name)
         yield FindingRow(
             severity=Severity.ERROR, reason=PODS_NOT_READY, object=str(key), field="", message=workload.text()
         )
-    if mesh.store and not mesh.store.writable:
-        message = f"{mesh.store.message}; no write has succeeded since {mesh.store.failing_since}"
-        yield FindingRow(severity=Severity.ERROR, reason=STORE_NOT_WRITABLE, object="", field="", message=message)
+    if mesh.store:
+        faults = [(STORE_NOT_WRITABLE, message) for message in mesh.store.write_problems()]
+        faults += [(OBJECT_DAMAGED, message) for message in mesh.store.damages()]
+        for reason, message in faults:
+            yield FindingRow(severity=Severity.ERROR, reason=reason, object="", field="", message=message)
 
 
 def check_files(compiled_files: CompiledFiles) -> CheckResult:

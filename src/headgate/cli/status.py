@@ -93,7 +93,8 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     if mesh.workloads:
         yield "pods", Text(f"{mesh.workloads.ready} of {mesh.workloads.wanted} ready")
     if mesh.store:
-        yield "store", Text("writable" if mesh.store.writable else "can't be written")
+        damaged = f", {pluralize(len(mesh.store.damaged), 'damaged object')}" if mesh.store.damaged else ""
+        yield "store", Text(("writable" if mesh.store.writable else "can't be written") + damaged)
     yield "findings", _findings(mesh.findings)
     adopted = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
     adopted += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []

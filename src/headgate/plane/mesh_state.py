@@ -78,8 +78,9 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
 
 def _problems(mesh: Observed, now: float) -> Iterator[str]:
     yield from mesh.host.problems
-    if (store := mesh.host.store) and not store.writable:
-        yield f"{store.message}; no write has succeeded since {store.failing_since}"
+    if mesh.host.store:
+        yield from mesh.host.store.write_problems()
+        yield from mesh.host.store.damages()
     for workload in mesh.host.workloads.unready if mesh.host.workloads else ():
         about = workload.object
         yield f"{about.kind} {about.namespace}/{about.name}: {workload.text()}"

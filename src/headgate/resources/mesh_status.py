@@ -1,5 +1,6 @@
 """The type of the MeshStatus in the inspect API: the summary of a mesh."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from headgate.resources.inspect import API_VERSION, Answer, ObjectName, ObjectRef
@@ -82,11 +83,25 @@ class WorkloadCounts(Answer, frozen=True, kw_only=True):
 
 
 class StoreState(Answer, frozen=True, kw_only=True):
-    """Whether headgate's own store can persist a write, or why not, and since when no write has succeeded."""
+    """Whether headgate's own store can persist a write, or why not, and since when no write has succeeded.
+
+    `damaged` has the files of objects that were damaged in the store, and without which headgate runs.
+    """
 
     writable: bool
     message: str = ""
     failing_since: str = ""
+    damaged: tuple[str, ...] = ()
+
+    def write_problems(self) -> Iterator[str]:
+        """Yield a sentence if the store can't be written."""
+        if not self.writable:
+            yield f"{self.message}; no write has succeeded since {self.failing_since}"
+
+    def damages(self) -> Iterator[str]:
+        """Yield a sentence for each damaged object."""
+        for path in self.damaged:
+            yield f"an object was damaged in the store: write it again, with the help of {path}, then delete that file"
 
 
 class SettingsInForce(Answer, frozen=True, kw_only=True):

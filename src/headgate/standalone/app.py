@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -107,6 +107,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
         setup = await set_up(options, stack)
         state, info, store = setup.state, setup.info, setup.store
         tasks = await stack.enter_async_context(Background())
+        if setup.journal:
+            tasks.start(setup.journal.checkpoint_changes(), name="checkpoints of the store")
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(_issuer(options, state, setup.settings), setup.settings)
         # The state directory's lock replaces leader election.
@@ -140,7 +142,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
         tasks.start(runtime.run(), name="runtime")
         source = options.metrics_source or plane.traffic.windows
         current = Running(store, plane.live_state, envoy, info, runtime)
-        inspector = Inspector(plane.live_state, LocalHost(current, options.sidecars))
+        damaged = setup.journal.kept_aside if setup.journal else tuple
+        inspector = Inspector(plane.live_state, LocalHost(current, options.sidecars, damaged))
         computed = ComputedGroups(source, inspector, settings=setup.settings)
         app = create_app(
             store,
@@ -187,14 +190,18 @@ def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> Pro
 
 
 class LocalHost:
-    """Implements `plane.inspector.Host` for one machine: the Envoy processes and the pods."""
+    """Implements `plane.inspector.Host` for one machine: the Envoy processes, the pods and the store.
 
-    def __init__(self, running: Running, sidecars: InjectionMode) -> None:
+    `damaged` returns the files with damaged rows of the store.
+    """
+
+    def __init__(self, running: Running, sidecars: InjectionMode, damaged: Callable[[], Sequence[Path]]) -> None:
         self._store = running.store
         self._envoy = running.envoy
         self._runtime = running.runtime
         self._probe = Path(running.info.probe)
         self._sidecars = sidecars
+        self._damaged = damaged
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes by node ID."""
@@ -216,11 +223,13 @@ class LocalHost:
         )
 
     async def _store_state(self) -> StoreState:
+        damaged = tuple(map(str, self._damaged()))
         try:
             await self._store.check()
         except Unavailable as error:
-            return StoreState(writable=False, message=str(error), failing_since=timestamp(self._store.failing_since()))
-        return StoreState(writable=True)
+            since = timestamp(self._store.failing_since())
+            return StoreState(writable=False, message=str(error), failing_since=since, damaged=damaged)
+        return StoreState(writable=True, damaged=damaged)
 
     def decide(self, pod: Object, around: PodNamespace) -> Decision:
         """Decide whether a pod gets an explicit sidecar."""

@@ -45,13 +45,14 @@ class Setup(NamedTuple):
     """The directories, object store, addresses and listeners that `set_up` opens for the other parts of headgate.
 
     `sockets` is the runtime directory. `inherited` are the file descriptors that each proxy inherits. While a proxy has them
-    open, no other headgate claims the address range or removes the runtime directory. `metrics` is the listener for
-    Prometheus, None if no metrics are exposed.
+    open, no other headgate claims the address range or removes the runtime directory. `journal` is None for an ephemeral
+    store, and `metrics`, the listener for Prometheus, if no metrics are exposed.
     """
 
     state: Path
     sockets: Path
     store: MemoryStore
+    journal: SqliteJournal | None
     addresses: AddressPool
     inherited: tuple[int, ...]
     settings: Settings
@@ -72,7 +73,11 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
     sockets, owner = stack.enter_context(claimed(state, os.environ))
     remove_unused(os.environ)
     settings = structs.replace(options.settings, lowest_port=lowest_port(), nginx=bool(find_program("nginx")))
-    store, addresses, guard = _objects(options, settings, stack)
+    journal = None
+    if not options.ephemeral:
+        journal = SqliteJournal.open(options.state / DATABASE)
+        stack.callback(journal.close)
+    store, addresses, guard = _objects(options, settings, journal, stack)
     await reserve_cluster_ips(store, addresses)
     await ensure_class(store, CLASS_DESCRIPTION)
     last = read_runtime_info(state)
@@ -89,15 +94,13 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
         pid=os.getpid(),
         metrics=f"http://{address_of(metrics)}{PATH}" if metrics else "",
     )
-    return Setup(state, sockets, store, addresses, (guard, owner), settings, info, api, metrics)
+    return Setup(state, sockets, store, journal, addresses, (guard, owner), settings, info, api, metrics)
 
 
-def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tuple[MemoryStore, AddressPool, int]:
-    """Open the store and claim an address range; return the store, the address pool and the guard's file descriptor."""
-    journal = None
-    if not options.ephemeral:
-        journal = SqliteJournal.open(options.state / DATABASE)
-        stack.callback(journal.close)
+def _objects(
+    options: Options, settings: Settings, journal: SqliteJournal | None, stack: AsyncExitStack
+) -> tuple[MemoryStore, AddressPool, int]:
+    """Load the objects and claim an address range; return the store, the address pool and the guard's file descriptor."""
     addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
     number, guard = claim_range(stored_range(addressed), record=options.state / GUARDS)
     stack.enter_context(guard)

@@ -81,7 +81,7 @@ async def test_only_the_owner_can_read_the_database_file(path):
 def test_a_damaged_database_raises_an_error_with_what_to_do(path, content):
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="restore it from a backup, or move it"):
+    with pytest.raises(StoreError, match=r"restore it from a backup, or move its files \(store.db\*\) away"):
         SqliteJournal.open(path)
 
 
@@ -101,9 +101,9 @@ def test_a_database_of_a_newer_format_or_of_another_program_is_rejected(path):
     with opened(path):
         pass
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(StoreError, match=r"newer headgate \(format 2, this one supports 1\); update headgate"):
+    with pytest.raises(StoreError, match=r"newer headgate \(format 3, this one supports 2\); update headgate"):
         SqliteJournal.open(path)
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA application_id = 7")

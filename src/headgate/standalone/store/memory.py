@@ -79,7 +79,8 @@ class MemoryStore:
         self._history = History(revision, history)
         self._steps: list[_Step] = []
         self._garbage_candidates: deque[Key] = deque()  # objects to check for deleted owners at the end of the call
-        for name in SYSTEM_NAMESPACES:
+        # A damaged Namespace is missing in the journal.
+        for name in sorted({*SYSTEM_NAMESPACES, *(key_of(obj).namespace for obj in objects)} - {""}):
             if self._index.get(lifecycle.namespace_key(name)) is None:
                 with self._transaction():
                     self._add(lifecycle.namespace(name), _kind("", "Namespace"))

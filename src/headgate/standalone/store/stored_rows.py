@@ -1,0 +1,97 @@
+"""The rows of the store's database: their checksums, and the damaged ones, which are kept in files beside the database.
+
+SQLite finds damaged pages, but no changed bytes inside a row. So each row has a checksum of its key and its content.
+"""
+
+import re
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.atomic_file import write_private
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import key_of
+
+DIRECTORY = "damaged-objects"
+"""The directory of damaged rows, beside the database."""
+_REQUIRED = ("uid", "resourceVersion", "creationTimestamp")  # set by the store in each object
+_UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
+# What ends with an object besides its own purpose, at the end of the message about its damaged row.
+_CONSEQUENCES = {
+    "Namespace": " If it has objects, it is created again without its labels and annotations.",
+    "TrafficTarget": " Calls that it refused are allowed until then.",
+    "TLSConfig": " Plaintext that it refused is accepted until then.",
+}
+
+
+class Row(NamedTuple):
+    """A row as bytes: the parts of its key, the JSON of its object, and its checksum."""
+
+    group: bytes
+    kind: bytes
+    namespace: bytes
+    name: bytes
+    body: bytes
+    checksum: int
+
+    @property
+    def key(self) -> Key:
+        """The key, with escapes for bytes and characters that a terminal may not show."""
+        return Key(*(ascii(part.decode(errors="backslashreplace"))[1:-1] for part in self[:4]))
+
+
+class DamagedRow(Exception):
+    """The row is not what headgate wrote. The message says what is wrong with it."""
+
+
+def checksum(*columns: bytes | str) -> int:
+    """Return the checksum of a row, from the parts of its key and its content."""
+    total = 0
+    for column in columns:
+        data = column.encode() if isinstance(column, str) else column
+        total = zlib.crc32(data + b"\0", total)
+    return total
+
+
+def read_object(row: Row) -> Object:
+    """Return the object in a row. Raises DamagedRow."""
+    try:
+        obj = msgspec.json.decode(row.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedRow(f"its content is not JSON ({error})") from error
+    if checksum(*row[:5]) != row.checksum:
+        raise DamagedRow("its content differs from what headgate wrote (by its checksum)")
+    try:
+        complete = key_of(obj) == row.key and all(isinstance(obj["metadata"][field], str) for field in _REQUIRED)
+        int(obj["metadata"]["resourceVersion"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        complete = False
+    if not complete:
+        raise DamagedRow("its content is another object or lacks metadata")
+    return obj  # type: ignore[no-any-return]
+
+
+def keep_aside(database: Path, row: Row, fault: DamagedRow) -> str:
+    """Write a damaged row to a file of mode 0600 in `DIRECTORY`; return the message for users. Raises OSError."""
+    path = database.parent / DIRECTORY / _file_name(row)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_private(path, row.body)
+    consequence = _CONSEQUENCES.get(row.key.kind, "")
+    return (
+        f"The object {row.key} in the store is damaged: {fault}. headgate runs without it and keeps its content in {path}: "
+        f"write the object again (kubectl apply), then delete the file.{consequence}"
+    )
+
+
+def kept_aside(database: Path) -> tuple[Path, ...]:
+    """Return the files with damaged rows, sorted."""
+    return tuple(sorted((database.parent / DIRECTORY).glob("*.json")))
+
+
+def _file_name(row: Row) -> str:
+    """Return the name of a row's file, such as `ConfigMap_shop_settings_5d41402a.json`."""
+    key = row.key
+    words = (_UNSAFE.sub("_", part)[:60] for part in (key.kind, key.namespace, key.name) if part)
+    return f"{'_'.join(words)}_{checksum(*row[:5]):08x}.json"
