@@ -36,7 +36,17 @@ def namespace(cluster):
 
 @pytest.fixture
 def reviews(cluster):
-    return TokenReview(cluster.api())
+    return TokenReview(cluster.api(), uids_of(cluster))
+
+
+def uids_of(cluster):
+    """Return a function that returns the UID of a pod."""
+
+    def uid_of(namespace, pod):
+        answer = cluster.call("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}")[1]
+        return answer["metadata"].get("uid")
+
+    return uid_of
 
 
 async def refusal(verifier, node_id, token):
@@ -78,18 +88,21 @@ async def test_another_pods_token_is_rejected(cluster, namespace, reviews):
 
 
 async def test_the_token_of_a_deleted_pod_cant_be_replayed_even_under_its_old_name(cluster, namespace, reviews):
-    cluster.pod(namespace, "web-1")
+    uid = cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
     cluster.delete_pod(namespace, "web-1")
+    assert "no pod with the UID of this token" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
+    late = TokenReview(cluster.api(), lambda *_: uid, clock=itertools.count(time.time(), 0.01).__next__)
     async with asyncio.timeout(60):
         while True:  # the API server notices the deletion after a moment
             try:
-                await reviews.verify(f"sidecar/{namespace}/web-1", token)
+                await late.verify(f"sidecar/{namespace}/web-1", token)
             except InvalidToken as refused:
                 assert "the API server does not accept" in str(refused)  # noqa: PT017 - the loop retries
                 break
     cluster.pod(namespace, "web-1")
-    assert "does not accept" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
+    for verifier, message in ((late, "does not accept"), (reviews, "no pod with the UID of this token")):
+        assert message in await refusal(verifier, f"sidecar/{namespace}/web-1", token)
     await reviews.verify(f"sidecar/{namespace}/web-1", cluster.token(namespace, "web-1"))
 
 
@@ -97,7 +110,8 @@ async def test_a_token_for_another_audience_is_rejected(cluster, namespace, revi
     cluster.pod(namespace, "web-1")
     for audience in (ISSUER, "vault"):
         token = cluster.token(namespace, "web-1", [audience])
-        assert "does not accept" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
+        said = await refusal(reviews, f"sidecar/{namespace}/web-1", token)
+        assert said.startswith(f"the token is for {audience}: give the sidecar a projected serviceAccountToken")
 
 
 async def test_a_token_for_several_audiences_with_headgates_is_accepted(cluster, namespace, reviews):
@@ -119,7 +133,7 @@ async def test_an_expired_token_is_rejected_by_headgate_and_by_the_api_server(cl
     token = signed(key, claims | {"iat": past - 600, "nbf": past - 600, "exp": past})
     node = f"sidecar/{namespace}/web-1"
     assert f"the token of {node} expired at " in await refusal(reviews, node, token)
-    slow = TokenReview(cluster.api(), clock=lambda: 0.0)
+    slow = TokenReview(cluster.api(), uids_of(cluster), clock=lambda: 0.0)
     assert "does not accept" in await refusal(slow, node, token)
 
 
@@ -144,7 +158,7 @@ async def test_the_error_without_permission_names_the_missing_role(cluster, name
     token = cluster.token(namespace, "web-1")
     for account, code in ((UNPRIVILEGED, 403), ("no-token-at-all", 401)):
         with pytest.raises(ProxyError, match=rf"\({code}\): .* system:auth-delegator"):
-            await TokenReview(cluster.api(account)).verify(f"sidecar/{namespace}/web-1", token)
+            await TokenReview(cluster.api(account), uids_of(cluster)).verify(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_the_error_for_an_unreachable_api_server_names_its_address(cluster, namespace):
@@ -153,7 +167,7 @@ async def test_the_error_for_an_unreachable_api_server_names_its_address(cluster
     environment = cluster.environment | {"KUBERNETES_SERVICE_PORT": "1"}
     gone = ApiServer(Client(InCluster(environment, cluster.account(HEADGATE))))
     with pytest.raises(ProxyError, match=r"no API answers at https://127.0.0.1:1 \(Connection refused\)"):
-        await TokenReview(gone).verify(f"sidecar/{namespace}/web-1", token)
+        await TokenReview(gone, uids_of(cluster)).verify(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_an_api_server_with_an_untrusted_certificate_gets_no_token(cluster, namespace, tmp_path):
@@ -163,7 +177,7 @@ async def test_an_api_server_with_an_untrusted_certificate_gets_no_token(cluster
     (tmp_path / "token").write_text(HEADGATE)
     wrong = ApiServer(Client(InCluster(cluster.environment, tmp_path)))
     with pytest.raises(ProxyError, match="CERTIFICATE_VERIFY_FAILED"):
-        await TokenReview(wrong).verify(f"sidecar/{namespace}/web-1", token)
+        await TokenReview(wrong, uids_of(cluster)).verify(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_a_sidecar_with_its_pods_token_is_served_over_tls(cluster, namespace, reviews):

@@ -160,9 +160,9 @@ class CountingVerifier:
     def __init__(self, verifier):
         self.verifier, self.calls = verifier, 0
 
-    async def verify(self, node_id, token):
+    async def verify(self, node_id, token, *, address):
         self.calls += 1
-        return await self.verifier.verify(node_id, token)
+        return await self.verifier.verify(node_id, token, address=address)
 
 
 async def test_the_caching_verifier_verifies_a_token_once_a_minute(tokens, clock):

@@ -44,7 +44,7 @@ class RecordingVerifier:
         self.accepted = Latest(())
         self.rejected = Latest(())
 
-    async def verify(self, node_id, token):
+    async def verify(self, node_id, token, **_origin):
         try:
             ends = await self.tokens.verify(node_id, token)
         except InvalidToken as invalid:

@@ -1,6 +1,7 @@
 """Tests of the xDS server over real gRPC, without Envoy: which streams it serves, and how it ends them."""
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -14,9 +15,9 @@ from headgate.envoy.config import CLUSTER, LISTENER, Encoded
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.xds import server
-from headgate.xds.authentication import MAX_LOGGED_REJECTIONS, Authenticator, LocalTokens, StatusError
+from headgate.xds.authentication import MAX_LOGGED_REJECTIONS, Authenticator, CallOrigin, LocalTokens, StatusError
 from headgate.xds.fleet import Fleet
-from headgate.xds.server import METHOD, XdsServer
+from headgate.xds.server import MAX_STREAMS_OF_CONNECTION, METHOD, XdsServer
 
 SECRET = bytes(range(32))
 WEB_1, WEB_2 = "sidecar/default/web-1", "sidecar/default/web-2"
@@ -33,7 +34,7 @@ class FixedVerifier:
     def __init__(self, *, expires=0.0, error=None):
         self.expires, self.error = expires, error
 
-    async def verify(self, _node_id, _token):
+    async def verify(self, _node_id, _token, **_origin):
         if self.error:
             raise self.error
         return self.expires
@@ -112,8 +113,13 @@ async def test_thousands_of_streams_that_start_at_once_each_get_a_status(rig, mo
     monkeypatch.setattr(server, "FIRST_REQUEST_SECONDS", 300.0)
     request = pb.DeltaDiscoveryRequest(node=pb.Node(id=WEB_1), type_url=CLUSTER).SerializeToString()
     metadata = [("authorization", f"Bearer {rig.tokens.issue(WEB_1)}")]
-    async with grpc.aio.insecure_channel(rig.address) as channel:
-        calls = [channel.stream_stream(METHOD)(iter([request]), metadata=metadata) for _ in range(2500)]
+    async with contextlib.AsyncExitStack() as stack:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [grpc.aio.insecure_channel(rig.address, options) for _ in range(2560 // MAX_STREAMS_OF_CONNECTION)]
+        for channel in channels:
+            await stack.enter_async_context(channel)
+        many = channels * MAX_STREAMS_OF_CONNECTION
+        calls = [channel.stream_stream(METHOD)(iter([request]), metadata=metadata) for channel in many]
         assert {await call.code() for call in calls} == {grpc.StatusCode.NOT_FOUND}
 
 
@@ -175,13 +181,15 @@ async def test_a_rejection_is_logged_once_until_the_proxy_authenticates_and_no_t
     assert right not in caplog.text
 
 
-async def test_the_number_of_remembered_rejections_is_limited():
+async def test_rejections_fill_neither_memory_nor_log(caplog):
     authenticator = Authenticator(Fleet(), LocalTokens(SECRET))
     first = b"\x0a\x08\x0a\x06"  # node { id: six characters }
     for number in range(MAX_LOGGED_REJECTIONS + 100):
         with pytest.raises(StatusError):
-            await authenticator.authenticate_stream(first + f"{number:06}".encode(), [])
+            await authenticator.authenticate_stream(first + f"{number:06}".encode(), CallOrigin([], "ipv4:10.0.0.1"))
     assert len(authenticator._logged) == MAX_LOGGED_REJECTIONS
+    assert len(caplog.records) == MAX_LOGGED_REJECTIONS + 1
+    assert "the next ones are not logged" in caplog.text
 
 
 async def test_a_token_that_can_not_be_verified_now_gets_unavailable(tmp_path):

@@ -38,7 +38,7 @@ from headgate.kubernetes.service_gateways import ProxyImages, ServiceGateways
 from headgate.kubernetes.serving_certificate import ServingCertificate, follow_keys, follow_roots
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
-from headgate.kubernetes.token_reviews import TokenReview
+from headgate.kubernetes.token_reviews import TokenReview, pod_uids
 from headgate.kubernetes.webhooks import serve_webhooks
 from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
@@ -81,7 +81,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             ports,
             ProxyOptions(
                 HostProxies(try_sockets=lambda _: TRY_SOCKET),
-                TokenReview(api),
+                lambda snapshot: TokenReview(api, pod_uids(snapshot)),
                 stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
             ),
             options.settings,

@@ -4,9 +4,10 @@ It reads objects, and serves configurations, statuses and metrics.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NamedTuple
 
+from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.latest import Latest
 from headgate.model.identities import Credential
@@ -41,13 +42,13 @@ SHORTEST_REPORTS = 2
 class ProxyOptions(NamedTuple):
     """The options of the control plane for its proxies, which standalone mode and cluster mode set differently.
 
-    `host` has the gateways, and the socket paths for `headgate try`. `verifier` checks the token of each xDS stream;
-    with None, the server accepts streams without a token. `reports_per_eviction` is the number of metric reports after
+    `host` has the gateways, and the socket paths for `headgate try`. `verifier` returns what checks the token of each xDS
+    stream; it gets the snapshot, which has the pods. `reports_per_eviction` is the number of metric reports after
     which Envoy evicts idle series. With `shares_clock`, all proxies run on the machine of the control plane.
     """
 
     host: HostProxies
-    verifier: TokenVerifier | None
+    verifier: Callable[[Latest[Snapshot | None]], TokenVerifier]
     reports_per_eviction: int
     shares_clock: bool = False
 
@@ -80,7 +81,7 @@ class ControlPlane:
             **JobSidecars(ports.objects, self.traffic.wait_for_report).methods,
             **RenderedGateways(loop.compiled, feed.snapshot).methods,
         }
-        self._server = XdsServer(self._fleet, proxies.verifier, unary_methods=services)
+        self._server = XdsServer(self._fleet, proxies.verifier(feed.snapshot), unary_methods=services)
 
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""

@@ -171,7 +171,8 @@ def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
     host, port = split_address(setup.info.proxy)
     gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=setup.info.probe)
     known = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)))
-    return ProxyOptions(known, tokens, stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS), shares_clock=True)
+    reports = stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS)
+    return ProxyOptions(known, lambda _pods: tokens, reports, shares_clock=True)
 
 
 def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> ProxyServices:

@@ -13,10 +13,10 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import grpc
 
@@ -30,6 +30,9 @@ SECRET_BYTES = 32
 CACHE_SECONDS = 60.0  # a verified token is not verified again for this long
 MAX_CACHED_TOKENS = 10_000
 MAX_LOGGED_REJECTIONS = 1000  # rejections that are remembered, so that each is logged once
+LOG_PAUSE_S = (
+    600.0  # with so many remembered rejections, a new one is logged when the oldest is so old: no log fills a disk
+)
 MAX_STATUS_CHARACTERS = 1000  # gRPC limits the headers that carry a status
 NEVER = float("inf")
 # signed with each token, so that no other signature with this secret is a valid token
@@ -52,16 +55,25 @@ class StatusError(ProxyError):
         self.code = code
 
 
-def authorization(context: grpc.aio.ServicerContext) -> list[str]:
-    """Return the values of a call's authorization header."""
-    return [str(value) for key, value in context.invocation_metadata() or () if key == "authorization"]
+class CallOrigin(NamedTuple):
+    """The values of a call's authorization header, and the address of its client without the port."""
+
+    authorization: Sequence[str]
+    address: str
+
+    @classmethod
+    def of(cls, context: grpc.aio.ServicerContext) -> Self:
+        """Return the origin of a gRPC call."""
+        metadata = context.invocation_metadata() or ()
+        address, _, _ = context.peer().rpartition(":")
+        return cls([str(value) for key, value in metadata if key == "authorization"], address)
 
 
 class TokenVerifier(Protocol):
     """Verifies that a token belongs to a proxy."""
 
-    async def verify(self, node_id: str, token: str) -> float:
-        """Return when the token expires, in seconds since the epoch.
+    async def verify(self, node_id: str, token: str, *, address: str = "") -> float:
+        """Return when the token expires, in seconds since the epoch. The client that sent it has this address.
 
         Raises InvalidToken when it is not a valid token of this proxy, ProxyError when it can't be verified now.
         """
@@ -81,15 +93,16 @@ class Authenticator:
     def __init__(self, fleet: Fleet, verifier: TokenVerifier | None) -> None:
         self._fleet = fleet
         self._verifier = verifier
-        self._logged: dict[tuple[str, str], None] = {}  # node ID and message of each logged rejection, oldest first
+        # node ID and message of each logged rejection, and when it last happened (monotonic), oldest first
+        self._logged: dict[tuple[str, str], float] = {}
 
-    async def authenticate_stream(self, first: bytes, authorization: list[str]) -> AuthenticatedStream:
-        """Authenticate a stream by its first request and its `authorization` headers. Raises StatusError."""
+    async def authenticate_stream(self, first: bytes, origin: CallOrigin) -> AuthenticatedStream:
+        """Authenticate a stream by its first request and its origin. Raises StatusError."""
         try:
             node_id, request = read_request(first)
         except ProxyError as error:
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        expires = await self.authenticate(node_id, authorization)
+        expires = await self.authenticate(node_id, origin)
         proxy = self._fleet.proxies.get(node_id)  # after authentication: strangers must not learn which proxies exist
         if proxy is None:
             message = f"proxy {printable(node_id)} is unknown: no pod with a sidecar and no gateway has this node ID"
@@ -98,7 +111,7 @@ class Authenticator:
             del self._logged[logged]  # the next rejection is logged again
         return AuthenticatedStream(proxy, request, expires)
 
-    async def authenticate(self, node_id: str, authorization: list[str]) -> float:
+    async def authenticate(self, node_id: str, origin: CallOrigin) -> float:
         """Return when the token of a call expires (seconds since the epoch). Raises StatusError.
 
         It does not check that the proxy exists.
@@ -106,7 +119,7 @@ class Authenticator:
         if self._verifier is None:
             return NEVER
         try:
-            return await self._verifier.verify(node_id, bearer_token(authorization))
+            return await self._verifier.verify(node_id, bearer_token(origin.authorization), address=origin.address)
         except InvalidToken as invalid:
             raise self._rejection(node_id, grpc.StatusCode.UNAUTHENTICATED, str(invalid)) from invalid
         except ProxyError as error:
@@ -114,17 +127,22 @@ class Authenticator:
 
     def _rejection(self, node_id: str, code: grpc.StatusCode, message: str) -> StatusError:
         """Log a rejection once for each proxy and reason: proxies reconnect every few seconds."""
-        logged = printable(node_id), message[:MAX_STATUS_CHARACTERS]
-        if logged not in self._logged:
+        logged, now = (printable(node_id), message[:MAX_STATUS_CHARACTERS]), time.monotonic()
+        is_new = self._logged.pop(logged, None) is None
+        if len(self._logged) >= MAX_LOGGED_REJECTIONS:
+            oldest = next(iter(self._logged))
+            if self._logged[oldest] > now - LOG_PAUSE_S:
+                return StatusError(code, message)
+            del self._logged[oldest]
+        self._logged[logged] = now
+        if is_new:
             log.warning("stream of proxy %s rejected: %s", *logged)
-        self._logged.pop(logged, None)
-        self._logged[logged] = None
-        if len(self._logged) > MAX_LOGGED_REJECTIONS:
-            del self._logged[next(iter(self._logged))]
+            if len(self._logged) == MAX_LOGGED_REJECTIONS:
+                log.warning("%d different streams were rejected: the next ones are not logged", MAX_LOGGED_REJECTIONS)
         return StatusError(code, message)
 
 
-def bearer_token(values: list[str]) -> str:
+def bearer_token(values: Sequence[str]) -> str:
     """Return the token of the `authorization` headers. Raises InvalidToken unless there is exactly one."""
     if not values:
         raise InvalidToken("no token: send `authorization: Bearer <token>` with the token file of the bootstrap")
@@ -164,7 +182,7 @@ class LocalTokens:
         """Replace the token file of a proxy (mode 0600) atomically. Envoy watches the directory for it."""
         write_private(path, self.issue(node_id).encode())
 
-    async def verify(self, node_id: str, token: str) -> float:
+    async def verify(self, node_id: str, token: str, *, address: str = "") -> float:  # noqa: ARG002 - of TokenVerifier
         """Return when the token expires, in seconds since the epoch. Raises InvalidToken."""
         parts = token.split(".")
         if len(parts) != _PARTS or not token.isascii():
@@ -182,7 +200,7 @@ class LocalTokens:
 
 
 class CachingVerifier:
-    """Verifies a token at most once a minute, for calls that repeat every few seconds. Failures are not cached."""
+    """Verifies a token at most once a minute, for calls that repeat every few seconds. It caches no failure."""
 
     def __init__(self, verifier: TokenVerifier, *, clock: Callable[[], float] = time.time) -> None:
         self._verifier = verifier
@@ -190,7 +208,7 @@ class CachingVerifier:
         # (node ID, hash of the token) -> when to verify again, when the token expires; oldest first
         self._verified: dict[tuple[str, bytes], tuple[float, float]] = {}
 
-    async def verify(self, node_id: str, token: str) -> float:
+    async def verify(self, node_id: str, token: str, *, address: str = "") -> float:
         """Return when the token expires, in seconds since the epoch. Raises InvalidToken, or ProxyError."""
         key = node_id, hashlib.sha256(token.encode()).digest()  # the token itself is not kept in memory
         now = self._clock()
@@ -198,7 +216,7 @@ class CachingVerifier:
         if now < until:
             return expires
         self._verified.pop(key, None)
-        expires = await self._verifier.verify(node_id, token)
+        expires = await self._verifier.verify(node_id, token, address=address)
         self._verified[key] = min(now + CACHE_SECONDS, expires), expires
         if len(self._verified) > MAX_CACHED_TOKENS:
             del self._verified[next(iter(self._verified))]

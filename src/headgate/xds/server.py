@@ -18,9 +18,9 @@ from headgate.xds.authentication import (
     AuthenticatedStream,
     Authenticator,
     CachingVerifier,
+    CallOrigin,
     StatusError,
     TokenVerifier,
-    authorization,
 )
 from headgate.xds.fleet import EndReason, Fleet
 from headgate.xds.messages import Request, read_request, write_response
@@ -36,6 +36,8 @@ ANSWER_SECONDS = 5.0  # time after which a response without ACK or NACK times ou
 REPORT_SECONDS = 0.2  # time after which a reconnected proxy should have requested all types; it does so at once
 PRIVATE_MODE = 0o600
 MAX_PENDING_STREAMS = 10_000  # streams whose first request is not read yet
+# A proxy has one stream and a few calls. Further streams wait in the client, so that no client's streams delay another's.
+MAX_STREAMS_OF_CONNECTION = 32
 FIRST_REQUEST_SECONDS = 10.0  # time after which headgate ends a stream without a request
 # Longest time between two checks of a token's expiry. A clock jumps when a laptop wakes up.
 EXPIRY_CHECK_SECONDS = 60.0
@@ -44,6 +46,7 @@ OPTIONS = (
     ("grpc.http2.bdp_probe", 0),  # a ping for each ACK would take a fifth of gRPC's processor time
     ("grpc.http2.lookahead_bytes", 2**20),  # long requests (initial_resource_versions) fit into one window
     ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_concurrent_streams", MAX_STREAMS_OF_CONNECTION),
     ("grpc.server.max_pending_requests", MAX_PENDING_STREAMS),  # by default gRPC rejects streams beyond 1,000 at random
     ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_STREAMS),
     ("grpc.keepalive_time_ms", 60_000),  # detects a proxy whose machine is gone
@@ -179,7 +182,7 @@ class _AdsService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships n
             raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
         if first is None:
             return
-        authenticated = await self._authenticator.authenticate_stream(first, authorization(context))
+        authenticated = await self._authenticator.authenticate_stream(first, CallOrigin.of(context))
         await _Stream(self._fleet, self._slots, authenticated, context).serve(requests)
 
 

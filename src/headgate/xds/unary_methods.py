@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import grpc
 import grpc.aio
 
-from headgate.xds.authentication import Authenticator, StatusError, authorization
+from headgate.xds.authentication import Authenticator, CallOrigin, StatusError
 
 Authenticate = Callable[[str], Awaitable[float]]
 """Checks that the call comes from the proxy with this node ID; returns when its token expires. Raises StatusError."""
@@ -33,16 +33,16 @@ class UnaryService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships 
 
         async def serve(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
             try:
-                return await self._answer(method, request, authorization(context))
+                return await self._answer(method, request, CallOrigin.of(context))
             except StatusError as error:
                 await context.abort(error.code, str(error))
                 raise
 
         return grpc.unary_unary_rpc_method_handler(serve)
 
-    async def _answer(self, method: UnaryMethod, request: bytes, credentials: list[str]) -> bytes:
+    async def _answer(self, method: UnaryMethod, request: bytes, origin: CallOrigin) -> bytes:
         """Answer a call. Raises StatusError."""
-        answer = await method(request, lambda node_id: self._authenticator.authenticate(node_id, credentials))
+        answer = await method(request, lambda node_id: self._authenticator.authenticate(node_id, origin))
         if self._is_draining:
             raise StatusError(grpc.StatusCode.UNAVAILABLE, "this process ends: call again")
         return answer
