@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 from msgspec import structs
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
-from tests.embedded_api import AsgiClient
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.certificate import Certificate
@@ -31,51 +30,12 @@ from headgate.api.status import ApiError
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 
+from .aggregation import CONFIG, AggregationClient, FakeReviewer
 from .request_header_ca import FrontProxyAuthority, credential_of
 
 BASE = "/apis/traffic.metrics.k8s.io/v1beta1"
 PODS = f"{BASE}/namespaces/default/pods"
-CONFIG = RequestHeaderConfig(authority="", names=("config-proxy",))
 JANE = {"x_remote_user": "jane", "x_remote_group": "devs"}
-
-
-class FakeReviewer:
-    """An API server that answers SubjectAccessReviews by a rule and records them."""
-
-    def __init__(self, rule: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        self.rule = rule
-        self.requests: list[Any] = []
-        self.fails = False
-
-    async def create(self, path: str, body: Any) -> dict[str, Any]:
-        assert path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        if self.fails:
-            raise ProxyError("the API server does not answer")
-        self.requests.append(body["spec"])
-        return {"status": {"allowed": self.rule(body["spec"])}}
-
-    async def read(self, path: str) -> dict[str, Any]:
-        raise NotImplementedError
-
-
-class AggregationClient(AsgiClient):
-    """A client with a certificate for the common name `client_name`; None sends no certificate."""
-
-    client_name: str | None = "config-proxy"
-
-    async def stream(self, method: str, url: str, body: Any = None, **headers: str) -> AsyncIterator[Any]:
-        inner = self.app
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            tls = {} if self.client_name is None else {"client_cert_name": self.client_name}
-            await inner({**scope, "extensions": {"tls": tls}}, receive, send)
-
-        self.app = app  # type: ignore[assignment]
-        try:
-            async for chunk in super().stream(method, url, body, **headers):
-                yield chunk
-        finally:
-            self.app = inner
 
 
 @pytest.fixture

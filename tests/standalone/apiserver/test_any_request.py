@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, AsgiClient
+from tests.make.hostile import HUGE, NAMES, broken, logged_errors, scalars, values
 from tests.make.objects import (
     config_map,
     container,
@@ -29,8 +29,6 @@ from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 
 UNSUPPORTED, TIMEOUT = 501, 504  # a subresource, and a resource version of the future
-HUGE = "9" * 5000
-NAMES = ("website", "default", "none")
 PATCHES = (
     *(f"application/{kind}+json" for kind in ("json-patch", "merge-patch", "strategic-merge-patch")),
     "application/apply-patch+yaml",
@@ -51,12 +49,6 @@ MEDIA_TYPES = (
     "application/vnd.kubernetes.protobuf",
     *PATCHES,
 )
-FIELDS = (
-    *("apiVersion", "kind", "metadata", "name", "namespace", "labels", "annotations", "spec", "status", "data"),
-    *("preconditions", "deleteOptions", "uid", "resourceVersion", "propagationPolicy", "dryRun", "managedFields"),
-    *("ownerReferences", "finalizers", "containers", "template", "ports", "replicas", "backends", "service", "items"),
-    *("$patch", "$retainKeys", "$setElementOrder/ports", "$deleteFromPrimitiveList/finalizers", "op", "path", "from"),
-)
 QUERIES = (
     *("limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "dryRun"),
     *("fieldManager", "fieldValidation", "force", "propagationPolicy", "timeoutSeconds", "includeObject", "tailLines"),
@@ -74,41 +66,9 @@ class Call(NamedTuple):
     accept: str
 
 
-scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-1, 3),
-    st.just(10**400),
-    st.just(1e300),
-    st.sampled_from(
-        ("", "1", "a", "replace", "delete", "merge", "/spec/ports/-", "/metadata", "copy", "\x00", "é", HUGE)
-    ),
-    st.sampled_from(NAMES),
-)
 pointers = st.sampled_from(
     ("", "/", "/metadata", "/metadata/name", "/spec", "/spec/ports/0", "/spec/ports/-", "/data/a")
 )
-values: st.SearchStrategy[Any] = st.recursive(
-    scalars,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4)),
-    max_leaves=8,
-)
-
-
-@st.composite
-def broken(draw: st.DrawFn, obj: Object) -> Any:
-    """Draw an object with one arbitrary part."""
-    broken_obj: Any = json.loads(json.dumps(obj))
-    part = broken_obj
-    while True:
-        field = draw(st.sampled_from((*part, *part, *FIELDS))) if isinstance(part, dict) else 0
-        inner = part[field] if isinstance(part, list) else part.get(field)
-        if not inner or not isinstance(inner, dict | list) or draw(st.integers(0, 3)) == 0:
-            part[field] = draw(values)
-            return broken_obj
-        part = inner
-
-
 operations = st.fixed_dictionaries(
     {"op": st.sampled_from(("add", "replace", "remove", "copy", "move", "test", "x"))},
     optional={name: st.one_of(pointers, scalars) for name in ("path", "from")} | {"value": values},
@@ -219,25 +179,10 @@ async def answers(drawn: list[Call]) -> list[tuple[int, Call]]:
 @settings(max_examples=250)
 @given(st.lists(calls(), min_size=1, max_size=4))
 def test_no_request_makes_the_api_fail(drawn: list[Call]) -> None:
-    log = Records()
-    logging.getLogger().addHandler(log)
-    try:
+    with logged_errors() as errors:
         failed = [(code, call) for code, call in asyncio.run(answers(drawn)) if code >= 500]
-    finally:
-        logging.getLogger().removeHandler(log)
     assert [(code, call) for code, call in failed if code not in (UNSUPPORTED, TIMEOUT)] == []
-    assert log.errors == []
-
-
-class Records(logging.Handler):
-    """Collects errors of the log."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.errors: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.errors.append(self.format(record))
+    assert errors == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,205 @@
+"""Any request that the API server forwards gets an answer that blames the client or none: no 5xx, no traceback in the log."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.api.aggregation import CONFIG, AggregationClient, FakeReviewer
+from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
+from tests.identity.fakes import FakeIssuer, Time
+from tests.make.hostile import HUGE, broken, logged_errors, values
+from tests.make.objects import deployment, meshed_pod, split, traffic_target
+
+from headgate.admission.injection import Decision, PodNamespace, decide
+from headgate.api.aggregated_server import create_aggregated_app
+from headgate.api.delegated_auth import DelegatedAuthorizer
+from headgate.api.inspect import query as inspect_query
+from headgate.api.inspect.handlers import InspectApi
+from headgate.api.metrics import custom
+from headgate.api.metrics.groups import METRICS_GROUPS
+from headgate.api.metrics.handlers import MetricsApi
+from headgate.envoy.view import Node
+from headgate.identity.credentials import Credentials
+from headgate.latest import Latest
+from headgate.plane.feed import Feed
+from headgate.plane.inspector import Inspector
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.mesh_state import HostState
+from headgate.resources.meta import Object
+from headgate.settings import Settings
+from headgate.xds.fleet import Fleet
+
+NAMES = ("default", "web", "shop-5d-b2b2b", "canary", "gateway", "mesh", "1", "*", "é", "..", HUGE)
+METHODS = ("GET", "GET", "GET", "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
+RESOURCES = {
+    **{group: tuple(served.kinds) for group, served in METRICS_GROUPS.items()},
+    custom.CUSTOM_METRICS: tuple(custom.RESOURCES),
+    inspect_query.INSPECT: tuple(inspect_query.RESOURCES),
+}
+SUBRESOURCES = ("", "", "edges", "config", "sidecar", "restoration", "metrics", "tap", "tapvalues", *custom.METRICS)
+QUERIES: dict[str, tuple[str, ...]] = {
+    "t": ("1s", "0s", "1h", "999999999h", "-1s", ".", "1e9s"),
+    "by": ("namespace", "kind", "x"),
+    "uncertainty": ("true", "0"),
+    "watch": ("true", "x"),
+    "labelSelector": ("app=web", "app in (web,)", "!app", "app>5", f"app>{HUGE}", f"app<-{HUGE}", "app in ((", "=", ","),
+    "metricLabelSelector": ("backend=web-v1", "backend in (a, b)", f"backend>{HUGE}", "(", "!"),
+    "fieldSelector": ("metadata.name=web", "metadata.name!=web", "x=y", "=", "\\", "metadata.name=a\\"),
+    "includeObject": ("Object", "Metadata", "None", "x"),
+    "type": ("clusters", "x"),
+    "content": ("true",),
+    "url": ("http://web:80/", "http://[::1", "http://web:99999/", f"http://web:{HUGE}/", "//", "ftp://web", "http://\x00/a?b#c"),
+    "method": ("GET", "get", "\x00"),
+    "header": ("a: b", ":", "a", "\x00: \x00", "host: x:y:z", "content-length: -1"),
+    "from": ("pod/web", "deployment/web", "x/y", "pod/", "/", "pod/web/x"),
+    "via": ("gateway/edge", "x", "gateway/"),
+    "at": ("1", "-1", "٣", HUGE, "x"),
+    "newest": ("1", "0", "٣", HUGE, "x"),
+    "group": ("split.smi-spec.io", "x"),
+    "kind": ("TrafficSplit", "x"),
+    "name": ("web", "x"),
+    "limit": ("1", "0", "1001", "٣", HUGE, "x"),
+}  # fmt: skip
+ACCEPTS = (
+    "application/json",
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    "application/json;as=Table;v=x;g=y",
+    "*/*;q=x",
+    ";;=",
+    "",
+)
+WORLD: tuple[Object, ...] = (
+    meshed_pod("web", "10.1.0.1", namespace="default"),
+    deployment("other", namespace="default"),
+    split("web", {"web-v1": 1}, name="other", namespace="default"),
+    traffic_target("web", "web", ["web"], namespace="default"),
+)
+
+
+class Call(NamedTuple):
+    """One request of a user."""
+
+    method: str
+    url: str
+    body: bytes
+    accept: str
+
+
+class Host:
+    """A host without processes."""
+
+    def processes(self) -> dict[str, Any]:
+        return {}
+
+    async def state(self) -> HostState:
+        return HostState()
+
+    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+        return decide(pod, "labelled", around)
+
+
+@st.composite
+def paths(draw: st.DrawFn) -> str:
+    """Draw the path of something served, or of nothing."""
+    group, version = draw(st.sampled_from(tuple(RESOURCES)))
+    name = st.sampled_from(NAMES)
+    within = f"/namespaces/{draw(name)}" if draw(st.booleans()) else ""
+    parts = [draw(st.sampled_from((*RESOURCES[group, version], "x")))]
+    if draw(st.integers(0, 2)):
+        parts += [draw(name), *filter(None, [draw(st.sampled_from(SUBRESOURCES))])]
+    path = f"/apis/{group}/{version}{within}/{'/'.join(parts)}"
+    return draw(
+        st.sampled_from(
+            (path,) * 9 + (f"/apis/{group}/{version}", f"/apis/{group}", "/apis", "/openapi/v2", f"{path}//")
+        )
+    )
+
+
+def plans() -> st.SearchStrategy[Any]:
+    """Return a strategy for the bodies of plans."""
+    objects = st.lists(st.one_of(st.sampled_from(WORLD), st.sampled_from(WORLD).flatmap(broken), values), max_size=3)
+    keys = st.lists(
+        st.one_of(st.just({"group": "", "kind": "Pod", "namespace": "default", "name": "web"}), values), max_size=1
+    )
+    check = {"caller": "default/web", "callee": "default/web"}
+    query = {"objects": objects, "deleted": keys, "noNewAccess": st.booleans()}
+    return st.one_of(st.fixed_dictionaries({}, optional=query | {"never": st.one_of(st.just(check), values)}), values)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    """Draw a request."""
+    is_plan = not draw(st.integers(0, 3))
+    group, version = inspect_query.INSPECT
+    path = f"/apis/{group}/{version}/plans" if is_plan else draw(paths())
+    names = draw(st.lists(st.sampled_from(tuple(QUERIES)), max_size=3, unique=True))
+    query = "&".join(f"{name}={quote(draw(st.sampled_from(QUERIES[name])))}" for name in names)
+    body = json.dumps(draw(plans())) if is_plan else ""
+    if draw(st.booleans()):
+        body = body.replace(f'"{HUGE}"', HUGE)
+    method = "POST" if is_plan and draw(st.integers(0, 9)) else draw(st.sampled_from(METHODS))
+    return Call(method, f"{path}?{query}", body.encode(), draw(st.sampled_from(ACCEPTS)))
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of all examples: requests change nothing."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def client(runner: asyncio.Runner) -> Iterator[AggregationClient]:
+    """A client of both APIs about a small mesh, whose control plane runs."""
+    client, working = runner.run(started())
+    yield client
+    for task in working:
+        task.cancel()
+
+
+async def started() -> tuple[AggregationClient, list[asyncio.Task[None]]]:
+    """Start the control plane; return a client, and the tasks that run."""
+    store = await stored()
+    for obj in WORLD:
+        await store.create(obj)
+    feed, fleet = Feed(store), Fleet()
+    credentials = Credentials(FakeIssuer(Time()), Time().schedule())
+    loop = Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials)
+    live_state = LiveState(store, feed, loop, fleet)
+    working = [asyncio.create_task(part.run()) for part in (feed, loop)]
+    await live_state.wait_compiled()
+    closing = asyncio.Event()
+    closing.set()  # streams end at once
+    app = create_aggregated_app(
+        MetricsApi(store, FakeSource(FLOWS)),
+        Latest(CONFIG),
+        DelegatedAuthorizer(FakeReviewer()),
+        InspectApi(Inspector(live_state, Host()), closing, lambda: ()),
+    )
+    return AggregationClient(app, store), working
+
+
+async def answers(client: AggregationClient, drawn: list[Call]) -> list[tuple[int, Call]]:
+    """Return the codes of the answers, one after another."""
+    return [
+        ((await client.call(call.method, call.url, call.body, accept=call.accept, x_remote_user="jane")).code, call)
+        for call in drawn
+    ]
+
+
+@settings(max_examples=300)
+@given(st.lists(calls(), min_size=1, max_size=4))
+def test_no_request_makes_the_aggregated_apis_fail(
+    runner: asyncio.Runner, client: AggregationClient, drawn: list[Call]
+) -> None:
+    with logged_errors() as errors:
+        failed = [(code, call) for code, call in runner.run(answers(client, drawn)) if code >= 500]
+    assert failed == []
+    assert errors == []
