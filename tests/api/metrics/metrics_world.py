@@ -59,7 +59,7 @@ FLOWS = {
     flow(SHOP, WEB1, backend="default/web-v1"): requests(90, 10),
     flow(SHOP, WEB2, backend="default/web-v2"): requests(9, ms=250),
     flow(GATEWAY, WEB1): requests(5),
-    flow(SHOP, WEB2, backend="default/copies", copy=True): requests(0, 3),
+    flow(SHOP, WEB2, backend="default/copies", copy=True): requests(0, 3, ms=98),
 }
 
 

@@ -231,6 +231,7 @@ async def test_mirrored_copies_are_marked_and_counted_separately(client: AsgiCli
     found = values(copies)
     assert (found["success_count"], found["failure_count"]) == ("0", "0")
     assert (found["copy_count"], found["copy_failure_count"]) == ("3", "3")
+    assert {found[f"{share}_response_latency"] for share in ("p50", "p90", "p99")} == {"97m"}
     pod = values(await get(client, f"{PODS}/web-5d-d5d5d"))
     assert (pod["success_count"], pod["failure_count"], pod["copy_count"]) == ("9", "0", "3")
 

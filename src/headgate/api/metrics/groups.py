@@ -162,9 +162,12 @@ def _received(group: MetricsGroup, *, of_split: bool) -> MetricsEdge:
 
 
 def _metrics(latencies: "_Latencies", row: Row, uncertainty: Uncertainty | None) -> tuple[Metric, ...]:
-    """Convert the counts of a row. Latencies are 0 without requests; optional metrics are omitted when they are 0."""
+    """Convert the counts of a row. Latencies are 0 without requests; optional metrics are omitted when they are 0.
+
+    An edge of mirrored copies has their latencies, although they are neither success nor failure (D22).
+    """
     counts = row.sum.counts
-    p50, p90, p99 = counts.latencies or (0.0, 0.0, 0.0)
+    p50, p90, p99 = row.exchanged.latencies or (0.0, 0.0, 0.0)
     found = (
         latencies[shapes.P99, p99],
         latencies[shapes.P90, p90],

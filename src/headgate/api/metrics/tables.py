@@ -58,7 +58,7 @@ def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
 
 
 def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str | int]:
-    counts = row.sum.copies if row.edge.copy else row.sum.counts
+    counts = row.exchanged
     requests = counts.success + counts.failure
     cells: list[str | int] = [row.about.name]
     if edges:

@@ -85,6 +85,11 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
     security: MetricsSecurity | None = None
     called: int | None = None
 
+    @property
+    def exchanged(self) -> Statistics:
+        """The statistics of what the row is about: of copies on an edge of copies, else of users' requests."""
+        return self.sum.copies if self.edge.copy else self.sum.counts
+
 
 Selects: TypeAlias = Callable[[ObjectInfo], bool]
 Grouping = Literal["", "namespace", "kind"]
