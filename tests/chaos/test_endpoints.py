@@ -10,13 +10,14 @@ import pytest
 from tests.chaos.backend import counts as counted
 from tests.chaos.load import TimedLoad
 from tests.chaos.machine import DEPLOYMENTS, PODS, SERVICES, SLICES, SPLITS, Up, until
-from tests.make.objects import endpoint_slice, service
+from tests.make.objects import Object, endpoint_slice, service
 from tests.ports import free_port
 
 BACKEND = Path(__file__).with_name("backend.py")
 PORT = 8080
 BACKENDS = 50
 ROUNDS = 3
+GRACE_S = 30
 
 
 class Outside:
@@ -143,15 +144,7 @@ async def test_no_request_is_lost_while_a_deployment_is_rolled_out_and_scaled(
 ) -> None:
     deployment = f"{DEPLOYMENTS}/website-v1"
     for number in range(ROUNDS):
-        before = await pod_names(up, "v1")
-        annotations = {"round": str(number)}
-        await up.api.patch(deployment, {"spec": {"template": {"metadata": {"annotations": annotations}}}})
-
-        async def rolled(before: set[str] = before) -> bool:
-            now = await pod_names(up, "v1")
-            return len(now) == len(before) and not now & before
-
-        await until(rolled, "new pods of v1")
+        await replace_pods(up, {"template": {"metadata": {"annotations": {"round": str(number)}}}}, 2)
         for replicas in (3, 2):
             await up.api.patch(deployment, {"spec": {"replicas": replicas}})
 
@@ -163,6 +156,38 @@ async def test_no_request_is_lost_while_a_deployment_is_rolled_out_and_scaled(
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends
     assert set(load.backends) == {"website-v1"}
+
+
+async def replace_pods(up: Up, spec: Object, replicas: int) -> None:
+    """Change the Deployment of v1, and wait until all its pods are new ones."""
+    before = await pod_names(up, "v1")
+    await up.api.patch(f"{DEPLOYMENTS}/website-v1", {"spec": spec})
+
+    async def replaced() -> bool:
+        now = await pod_names(up, "v1")
+        return len(now) == replicas and not now & before
+
+    await until(replaced, "new pods of v1")
+
+
+@pytest.mark.e2e
+async def test_no_request_is_lost_while_the_only_pod_is_replaced(up: Up, load: TimedLoad, counts: Path) -> None:
+    """D31: the old pod serves until its grace period ends, and until then it gets the requests if no other pod is ready."""
+    container = (await up.api.get(f"{DEPLOYMENTS}/website-v1"))["spec"]["template"]["spec"]["containers"][0]
+    shell = {**container, "command": ["sh", "-c", "trap '' TERM; exec \"$@\"", "sh", *container["command"]]}
+    template = {"spec": {"terminationGracePeriodSeconds": GRACE_S, "containers": [shell]}}
+    await replace_pods(up, {"template": template}, 2)
+
+    async def gone() -> bool:
+        return len((await up.api.get(f"{PODS}?labelSelector=version%3Dv1"))["items"]) == 2
+
+    await until(gone, "the end of the first pods, which do not outlive SIGTERM")
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    template = {"metadata": {"annotations": {"version": "next"}}}
+    await replace_pods(up, {"replicas": 1, "strategy": strategy, "template": template}, 1)
+    await load.stop()
+    assert load.failed == []
+    assert Counter(counted(counts)) == load.backends
 
 
 @pytest.mark.e2e

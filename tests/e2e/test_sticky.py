@@ -14,7 +14,7 @@ from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
 from tests.wire import Address, Client, Request
 
-from headgate.compiler.splits import StickyBackend, with_slots
+from headgate.compiler.sticky import StickyBackend, with_slots
 from headgate.model.hash_slots import slot_of, slot_range_at
 from headgate.model.routing import PortRef, Split, Sticky, Target
 

@@ -11,7 +11,7 @@ from tests.envoy.rig import ADDRESS, EnvoyRig
 from tests.waiting import until
 from tests.wire import Address, Load, Request, ask_h2
 
-from headgate.compiler.splits import StickyBackend, with_slots
+from headgate.compiler.sticky import StickyBackend, with_slots
 from headgate.model.evaluate import by_host
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch

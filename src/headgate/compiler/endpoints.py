@@ -1,4 +1,8 @@
-"""Find the ready endpoints of each Service port in EndpointSlices, by the port's name (R37, R38)."""
+"""Find the endpoints of each Service port in EndpointSlices, by the port's name (R37, R38).
+
+The ready ones get the requests. While there is none, those get them that still serve although they terminate (D31). Of a
+Service with addresses of both families, only endpoints of the first family are used, so that no pod counts twice.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -23,18 +27,20 @@ from headgate.resources import core
 
 R = TypeVar("R", HostRoutes, RouteTable)
 _DEFAULT_PORT = 80
+_FAMILIES = ("IPv4", "IPv6")
 
 
 def endpoints(
     name: str, service: core.Service, slices: tuple[core.EndpointSlice, ...], domain: str
 ) -> tuple[Endpoints, ...]:
-    """Return the ready endpoints of each routed port of a Service; a port without endpoints has an empty entry.
+    """Return the endpoints of each routed port of a Service; a port without endpoints has an empty entry.
 
     `domain` is the DNS suffix of the mesh, such as `cluster.local`.
     """
     ports = routed_ports(service)
     if not is_external(service):
-        return tuple(Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in ports)
+        called = _of_family(slices, service.spec.ip_family)
+        return tuple(Endpoints(ref=PortRef(name, port.port), ready=_used(called, port.name)) for port in ports)
     external = "" if fault(service, domain) else external_name(service)
     found = {port: (Endpoint(address=external, port=port.port, resolved=True),) if external else () for port in ports}
     return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in found.items())
@@ -64,18 +70,33 @@ def _identified(endpoint: Endpoint, known: Mapping[tuple[str, int], str]) -> End
     return structs.replace(endpoint, identity=identity) if identity else endpoint
 
 
-def _ready(slices: tuple[core.EndpointSlice, ...], port_name: str) -> tuple[Endpoint, ...]:
-    found = {
-        (endpoint.addresses[0], number): _workload(item, endpoint)
-        for item in slices
-        if item.address_type != "FQDN"
-        for number in [port.port for port in item.ports or () if (port.name or "") == port_name and port.port]
-        for endpoint in item.endpoints or ()
-        if endpoint.addresses and endpoint.conditions.ready is not False
-    }
-    return tuple(
-        Endpoint(address=address, port=port, workload=workload) for (address, port), workload in sorted(found.items())
-    )
+def _of_family(slices: tuple[core.EndpointSlice, ...], family: str) -> tuple[core.EndpointSlice, ...]:
+    """Return the slices with addresses of a family, or of the other one if there is none."""
+    addressed = tuple(item for item in slices if item.address_type in _FAMILIES)
+    return tuple(item for item in addressed if item.address_type == family) or addressed
+
+
+def _used(slices: tuple[core.EndpointSlice, ...], port_name: str) -> tuple[Endpoint, ...]:
+    """Return the ready endpoints of a port, or else those that serve while they terminate."""
+    ready: dict[tuple[str, int], Endpoint] = {}
+    terminating: dict[tuple[str, int], Endpoint] = {}
+    for item in slices:
+        numbers = [port.port for port in item.ports or () if (port.name or "") == port_name and port.port]
+        for endpoint in item.endpoints or ():
+            conditions = endpoint.conditions
+            if conditions.ready is not False:
+                places, ends = ready, False
+            elif conditions.terminating and conditions.serving is not False:
+                places, ends = terminating, True
+            else:
+                continue
+            workload = _workload(item, endpoint)
+            for address in endpoint.addresses[:1]:
+                for number in numbers:
+                    places[address, number] = Endpoint(
+                        address=address, port=number, workload=workload, terminating=ends
+                    )
+    return tuple(endpoint for _, endpoint in sorted((ready or terminating).items()))
 
 
 def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:

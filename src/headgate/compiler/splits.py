@@ -11,8 +11,7 @@ On a port that is not HTTP, splits without matches distribute connections in the
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
 
@@ -23,8 +22,8 @@ from headgate.compiler.report import Finding, Share, SplitOutcome
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.split_mirrors import split_mirrors
+from headgate.compiler.sticky import StickyBackend, rounding_note, sticky_of, with_slots
 from headgate.model.evaluate import total_weight
-from headgate.model.hash_slots import TOTAL, is_rounded, layout, slot_counts
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import (
     Broken,
@@ -33,9 +32,7 @@ from headgate.model.routing import (
     Protocol,
     Route,
     RouteTable,
-    SlotRange,
     Split,
-    Sticky,
     Target,
 )
 from headgate.resources.canaries import Canary
@@ -185,6 +182,8 @@ class SplitCompiler:
     def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[BackendCandidate]) -> Route:
         keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
         on_port = [item if item.reason else self._on_port(item, root, keep_share=keep_share) for item in candidates]
+        if not keep_share:
+            on_port = self._prefer_ready(on_port, root)
         known = {item.index for item in candidates if item.reason}
         self.findings += [_finding(key, item) for item in on_port if item.reason and item.index not in known]
         decided = _decide(on_port, root, keep_share=keep_share)
@@ -242,6 +241,18 @@ class SplitCompiler:
             self.findings.append(finding)
         return with_slots(decided, sticky, sticky_backends)
 
+    def _prefer_ready(self, on_port: list[BackendCandidate], root: PortRef) -> list[BackendCandidate]:
+        """Take the share of each backend whose endpoints are all terminating, if another backend is ready (D9, D31)."""
+        usable = [item for item in on_port if not item.reason and item.weight]
+        ending = {item.index for item in usable if self.ready[PortRef(item.service, root.port)][0].terminating}
+        if not ending or len(ending) == len(usable):
+            return on_port
+        return [self._without_endpoints(item, root, LEFT_OUT) if item.index in ending else item for item in on_port]
+
+    def _without_endpoints(self, item: BackendCandidate, root: PortRef, effect: str) -> BackendCandidate:
+        message = f"Service {item.service} has no ready endpoint on port {root.port}; {effect}"
+        return structs.replace(item, reason=Reason.NO_READY_ENDPOINTS, message=message, endpoints=0)
+
     def _on_port(self, item: BackendCandidate, root: PortRef, *, keep_share: bool) -> BackendCandidate:
         ref = PortRef(item.service, root.port)
         if ref not in self.ready:
@@ -262,9 +273,7 @@ class SplitCompiler:
             return structs.replace(item, reason=Reason.PROTOCOL_MISMATCH, message=message)
         count = len(self.ready[ref])
         if not count and item.weight:
-            effect = self._effect(root, SHARE_REFUSED) if keep_share else "it gets no traffic there until it has one"
-            message = f"Service {item.service} has no ready endpoint on port {root.port}; {effect}"
-            return structs.replace(item, reason=Reason.NO_READY_ENDPOINTS, message=message)
+            return self._without_endpoints(item, root, self._effect(root, SHARE_REFUSED) if keep_share else LEFT_OUT)
         follows = not declared and protocol is not wanted
         return structs.replace(item, endpoints=count, protocol=wanted if follows else None)
 
@@ -274,6 +283,7 @@ class SplitCompiler:
 
 
 REFUSED = ("its requests are answered with 503", "its connections are closed")
+LEFT_OUT = "it gets no traffic there until it has one"
 SHARE_REFUSED = ("its share is answered with 503", "the connections of its share are closed")
 _UNRESOLVED = {
     Reason.BACKEND_NOT_FOUND,
@@ -332,69 +342,3 @@ def _finding(key: Key, item: BackendCandidate) -> Finding:
     related = (service_key(item.service),) if item.service else ()
     reason = item.reason or Reason.INVALID
     return Finding(key, reason, f"spec.backends[{item.index}].service", item.message, related=related)
-
-
-class StickyBackend(NamedTuple):
-    """A backend of a sticky split, in the order of the spec.
-
-    `fails`: the backend has no ready endpoint, but keeps its share, which gets 503 (D9).
-    """
-
-    ref: PortRef
-    fails: bool = False
-
-
-def sticky_of(annotations: Mapping[str, str]) -> Sticky | None:
-    """Read the annotation `headgate.dev/sticky`: `cookie:NAME`, `header:NAME` or `source`; None without one."""
-    kind, _, name = annotations.get(STICKY, "").partition(":")
-    if kind == "cookie":
-        return Sticky(kind="cookie", name=name)
-    if kind == "header":
-        return Sticky(kind="header", name=name.lower())
-    return Sticky(kind="source") if kind == "source" else None
-
-
-def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBackend]) -> Split:
-    """Return the split with ranges of hash slots; its weights become numbers of slots, 10 000 in total.
-
-    A backend without traffic keeps its position in `sticky_backends`, so that its former users return to it
-    later.
-    """
-    weights = _sticky_weights(split, sticky_backends)
-    if not any(weights):  # the root serves its own traffic, or the split has no target
-        return split
-    counts = slot_counts(weights)
-    ranges = tuple(
-        SlotRange(slots=run.size, ref=None if sticky_backends[run.owner].fails else sticky_backends[run.owner].ref)
-        for run in layout(counts)
-    )
-    known = {item.ref: count for item, count in zip(sticky_backends, counts, strict=True) if count}
-    targets = [structs.replace(target, weight=known.get(target.ref, 0)) for target in split.targets]
-    failing = [count for item, count in zip(sticky_backends, counts, strict=True) if item.fails]
-    broken = [structs.replace(share, weight=slots) for share, slots in zip(split.broken, failing, strict=True)]
-    return structs.replace(
-        split,
-        targets=tuple(target for target in targets if target.weight),
-        broken=tuple(share for share in broken if share.weight),
-        sticky=structs.replace(sticky, slot_ranges=ranges),
-    )
-
-
-def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str:
-    """Describe how rounding to hash slots changes the weights of a split; empty if no weight is rounded."""
-    weights = _sticky_weights(split, sticky_backends)
-    if not any(weights) or not is_rounded(weights):
-        return ""
-    counted = ", ".join(
-        f"{item.ref.service} {count}"
-        for item, count in zip(sticky_backends, slot_counts(weights), strict=True)
-        if count
-    )
-    return f"the weights do not divide the {TOTAL} slots of users evenly, so they are rounded: {counted}"
-
-
-def _sticky_weights(split: Split, sticky_backends: Sequence[StickyBackend]) -> list[int]:
-    """Return the weight of each sticky backend. `split.broken` lists the failing backends in the same order."""
-    known = {target.ref: target.weight for target in split.targets}
-    failing = iter(share.weight for share in split.broken)
-    return [next(failing, 0) if item.fails else known.get(item.ref, 0) for item in sticky_backends]

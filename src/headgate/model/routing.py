@@ -203,6 +203,7 @@ class Endpoint(Value, frozen=True, kw_only=True, order=True):
     """A ready address of a Service port; `workload` is `namespace/pod` if known.
 
     With `resolved`, the address is a DNS name outside the mesh. Proxies with a certificate verify `identity` (SPIFFE ID).
+    A `terminating` endpoint is not ready, but serves while no endpoint of the port is ready (D31).
     """
 
     address: str
@@ -210,10 +211,11 @@ class Endpoint(Value, frozen=True, kw_only=True, order=True):
     workload: str = ""
     identity: str = ""
     resolved: bool = False
+    terminating: bool = False
 
 
 class Endpoints(Value, frozen=True, kw_only=True):
-    """The ready endpoints of a Service port."""
+    """The endpoints of a Service port that get its requests: the ready ones, or else those that serve while they terminate."""
 
     ref: PortRef
     ready: tuple[Endpoint, ...]

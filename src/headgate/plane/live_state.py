@@ -183,7 +183,7 @@ class LiveState:
         return [f"{item.name}: {item.message.strip()}" for item in proxy.rejections()] if proxy else []
 
     async def wait_unrouted(self, address: str) -> None:
-        """Wait until no proxy sends requests to the address of a pod any more.
+        """Wait until no proxy sends requests to the address of a pod any more, unless no other pod can get them (D31).
 
         This includes disconnected proxies, which still serve: after a restart of headgate, they reconnect one by one.
         It also includes those that will send to a pod that was ready so briefly that its endpoint is not compiled yet.
@@ -231,6 +231,8 @@ class LiveState:
         compiled = self.loop.compiled.get()
         if compiled is not self._endpoint_addresses[0]:
             entries = compiled.mesh.endpoints if compiled else ()
-            ready = frozenset(endpoint.address for entry in entries for endpoint in entry.ready)
+            ready = frozenset(
+                endpoint.address for entry in entries for endpoint in entry.ready if not endpoint.terminating
+            )
             self._endpoint_addresses = compiled, ready
         return address not in self._endpoint_addresses[1]

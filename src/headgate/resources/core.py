@@ -31,10 +31,18 @@ class ServiceSpec(Input, frozen=True, kw_only=True):
     """`spec` of a Service. `cluster_ip` is the text `None` for a headless Service."""
 
     cluster_ip: str = field(name="clusterIP", default="")
+    ip_families: tuple[str, ...] = ()
     type: str = "ClusterIP"
     external_name: str = ""
     selector: dict[str, str] | None = None
     ports: tuple[ServicePort, ...] = ()
+
+    @property
+    def ip_family(self) -> str:
+        """The family of the address that clients call, `IPv4` or `IPv6`; the first one of a Service with both."""
+        if ":" in self.cluster_ip:
+            return "IPv6"
+        return self.ip_families[0] if self.ip_families else "IPv4"
 
     @property
     def selected(self) -> Mapping[str, str]:
@@ -49,9 +57,11 @@ class Service(Resource, frozen=True, kw_only=True):
 
 
 class EndpointConditions(Input, frozen=True, kw_only=True):
-    """The conditions of an endpoint. A missing `ready` means ready, as in Kubernetes."""
+    """The conditions of an endpoint. A missing `ready` means ready, and a missing `serving` serving, as in Kubernetes."""
 
     ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
 
 
 class ObjectReference(Input, frozen=True, kw_only=True):

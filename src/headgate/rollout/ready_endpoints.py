@@ -17,4 +17,5 @@ def canary_is_ready(plan: Plan, namespace: str, snapshot: Snapshot | None, domai
     if name not in snapshot.services:
         return False
     service, slices = snapshot.services[name][1], snapshot.slices.get(name, ())
-    return any(port.ready for port in endpoints(name, service, slices, domain))
+    listed = endpoints(name, service, slices, domain)
+    return any(not endpoint.terminating for port in listed for endpoint in port.ready)
