@@ -97,7 +97,6 @@ Grouping = Literal["", "namespace", "kind"]
 
 
 CountedFlow: TypeAlias = tuple[Flow, Counts]
-"""A flow with its counts."""
 
 
 def everything(_: ObjectInfo) -> bool:
