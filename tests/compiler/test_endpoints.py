@@ -65,7 +65,7 @@ def split_with_ending(*ending, ready=(), no_endpoints="skip"):
     return compiled(*world, *slices)
 
 
-def test_a_ready_backend_gets_the_share_of_one_that_ends():
+def test_a_ready_backend_gets_the_share_of_a_terminating_backend():
     result = split_with_ending("a", ready=["b"])
     assert targets(result) == {"b": 1}
     assert [finding.reason for finding in result.report.findings] == [Reason.NO_READY_ENDPOINTS]
@@ -76,7 +76,7 @@ def test_backends_that_end_keep_their_shares_while_none_is_ready():
     assert targets(split_with_ending("b")) == {"b": 1}
 
 
-def test_a_backend_that_ends_is_better_than_its_503():
+def test_a_backend_that_ends_keeps_its_share_instead_of_a_503():
     result = split_with_ending("a", ready=["b"], no_endpoints="fail")
     assert targets(result) == {"a": 9, "b": 1}
     assert root_split(split_with_ending("a", no_endpoints="fail")).broken == (
