@@ -1,5 +1,19 @@
-"""Numbers as every command and table prints them: percentages, rates, latencies, ages and counts (R103)."""
+"""Numbers as every command and table prints them: percentages, rates, latencies, ages and counts (R103); and texts for terminals.
 
+Texts of objects, requests and processes can contain characters that control a terminal: move its cursor, set its title, or
+write into its input. `printable` shows them as escapes.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
+    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators, and those that reverse the direction
+    "\ud800-\udfff]"
+)
 NONE = "-"
 """The text of a table cell without a value."""
 _LOW_RATE = 0.1  # Lower rates have two significant digits.
@@ -45,6 +59,17 @@ def age(seconds: float) -> str:
         if found < size * most:
             return f"{found // size:.0f}{unit}"
     return f"{found // 86400:.0f}d"
+
+
+def printable(text: str) -> str:
+    r"""Return a text for a terminal: control characters are escapes, such as `\x1b`. Tabs and line feeds remain."""
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as indented JSON for a terminal, with escapes also for control characters that JSON allows in texts."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def pluralize(number: int, one: str, many: str = "") -> str:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause, DecodeError, Invalid
+from headgate.resources.checks.pod_fields import pod_field_causes, selector_causes, template_metadata_causes
 from headgate.resources.decode import read
-from headgate.resources.meta import Object, label_fault
+from headgate.resources.meta import Object, label_fault, part
 from headgate.resources.workloads import Deployment, Pod, PodSpec, ReplicaSet, selects
 
 _POD = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst"}
@@ -94,6 +95,7 @@ def workload_causes(obj: Object) -> Iterator[Cause]:
 def _deployment_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, Deployment)
     check_selector(typed)
+    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
     if typed.spec.strategy.type not in ("RollingUpdate", "Recreate"):
         yield Cause("spec.strategy.type", f"must be RollingUpdate or Recreate, not {typed.spec.strategy.type!r}")
     yield from _replicas(typed.spec.replicas)
@@ -103,12 +105,15 @@ def _deployment_causes(obj: Object) -> Iterator[Cause]:
 def _replicaset_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, ReplicaSet)
     check_selector(typed)
+    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
     yield from _replicas(typed.spec.replicas)
     yield from _template(typed.spec.template)
 
 
 def _pod_causes(obj: Object) -> Iterator[Cause]:
-    yield from _containers(read(obj, Pod).spec, "spec")
+    spec = read(obj, Pod).spec
+    yield from _containers(spec, "spec")
+    yield from pod_field_causes(spec, "spec")
 
 
 def _replicas(number: int) -> Iterator[Cause]:
@@ -123,6 +128,8 @@ def _template(template: Mapping[str, Any]) -> Iterator[Cause]:
         yield from (Cause(f"spec.template.{cause.field}", cause.message) for cause in error.causes)
         return
     yield from _containers(spec, "spec.template.spec")
+    yield from template_metadata_causes(template, "spec.template")
+    yield from pod_field_causes(spec, "spec.template.spec")
 
 
 def _containers(spec: PodSpec, where: str) -> Iterator[Cause]:

@@ -29,7 +29,7 @@ from headgate.cli.mesh_options import (
     parse_pull_secrets,
     series_by,
 )
-from headgate.cli.output import usage_error
+from headgate.cli.output import PrintableFormatter, usage_error
 from headgate.errors import single_errors
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
@@ -69,10 +69,9 @@ def control_plane(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log.")] = False,
 ) -> None:
     """Run a replica of the control plane in a pod on Kubernetes."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING)
     for handler in logging.getLogger().handlers:
+        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         handler.addFilter(DeniedRequests())
     pod = os.environ.get("POD_NAME")
     if not pod:

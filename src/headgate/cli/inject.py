@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 import typer
 
 from headgate.admission.offline_injection import inject_manifest
@@ -23,6 +22,7 @@ from headgate.cli.mesh_options import (
 )
 from headgate.cli.output import note
 from headgate.errors import HeadgateError
+from headgate.formatting import json_text
 from headgate.kubernetes.names import XDS_ADDRESS
 from headgate.manifests.files import Problem, read_texts
 from headgate.manifests.streams import WrittenDocument, join, written_documents
@@ -113,4 +113,4 @@ class _Injection:
 
 def _print_json(contents: Sequence[Object]) -> None:
     whole = contents[0] if len(contents) == 1 else {"apiVersion": "v1", "kind": "List", "items": contents}
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n")
+    sys.stdout.write(json_text(whole))

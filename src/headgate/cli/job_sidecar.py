@@ -13,6 +13,7 @@ import typer
 
 from headgate.cli.proxy_calls import Calls, report_last_requests
 from headgate.errors import ProxyError
+from headgate.formatting import printable
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 4.0, 6.0
 """The time between two calls. It is random, so that the sidecars of many pods do not call at the same moment."""
@@ -34,9 +35,8 @@ def end_with_application(calls: Calls, envoy: int, pause: Callable[[], None]) ->
             has_ended = False
             if str(error) != reported:
                 reported = str(error)
-                typer.echo(
-                    f"headgate: can't find out whether the application has ended, trying again: {error}", err=True
-                )
+                message = f"headgate: can't find out whether the application has ended, trying again: {error}"
+                typer.echo(printable(message), err=True)
         if has_ended:
             report_last_requests(calls)
             if os.getppid() == envoy:

@@ -3,17 +3,19 @@
 import enum
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, ProxyError, Unavailable
+from headgate.formatting import json_text, printable
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -90,14 +92,37 @@ class OncePerReason(logging.Filter):
         return self._shown.setdefault(reason, record.created) == record.created
 
 
+class SafeConsole(Console):
+    """A console that prints text as it is, without markup or highlighting. Control characters in texts are printed as escapes."""
+
+    def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
+        super().__init__(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of a renderable. Those with control codes are the console's own."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield segment._replace(text=printable(segment.text))
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats log messages for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message with control characters as escapes."""
+        return printable(super().format(record))
+
+
 def stdout(*, folds: bool = False) -> Console:
-    """Return the console for stdout. It prints text as it is, without markup or highlighting.
+    """Return the console for stdout.
 
     On a terminal, table cells are folded to its width. Without a terminal a row is one line, for scripts, unless
     `folds` is set.
     """
     width = None if folds or sys.stdout.isatty() else _UNFOLDED
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    return SafeConsole(width=width)
 
 
 def print_table(table: Table) -> None:
@@ -113,7 +138,7 @@ def print_table(table: Table) -> None:
 
 def stderr() -> Console:
     """Return the console for stderr: errors, notes and progress."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return SafeConsole(stderr=True)
 
 
 def yaml_text(value: Any) -> str:
@@ -132,7 +157,7 @@ def answer(value: Any, output: Format, show: Callable[[], object] = lambda: None
     elif output is Format.YAML:
         sys.stdout.write(yaml_text(value))
     else:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(value))
 
 
 def usage_error(message: str, *, option: str) -> typer.BadParameter:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from headgate.errors import ProxyError
+from headgate.formatting import printable
 from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, Answer, Question, ReportRequest
 from headgate.resources.meta import Value
 
@@ -91,5 +92,5 @@ def report_last_requests(calls: Calls) -> None:
             if isinstance(error, NoAnswer) and time.monotonic() < end:
                 time.sleep(RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311 - it protects nothing
                 continue
-            typer.echo(f"headgate: the last requests of the proxy may not be counted: {error}", err=True)
+            typer.echo(printable(f"headgate: the last requests of the proxy may not be counted: {error}"), err=True)
         return

@@ -26,7 +26,7 @@ from headgate.cli.mesh_options import (
     series_by,
 )
 from headgate.cli.messages import Messages
-from headgate.cli.output import Format, OncePerReason, note, usage_error
+from headgate.cli.output import Format, OncePerReason, PrintableFormatter, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
 from headgate.cli.up_tasks import UpTasks
 from headgate.durations import milliseconds
@@ -102,7 +102,8 @@ def up(
     messages = Messages(note)
     if not verbose:
         messages.addFilter(OncePerReason())
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages], format="%(message)s")
+    messages.setFormatter(PrintableFormatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages])
     source = parse_metrics_source(metrics_source)
     options = Options(
         state=state.absolute(),

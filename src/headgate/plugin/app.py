@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from headgate.errors import HeadgateError, Unavailable, usage_message
+from headgate.formatting import printable
 from headgate.plugin import commands
 from headgate.plugin.audit import audit
 from headgate.plugin.errors import WrongUsage
@@ -82,7 +83,7 @@ def _exit_code(error: HeadgateError) -> int:
 
 
 def _failed(message: str, code: int) -> typer.Exit:
-    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.write(printable(f"error: {message}") + "\n")
     return typer.Exit(code)
 
 
@@ -93,7 +94,7 @@ def run() -> None:
     try:
         kubectl, arguments = split_options(sys.argv[1:])
     except WrongUsage as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(printable(f"error: {error}") + "\n")
         raise SystemExit(USAGE) from error
     app(arguments, prog_name=NAME, obj=kubectl)
 

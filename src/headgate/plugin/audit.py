@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from headgate.errors import HeadgateError, Unavailable
+from headgate.formatting import json_text
 from headgate.plugin import colors
 from headgate.plugin.api import (
     INSPECT,
@@ -64,7 +65,7 @@ def audit(
         raise _error(response)
     found = _audited(response)
     if output == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(found))
     elif found:
         sys.stdout.write(_table(found, everywhere=not namespace))
     else:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from headgate.durations import seconds
 from headgate.errors import Unavailable
+from headgate.formatting import json_text, printable
 from headgate.plugin import colors
 from headgate.plugin import edges as edge_tables
 from headgate.plugin import graph as graphs
@@ -268,7 +269,7 @@ def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
             api.warnings.clear()
             table = Text.from_ansi(shown.removesuffix("\n"), no_wrap=True, overflow="crop")
             # The messages are above the table, because rich cuts the lines at the bottom that do not fit.
-            live.update(Group(Text(messages), table) if messages else table, refresh=True)
+            live.update(Group(Text(printable(messages)), table) if messages else table, refresh=True)
             pause(REFRESH_S)
 
 
@@ -284,9 +285,9 @@ def _in_namespace(query: Query) -> str:
 def _document(value: object, output: TableFormat) -> str:
     if output == "yaml":
         return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120))
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    return json_text(value)
 
 
 def _print_note(text: str) -> None:
     """Print a note on stderr, so that stdout stays readable for scripts."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from headgate.errors import NotFound
+from headgate.formatting import printable
 from headgate.plugin.api import Document, MetricsApi, Query, items, resource_name
 from headgate.plugin.colors import Color
 from headgate.plugin.edges import Peer, ResourceEdge, parse_edges
@@ -79,7 +80,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
     def name(self, node: Peer) -> str:
         """Return the name of a node in a diagram."""
-        return node.named(self.kind, self.namespace)
+        return printable(node.named(self.kind, self.namespace))
 
     @property
     def connected(self) -> tuple[Peer, ...]:

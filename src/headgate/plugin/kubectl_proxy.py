@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.errors import HeadgateError, Unavailable
+from headgate.formatting import printable
 
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _RESPONSE_S = 60.0
@@ -105,7 +106,7 @@ class _StderrReader:
                 if text.startswith("error: "):
                     self._error = text.removeprefix("error: ").strip()
                 elif not _LOG_LINE.match(line):
-                    sys.stderr.write(text)
+                    sys.stderr.write(printable(text))
 
 
 class KubectlProxy:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.formatting import NONE, latency
+from headgate.formatting import NONE, latency, printable
 from headgate.plugin.colors import Color, paint
 from headgate.plugin.metrics import Metrics, latency_interval, percent, rate, success_interval
 
@@ -94,7 +94,8 @@ def nonzero_columns(values: Iterable[Metrics], *columns: Column) -> tuple[Column
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int, colors: bool) -> str:
     """Return a table as text. The first `left` columns are left-aligned, the other columns right-aligned."""
-    lines = [[Cell(title) for title in header], *rows]
+    cells = [[Cell(printable(text), color) for text, color in row] for row in rows]
+    lines = [[Cell(title) for title in header], *cells]
     widths = [max(len(line[column].text) for line in lines) for column in range(len(header))]
     return "".join(_line(line, widths, left, colors=colors) + "\n" for line in lines)
 

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.formatting import printable
 from headgate.kinds import TAPPABLE_KINDS
 from headgate.plugin.api import (
     INSPECT,
@@ -115,14 +116,14 @@ def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
     if event.get("kind") == "TapNotice":
         _print_note(f"{event['dropped']} requests are not shown: {event['reason']}.")
         return
-    line = format_event(event, namespace)
+    line = printable(format_event(event, namespace))
     sys.stdout.write((paint(line, _color(event)) if enabled() else line) + "\n")
     for name, text in event["request"]["headers"].items() if headers else ():
-        sys.stdout.write(f"             {name}: {text}\n")
+        sys.stdout.write(printable(f"             {name}: {text}") + "\n")
 
 
 def _print_note(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
 
 
 def _color(event: Mapping[str, Any]) -> Color:

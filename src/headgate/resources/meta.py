@@ -197,7 +197,7 @@ def metadata_causes(obj: Object) -> Iterator[Cause]:
     fault = label_fault if obj.get("kind") in _LABEL_KINDS else subdomain_fault
     yield from _name_causes(metadata, fault)
     yield from label_causes(metadata.get("labels"), "metadata.labels")
-    yield from _map_causes("metadata.annotations", metadata.get("annotations"), lambda _: "")
+    yield from annotation_causes(metadata.get("annotations"), "metadata.annotations")
     yield from _annotation_size(metadata.get("annotations"))
     yield from _finalizer_causes(metadata.get("finalizers"))
     yield from _owner_causes(metadata.get("ownerReferences"))
@@ -205,7 +205,12 @@ def metadata_causes(obj: Object) -> Iterator[Cause]:
 
 def label_causes(labels: object, where: str) -> Iterator[Cause]:
     """Yield every mistake in the labels of an object or of a selector. `where` is their path."""
-    yield from _map_causes(where, labels, _label_value_fault)
+    yield from _map_causes(where, labels, label_value_fault)
+
+
+def annotation_causes(annotations: object, where: str) -> Iterator[Cause]:
+    """Yield every mistake in the keys of annotations, and each value that is not text. `where` is their path."""
+    yield from _map_causes(where, annotations, lambda _: "")
 
 
 def _name_causes(metadata: Mapping[str, Any], fault: Callable[[str], str]) -> Iterator[Cause]:
@@ -241,7 +246,8 @@ def _map_causes(field: str, value: object, fault: Callable[[str], str]) -> Itera
             yield Cause(where, message)
 
 
-def _label_value_fault(text: str) -> str:
+def label_value_fault(text: str) -> str:
+    """Return why a text is not a valid value of a label; empty if it is valid."""
     if text == "" or _LABEL_WORD.fullmatch(text):
         return ""
     return f"{text!r} is not a label value: use at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
@@ -264,6 +270,10 @@ def _finalizer_causes(value: object) -> Iterator[Cause]:
         return
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         yield Cause("metadata.finalizers", "must be a list of names")
+        return
+    for index, name in enumerate(value):
+        if fault := label_key_fault(name):
+            yield Cause(f"metadata.finalizers[{index}]", fault)
 
 
 def _owner_causes(value: object) -> Iterator[Cause]:

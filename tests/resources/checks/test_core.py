@@ -40,4 +40,4 @@ def test_a_match_may_have_a_plain_name(name: str) -> None:
 def test_a_match_with_a_name_that_would_change_a_terminal_is_rejected(name: str) -> None:
     (cause,) = validate(http_route_group("a", {name: {"pathRegex": "/"}}))
     assert cause.field == "spec.matches[0].name"
-    assert "is not the name of a match; use at most 253 letters" in cause.message
+    assert "is not a name; use at most 253 letters" in cause.message

@@ -1,17 +1,18 @@
 """Checks of Services, EndpointSlices, ConfigMaps and Secrets that their schemas can't express."""
 
 import base64
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from headgate.errors import Cause
+from headgate.resources.checks.grammars import config_key_fault, service_port_name_fault
 from headgate.resources.definitions.schema_builders import LARGEST_PORT
-from headgate.resources.meta import Object, label_fault, part, rows
+from headgate.resources.meta import Object, label_causes, label_fault, label_key_fault, part, rows, subdomain_fault
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
-_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
+_TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 _NO_ADDRESS = ("", "None")  # empty until an address is assigned; `None` for a headless Service
 
 
@@ -23,11 +24,14 @@ def service_causes(obj: Object) -> Iterator[Cause]:
         yield Cause(
             "spec.clusterIP", f"{address!r} is not an IP address; leave out the field to get an address assigned"
         )
+    yield from label_causes(spec.get("selector"), "spec.selector")
+    yield from _choice(spec.get("type"), _TYPES, "spec.type")
     names: dict[str, int] = {}
     for index, port in rows(ports):
         where = f"spec.ports[{index}]"
         yield from _number(port.get("port"), f"{where}.port")
         yield from _target(port.get("targetPort"), f"{where}.targetPort")
+        yield from _protocols(port, where)
         name = port.get("name") or ""
         if len(ports or ()) > 1 and not name:
             yield Cause(f"{where}.name", "is required when there are several ports")
@@ -51,9 +55,8 @@ def _key_causes(obj: Object, *fields: str) -> Iterator[Cause]:
     """Yield the keys that Kubernetes rejects: keys become the names of files in volumes."""
     for field in fields:
         for key in part(obj, field):
-            if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
-                message = f"{key!r} is not a valid key: use at most 253 letters, digits, '-', '_' and '.', not beginning with '..'"
-                yield Cause(field, message)
+            if fault := config_key_fault(key):
+                yield Cause(field, fault)
     if fields == ("data", "binaryData"):
         for key in part(obj, "data").keys() & part(obj, "binaryData").keys():
             yield Cause(f"binaryData.{key}", "is also a key of data; keys must differ")
@@ -94,22 +97,46 @@ def _number(value: object, where: str) -> Iterator[Cause]:
 def _target(value: object, where: str) -> Iterator[Cause]:
     if value == "":
         yield Cause(where, "must be a port number, or the name of a container's port")
+    elif isinstance(value, str):
+        yield from _fault(value, service_port_name_fault, where)
     elif value:  # 0 means unset, as in Kubernetes
         yield from _number(value, where)
+
+
+def _protocols(port: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    yield from _choice(port.get("protocol"), _PROTOCOLS, f"{where}.protocol")
+    yield from _fault(port.get("appProtocol"), label_key_fault, f"{where}.appProtocol")
+
+
+def _choice(value: object, allowed: Collection[str], where: str) -> Iterator[Cause]:
+    if isinstance(value, str) and value and value not in allowed:
+        yield Cause(where, f"must be {' or '.join(allowed)}, not {value!r}")
+
+
+def _fault(value: object, grammar: Callable[[str], str], where: str) -> Iterator[Cause]:
+    """Yield the fault of a text. An empty text counts as missing."""
+    if isinstance(value, str) and value and (fault := grammar(value)):
+        yield Cause(where, fault)
 
 
 def slice_causes(obj: Object) -> Iterator[Cause]:
     """Yield mistakes in the fields of an EndpointSlice that headgate reads."""
     kind = obj.get("addressType", "IPv4")
+    yield from _choice(kind, ("IPv4", "IPv6", "FQDN"), "addressType")
     for index, endpoint in rows(obj.get("endpoints")):
         where, addresses = f"endpoints[{index}].addresses", endpoint.get("addresses")
         if not addresses:
             yield Cause(where, "is missing" if addresses is None else "is empty: give the endpoint an address")
         for number, address in enumerate(addresses if isinstance(addresses, list | tuple) else ()):
             yield from _address(address, kind, f"{where}[{number}]")
+        yield from _fault(endpoint.get("hostname"), label_fault, f"endpoints[{index}].hostname")
+        yield from _fault(endpoint.get("nodeName"), subdomain_fault, f"endpoints[{index}].nodeName")
     for index, port in rows(obj.get("ports")):
+        where = f"ports[{index}]"
         if port.get("port") is not None:
-            yield from _number(port["port"], f"ports[{index}].port")
+            yield from _number(port["port"], f"{where}.port")
+        yield from _fault(port.get("name"), label_fault, f"{where}.name")
+        yield from _protocols(port, where)
 
 
 def _address(value: Any, kind: object, where: str) -> Iterator[Cause]:

@@ -47,7 +47,9 @@ def _match(match: Mapping[str, Any], where: str) -> Iterator[Cause]:
         if method not in METHODS:
             message = f"{method!r} is not a method; write one of {', '.join(METHODS)}"
             yield Cause(f"{where}.methods[{index}]", message)
-    if regex is not None:
+    if regex == "":
+        yield Cause(f"{where}.pathRegex", "is empty: leave out the field to match all paths")
+    elif regex is not None:
         yield from _regex(regex, f"{where}.pathRegex")
     if match.get("headers") is not None:
         yield from _headers(match["headers"], f"{where}.headers")
@@ -57,6 +59,9 @@ def _headers(value: object, where: str) -> Iterator[Cause]:
     """Yield the mistakes in headers, which are a map or a list of maps (D4)."""
     if not isinstance(value, Mapping | list | tuple):
         yield Cause(where, f"must be a map of header names to regular expressions, not {type_name(value)}")
+        return
+    if not value or not all(item or item is None for item in (value if isinstance(value, list | tuple) else ())):
+        yield Cause(where, "is empty: leave out the field to match all requests")
         return
     seen: set[str] = set()
     maps = [(where, value)] if isinstance(value, Mapping) else [(f"{where}[{i}]", item) for i, item in enumerate(value)]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from headgate import durations
 from headgate.errors import Cause
 from headgate.quantity import PERCENTAGE, parse_percentage
-from headgate.resources.definitions.schema_builders import DURATION, MATCH_NAME, PERCENTILE, Schema
+from headgate.resources.definitions.schema_builders import DURATION, MATCH_NAME, PERCENTILE, REQUEST_PATH, Schema
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 
 _WORDS = {
@@ -260,9 +260,10 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
     r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$": _header_fault,
     DURATION: _parsing(durations.milliseconds),
     PERCENTAGE: _parsing(parse_percentage),
+    REQUEST_PATH: _matching(REQUEST_PATH, "the path of a request; begin with / and escape other characters than ASCII"),
     MATCH_NAME: _matching(
         MATCH_NAME,
-        "the name of a match; use at most 253 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
+        "a name; use at most 253 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
     ),
     PERCENTILE: _matching(PERCENTILE, "a percentile; write p50 to p99, or more digits: p999 is 99.9%"),
 }

@@ -3,11 +3,15 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from headgate.errors import Cause
+from headgate.resources.checks.pod_fields import container_field_causes, pod_field_causes, selector_causes
 from headgate.resources.checks.schema import check_schema
 from headgate.resources.definitions.catalog import schemas
 from headgate.resources.definitions.mesh import RESERVED_CONTAINERS, RESERVED_VOLUMES
 from headgate.resources.meta import Object, label_fault, part, rows
+from headgate.resources.workloads import Container, PodSpec
 
 _CONTAINERS = ("initContainers", "containers")
 _ADDITIONS = (*_CONTAINERS, "volumes", "env")
@@ -22,6 +26,7 @@ def sidecar_causes(obj: Object) -> Iterator[Cause]:
             yield Cause("spec.selector", _UNSELECTED)
         if not any(spec.get(field) for field in _ADDITIONS):
             yield Cause("spec", "adds nothing: write containers, initContainers, volumes or env")
+    yield from selector_causes(part(spec, "selector"), "spec.selector")
     yield from _requirements(part(spec, "selector"))
     yield from _typed(spec)
     seen: dict[str, str] = {}
@@ -30,6 +35,7 @@ def sidecar_causes(obj: Object) -> Iterator[Cause]:
     yield from _names(spec, "volumes", {}, RESERVED_VOLUMES)
     yield from _names(spec, "env", {}, ())
     yield from _mounts(spec)
+    yield from _fields(spec)
 
 
 def _requirements(selector: Mapping[str, Any]) -> Iterator[Cause]:
@@ -69,9 +75,22 @@ def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: 
             yield Cause(where, f"{name!r} is the name of {seen[name]} too; choose another name")
         elif field != "env" and (fault := label_fault(name)):
             yield Cause(where, fault)
-        elif not name:
+        elif not name and field == "env":
             yield Cause(where, "is empty: name the variable")
         seen.setdefault(name, f"spec.{field}[{index}]")
+
+
+def _fields(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the mistakes in containers, volumes and variables that a pod can't have either. `_typed` has checked their types."""
+    added = {name: spec[name] for name in (*_CONTAINERS, "volumes") if spec.get(name)}
+    try:
+        pod = msgspec.convert(added, PodSpec)
+        variables = msgspec.convert({"name": "", "env": spec.get("env")}, Container)
+    except msgspec.ValidationError:
+        return
+    names = {f"spec.{field}[{index}].name" for field in added for index, _ in rows(spec[field])}
+    yield from (cause for cause in pod_field_causes(pod, "spec") if cause.field not in names)
+    yield from container_field_causes(variables, "spec")
 
 
 def _mounts(spec: Mapping[str, Any]) -> Iterator[Cause]:

@@ -142,6 +142,8 @@ def _weight(value: object, where: str, *, quantities: bool) -> Fraction:
 
 
 def _match_causes(matches: object) -> Iterator[Cause]:
+    if matches == []:
+        yield Cause("spec.matches", "is empty: name an HTTPRouteGroup, or leave out the field to split all requests")
     for index, match in rows(matches):
         where, name, group = f"spec.matches[{index}]", match.get("name"), match.get("apiGroup")
         if name == "":

@@ -4,7 +4,9 @@ from headgate.quantity import PERCENTAGE
 from headgate.resources.definitions.mesh import SPLIT_RULES, request_match
 from headgate.resources.definitions.schema_builders import (
     DURATION,
+    MATCH_NAME,
     PERCENTILE,
+    REQUEST_PATH,
     Schema,
     choice,
     flag,
@@ -97,13 +99,13 @@ _WEBHOOKS = listing(
     record(
         "One program.",
         "name when service port",
-        name=text("The name, for messages."),
+        name=matching("The name, for messages.", MATCH_NAME),
         when=choice(
             "Before the first request to the canary, during each step, or after the end.", "before during after"
         ),
         service=text("The Service in the Canary's namespace.", "label"),
         port=port("The port of the Service."),
-        path=text("The path of the request; / when absent."),
+        path=matching("The path of the request; / when absent.", REQUEST_PATH),
     ),
     key="name",
 )

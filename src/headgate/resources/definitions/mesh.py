@@ -73,7 +73,8 @@ _IN_SPECS = " || ".join(
     )
 )
 _MATCHES = listing(
-    "Only requests that match one of these groups are split; all other requests go to the root Service itself.",
+    "Only requests that match one of these groups are split; all other requests go to the root Service itself. All requests "
+    "are split when absent; an empty list is rejected, because it would look like no request.",
     ruled(
         record(
             "A reference to an HTTPRouteGroup.",
@@ -86,6 +87,7 @@ _MATCHES = listing(
         (_IN_SPECS, "apiGroup must be specs.smi-spec.io"),
     ),
     key="kind name",
+    minItems=1,
 )
 _SUBJECT = {
     "kind": choice("The kind: ServiceAccount.", "ServiceAccount"),
@@ -191,7 +193,7 @@ def request_match() -> Schema:
                 choice("A method.", " ".join(METHODS)),
                 minItems=1,
             ),
-            pathRegex=text("An RE2 expression for the path, which matches from its start."),
+            pathRegex=text("An RE2 expression for the path, which matches from its start.", minLength=1),
             headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
         ),
         ("self.name != ''", "name is missing"),
@@ -252,7 +254,10 @@ def port_route(protocol: str, version: str) -> Schema:
     what = f"A named set of {protocol} connections, selected by port, for access rules."
     ports = listing("The ports of a Service or of its pods; all when empty.", port("A port."))
     matches = record(
-        "The selected connections; all when absent.", "ports", name=text("A name for the connections."), ports=ports
+        "The selected connections; all when absent.",
+        "ports",
+        name=matching("A name for the connections.", MATCH_NAME),
+        ports=ports,
     )
     fields = {"matches": matches} if version == "v1alpha4" else {}
     return kind(what, "spec" if fields else "", spec=record("The selected connections.", **fields))

@@ -14,6 +14,7 @@ LARGEST_PORT = 65535
 DURATION = "^([0-9]{1,5}(h|m|s|ms)){1,4}$"
 RULES = "x-kubernetes-validations"
 PERCENTILE = "^p[5-9][0-9]{1,3}$"
+REQUEST_PATH = "^/[!-~]*$"
 MATCH_NAME = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?$"  # names reach terminals, and resources of proxies
 
 
