@@ -1,6 +1,7 @@
 """Run headgate commands: in this process for files, or as a program against a served API."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
@@ -16,7 +17,7 @@ from tests.identity.fakes import FakeIssuer, Time
 from tests.processes import Ran
 from typer.testing import CliRunner
 
-from headgate.admission.injection import Decision, PodNamespace, decide
+from headgate.admission.injection import InjectionMode
 from headgate.api.certificate import Certificate, certificate_in
 from headgate.cli.app import app
 from headgate.compiler.report import Finding
@@ -28,8 +29,9 @@ from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mesh_state import HostState
+from headgate.plane.predictions import Controllers, explicit_sidecars
 from headgate.resources.inspect import ProxyProcess
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key
 from headgate.resources.versions import kind_written
 from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
@@ -86,10 +88,11 @@ class ServedMesh:
 
     live_state: LiveState
 
-    def __init__(self, store: MemoryStore, state: Path) -> None:
+    def __init__(self, store: MemoryStore, state: Path, mode: InjectionMode = "labelled") -> None:
         self.store = store
         self.of_host: Latest[tuple[Finding, ...]] = Latest(())
         self.host = NoHost()
+        self.controllers = Controllers(expected_objects, explicit_sidecars(mode))
         self.state = state
         self.probe = runtime_directory(state, os.environ) / "probe.sock"
 
@@ -130,9 +133,6 @@ class NoHost:
     async def state(self) -> HostState:
         return self.observed
 
-    def decide(self, pod: Object, around: PodNamespace) -> Decision:
-        return decide(pod, "labelled", around)
-
 
 def plane(store: MemoryStore, settings: Settings = Settings()) -> tuple[Feed, Loop, Fleet]:  # noqa: B008 - it is immutable
     """Return the parts that compile the objects of a store, without proxies."""
@@ -150,10 +150,16 @@ def settings() -> Settings:
 @pytest.fixture
 async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -> AsyncIterator[ServedMesh]:
     """Serve a mesh; commands run in the parent of its state directory."""
-    store = MemoryStore(admit=admit)
     state = tmp_path / ".headgate"
     state.mkdir()
-    served = ServedMesh(store, state)
+    async with serving(ServedMesh(MemoryStore(admit=admit), state), certificate, settings) as mesh:
+        yield mesh
+
+
+@contextlib.asynccontextmanager
+async def serving(served: ServedMesh, certificate: Certificate, settings: Settings) -> AsyncIterator[ServedMesh]:
+    """Compile the objects of a mesh, and serve its API."""
+    store, state = served.store, served.state
 
     async def logs(key: Key, options: LogOptions) -> AsyncGenerator[bytes]:
         for line in range(3)[-(options.tail_lines or 3) :]:
@@ -161,13 +167,15 @@ async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -
         if options.follow:
             await asyncio.Event().wait()
 
-    live_state = LiveState(store, *plane(store, settings), Recorded(findings=[served.of_host], made=expected_objects))
+    live_state = LiveState(
+        store, *plane(store, settings), Recorded(findings=[served.of_host], controllers=served.controllers)
+    )
     served.live_state = live_state
     working = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         write_kubeconfig(state / "kubeconfig", url, TOKEN, certificate)
-        serving = asyncio.create_task(
+        api = asyncio.create_task(
             serve(
                 create_app(
                     store, token=TOKEN, logs=logs, computed=ComputedGroups(inspector=Inspector(live_state, served.host))
@@ -186,7 +194,7 @@ async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -
         )
         write_runtime_info(state, instance)
         yield served
-        for task in (serving, *working):
+        for task in (api, *working):
             task.cancel()
-        await asyncio.gather(serving, *working, return_exceptions=True)
+        await asyncio.gather(api, *working, return_exceptions=True)
         shutil.rmtree(served.probe.parent)

@@ -103,7 +103,7 @@ def test_deleted_objects_are_planned(run: Run, tmp_path: Path) -> None:
         "error: TrafficSplit default/gone is not in --base, so it can't be deleted"
     )
     assert run("plan", "--base", base, "-f", change, "--delete", "ts/website").code == 2
-    assert run("plan", "--base", base, "--delete", "deployment/a").code == 2  # it changes no requests
+    assert run("plan", "--base", base, "--delete", "serviceaccount/a").code == 2  # it changes no requests
 
 
 def test_checks_decide_the_exit_code(run: Run, tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ CHANGES: Mapping[str, tuple[list[Object], str, str]] = {
     "a new port": ([shop(8080, 9090)], "holds", "every request"),
     "a new Deployment": (
         [objects.deployment("second", template={"account": "shop"})],
-        "undecided",
-        "Deployment default/second has no pods yet",
+        "does not hold",
+        "pod default/second is new and has no sidecar",
     ),
     "the namespace": (
         [objects.namespace("default", labels={"headgate.dev/inject": "false"})],

@@ -10,7 +10,8 @@ from tests.make.objects import Object, manifest
 from headgate.admission.injection import InjectionMode
 from headgate.cli.offline import CompiledFiles, compile_manifests
 from headgate.manifests.files import read
-from headgate.plan.plan import Plan, World, plan
+from headgate.plan.plan import Plan, plan
+from headgate.plan.world import World
 from headgate.settings import Settings
 
 SERVICES = objects.manifest(

@@ -14,7 +14,7 @@ from tests.plan.manifests import (
 )
 
 from headgate.plan.lines import summary
-from headgate.plan.plan import Cause
+from headgate.plan.world import Cause
 
 V1, V2 = "default/v1:8080", "default/v2:8080"
 

@@ -3,18 +3,21 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.conftest import plane
 from tests.decoding import admit
 from tests.history.objects import website_split
-from tests.make.objects import service
+from tests.make.objects import canary, endpoint_slice, manifest, port, service, split
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.history import segments
 from headgate.history.revisions import Log, Revision
 from headgate.latest import Latest, until
+from headgate.manifests.apply import apply
+from headgate.manifests.files import read
 from headgate.objects.events import EventRecorder
 from headgate.objects.lifecycle import now
 from headgate.objects.ports import Ports
@@ -23,7 +26,7 @@ from headgate.plane.history import RevisionQuery
 from headgate.plane.history_recorder import HistoryRecorder
 from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Object, controller_reference
-from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.registry import CANARY, SERVICE, TRAFFIC_SPLIT
 from headgate.resources.request_spec import RequestSpec
 from headgate.standalone.store.memory import MemoryStore
 
@@ -157,6 +160,50 @@ async def test_the_effect_is_in_the_words_of_a_plan(store: MemoryStore) -> None:
         await mesh.recorded()
         assert mesh.log.revisions[-1].changes[0].content is None
         assert any("website" in line for line in mesh.log.revisions[-1].effect)
+
+
+async def test_what_controllers_do_later_belongs_to_the_effect_of_a_write(store: MemoryStore) -> None:
+    """The endpoints of a Service come after it, and no revision has them."""
+    async with running(store, None) as mesh:
+        await mesh.write(service("late", port(8080, "main")))
+        effect = "Service default/late:8080: all requests: all of them from 404 (NoSuchPort) to "
+        assert mesh.log.revisions[-1].effect == (f"{effect}503 (default/late:8080: NoReadyEndpoints)",)
+        await store.create(endpoint_slice("late", ["127.9.9.9"], {"main": 8080}))
+        await until(lambda: mesh.log.revisions[-1].effect == (f"{effect}default/late:8080",), mesh.live_state.history)
+        assert len(mesh.log.revisions) == 2
+
+
+async def test_an_effect_of_another_object_is_not_that_of_the_last_write(store: MemoryStore) -> None:
+    await store.create(service("other", port(8080, "main")))
+    async with running(store, None) as mesh:
+        await mesh.write(service("late", port(8080, "main")))
+        known = mesh.log.revisions[-1].effect
+        await store.create(endpoint_slice("other", ["127.9.9.8"], {"main": 8080}))
+        await mesh.live_state.wait_compiled()
+        await mesh.write(service("third", port(8080, "main")))
+        assert mesh.log.revisions[-2].effect == known
+        assert not any("other" in line for item in mesh.log.revisions for line in item.effect)
+
+
+async def test_a_change_from_a_file_has_its_file_and_line(store: MemoryStore, tmp_path: Path) -> None:
+    """Also that of a controller, because of an object from a file."""
+    file = tmp_path / "mesh.yaml"
+    file.write_text(f"# shop\n{manifest(*(service(name) for name in ('website', 'v1')), canary('website', {'v1': 1}))}")
+    async with running(store, None) as mesh:
+        await apply(store, read([file]))
+        stored = await store.get(CANARY.key("default", "website"))
+        await store.create(split("website", {"v1": 1}, metadata={"ownerReferences": [controller_reference(stored)]}))
+        await mesh.recorded()
+        await mesh.write(service("v1", 9090))
+        answers = history.revisions(mesh.live_state, RevisionQuery()).items
+        causes = {(item.object.kind, item.owner, item.file, item.line) for answer in answers for item in answer.changes}
+        assert causes == {
+            ("Service", "", str(file), 2),
+            ("Service", "", str(file), 4),
+            ("Service", "", "", 0),
+            ("Canary", "", str(file), 6),
+            ("TrafficSplit", "Canary website", str(file), 6),
+        }
 
 
 async def test_an_effect_is_listed_once_if_a_controller_writes_at_the_same_time(store: MemoryStore) -> None:

@@ -177,6 +177,9 @@ def _details(found: Revision) -> Iterator[str]:
         writes = f", {change.writes} writes" if change.writes > 1 else ""
         yield ""
         yield f"{display_name(change.object, across=True)} {change.action}{writer} at {change.time}{writes}"
+        if change.owner or change.file:
+            place = f"{change.file}:{change.line}" if change.file else ""
+            yield f"  cause: {': '.join(text for text in (place, change.owner) if text)}"
         yield from _fields(change.fields)
     if found.reason != "RecordingStarted":
         yield ""

@@ -4,11 +4,12 @@ A Service without clusterIP and a Gateway without address get a loopback address
 endpoints. The result is the same on every machine.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from headgate.admission.injection import InjectionMode
+from headgate.admission.workloads import DEFAULTERS
 from headgate.cli import placeholders
 from headgate.cli.arguments import check_paths
 from headgate.cli.output import note
@@ -56,18 +57,27 @@ def reject_mistakes(found: Manifests, result: str) -> None:
 
 
 def compile_manifests(
-    manifests: Manifests, settings: Settings = Settings(), sidecars: InjectionMode = "all"
+    manifests: Manifests,
+    settings: Settings = Settings(),
+    sidecars: InjectionMode = "all",
+    unserved: Collection[Key] = (),
 ) -> CompiledFiles:
-    """Compile the objects of files that were read."""
-    objects = {manifest.key: manifest.object for manifest in manifests.objects}
-    snapshot = snapshot_of(with_placeholders(objects, settings.domain, sidecars))
+    """Compile the objects of files that were read. The Services in `unserved` have only the pods of the files."""
+    snapshot = snapshot_of(with_placeholders(objects_in(manifests), settings.domain, sidecars, unserved))
     return CompiledFiles(manifests, snapshot, compile_mesh(snapshot, settings))
 
 
+def objects_in(manifests: Manifests) -> Mapping[Key, Object]:
+    """Return the objects of files with the values that an API server completes."""
+    found = {manifest.key: manifest.object for manifest in manifests.objects}
+    completing = {key: DEFAULTERS.get((obj["apiVersion"], obj["kind"])) for key, obj in found.items()}
+    return found | {key: complete(found[key]) for key, complete in completing.items() if complete}
+
+
 def with_placeholders(
-    objects: Mapping[Key, Object], domain: str, sidecars: InjectionMode = "all"
+    objects: Mapping[Key, Object], domain: str, sidecars: InjectionMode = "all", unserved: Collection[Key] = ()
 ) -> Mapping[Key, Object]:
-    """Return the objects with placeholders for missing pods, addresses and endpoints."""
+    """Return the objects with placeholders for missing pods, addresses and endpoints; without endpoints for Services in `unserved`."""
     addresses = AddressPool(FIRST_RANGE)
     objects = {**placeholders.splits(objects, domain), **objects}
     found = {**objects, **placeholders.pods(objects, addresses, sidecars)}
@@ -75,7 +85,8 @@ def with_placeholders(
     for key in sorted(key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind)):
         found[key] = service = _with_service_address(objects[key], addresses)
         if selector(service) and (key.namespace, key.name) not in with_slices:
-            found = {**placeholders.slices(found, service, addresses), **found}
+            made = placeholders.slices(found, service, addresses, is_served=key not in unserved)
+            found = {**made, **found}
     for key in sorted(key for key in objects if (key.group, key.kind) == (GATEWAY_GROUP, "Gateway")):
         found[key] = _with_gateway_address(objects[key], addresses.allocate(str(key), "services"))
     return found

@@ -69,16 +69,35 @@ def splits(objects: Mapping[Key, Object], domain: str) -> Mapping[Key, Object]:
     return found
 
 
-def slices(objects: Mapping[Key, Object], service: Object, addresses: AddressPool) -> Mapping[Key, Object]:
-    """Return EndpointSlices for a Service with a selector, from the pods in `objects`."""
+def slices(
+    objects: Mapping[Key, Object], service: Object, addresses: AddressPool, *, is_served: bool = True
+) -> Mapping[Key, Object]:
+    """Return EndpointSlices for a Service with a selector, from the pods in `objects`.
+
+    Without any, a Service that `is_served` anyway has an anonymous pod.
+    """
     metadata = service["metadata"]
     namespace, name, wanted = metadata.get("namespace", ""), metadata["name"], selector(service)
     selected = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, wanted)]
     found = [_slice(service, pod) for pod in selected if _address(pod)]
-    if not found:
+    if not found and is_served:
         address = addresses.allocate(str(Key(SLICE_GROUP, SLICE, namespace, name)), "pods")
         found = [_slice(service, {"metadata": {"name": ""}, "status": {"podIP": address}})]
     return {Key(SLICE_GROUP, SLICE, namespace, item["metadata"]["name"]): item for item in found}
+
+
+def with_pods(objects: Mapping[Key, Object]) -> frozenset[Key]:
+    """Return the Services that select a pod of the files, or of a workload in them."""
+    pods_in_files = written_pods(objects)
+    services = (key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind))
+    return frozenset(
+        service
+        for service in services
+        if (wanted := selector(objects[service]))
+        and any(
+            key.namespace == service.namespace and _is_selected(key, pod, wanted) for key, pod in pods_in_files.items()
+        )
+    )
 
 
 def selector(service: Object) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """`headgate plan`: what a change of objects does to requests and access; and checks of access, for CI."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +20,9 @@ from headgate.cli.arguments import (
     parse_kind_and_name,
 )
 from headgate.cli.inspect_client import InspectClient, resource_path
-from headgate.cli.offline import compile_manifests, reject_mistakes
+from headgate.cli.offline import compile_manifests, objects_in, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, EXIT_UNDECIDED, Format, answer, note, usage_error
+from headgate.cli.placeholders import with_pods
 from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
 from headgate.compiler.snapshot import Snapshot
@@ -29,14 +30,17 @@ from headgate.errors import NotFound
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.plan.annotated import with_files, with_rates
 from headgate.plan.checks import Decision, InvalidCheck, Never, check_claim
-from headgate.plan.plan import World, with_files, with_rates
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
+from headgate.plan.world import World
 from headgate.plane.feed import COMPILED
 from headgate.resources.meta import Key
-from headgate.resources.registry import CANARY
+from headgate.resources.registry import CANARY, DEPLOYMENT, OWNERS, REPLICA_SET
 from headgate.settings import Settings
 
+_DELETABLE = (*COMPILED, DEPLOYMENT, REPLICA_SET, *OWNERS)
+"""The kinds whose deletion may change requests or access."""
 Request = Annotated[
     list[str] | None,
     typer.Argument(
@@ -172,8 +176,8 @@ def _read(paths: Sequence[Path], namespace: str) -> Manifests:
 
 def _deleted(text: str, namespace: str, changed: Manifests) -> Key:
     """Return the key of an object that the change deletes. Raises BadParameter."""
-    kind, name = parse_kind_and_name(text, COMPILED)
-    if kind not in COMPILED:
+    kind, name = parse_kind_and_name(text, _DELETABLE)
+    if kind not in _DELETABLE:
         raise usage_error(f"{kind.plural} change no requests by themselves; leave out {text}", option="--delete")
     key = kind.key(namespace, name)
     if any(item.key == key for item in changed.objects):
@@ -208,24 +212,32 @@ def _offline(
     for key in query.deleted:
         if kept.pop(key, None) is None:
             raise NotFound(f"{key} is not in --base, so it can't be deleted; correct the name, or give -n NAMESPACE")
-    kept = {} if prune else kept
+    kept = {} if prune else {key: item for key, item in kept.items() if not _is_deleted_with(key, query.deleted)}
     after = Manifests(changed.roots, tuple((kept | new).values()))
-    old, now = (compile_manifests(manifests, settings, sidecars) for manifests in (before, after))
+    # a Service whose pods only one side has is without pods on the other side
+    unserved = frozenset[Key]().union(*(with_pods(objects_in(manifests)) for manifests in (before, after)))
+    old, now = (compile_manifests(manifests, settings, sidecars, unserved) for manifests in (before, after))
     one, other = ({item.key: item.object for item in manifests.objects} for manifests in (before, after))
     differing = frozenset(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
     snapshots = old.snapshot, now.snapshot
-    makers = {key: maker for snapshot in snapshots for key, maker in _made_by_canaries(snapshot)}
+    makers = {key: maker for snapshot in snapshots for key, maker in _made(snapshot)}
     differing |= {key for key, maker in makers.items() if maker in differing}
-    world = World(old.compiled, now.compiled, differing, other.keys(), snapshots, makers)
+    world = World(old.compiled, now.compiled, differing, other.keys(), snapshots, makers, one.keys() - other.keys())
     return checked_plan(world, query)
 
 
-def _made_by_canaries(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
-    """Yield the objects that Canaries own, each with its Canary."""
+def _is_deleted_with(key: Key, deleted: Collection[Key]) -> bool:
+    """Return whether an object is in a deleted namespace."""
+    return any(item.kind == "Namespace" and item.name == key.namespace for item in deleted)
+
+
+def _made(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
+    """Yield the objects that Canaries and workloads own, each with its owner."""
+    makers = {kind.kind: kind for kind in (CANARY, DEPLOYMENT, REPLICA_SET)}
     for key, item in snapshot.objects.items():
         for reference in item.metadata.owner_references:
-            if reference.kind == CANARY.kind:
-                yield key, CANARY.key(key.namespace, reference.name)
+            if kind := makers.get(reference.kind):
+                yield key, kind.key(key.namespace, reference.name)
 
 
 async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:

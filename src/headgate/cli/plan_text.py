@@ -7,9 +7,10 @@ from rich.console import Console
 from headgate.cli.output import note, stdout
 from headgate.compiler.report import pod_list
 from headgate.plan.checks import Verdict
-from headgate.plan.lines import MAY_DIFFER, access_line, counted
-from headgate.plan.plan import AccessRow, Cause, NewFinding, Plan, Rate, RequestChange, TlsChange
+from headgate.plan.lines import MAY_DIFFER, access_line, counted, gateway_line
+from headgate.plan.plan import AccessRow, NewFinding, Plan, Rate, RequestChange, TlsChange
 from headgate.plan.planning import PlanResult
+from headgate.plan.world import Cause
 
 SHOWN_CLASSES = 5
 
@@ -29,6 +30,9 @@ def show(result: PlanResult, *, only_checks: bool) -> None:
             for block in blocks:
                 _print(console, block)
             console.print()
+    if result.on_creation:
+        verb = "gets its" if len(result.on_creation) == 1 else "get their"
+        note(f"{pod_list(result.on_creation)} {verb} change only when created again")
     note(counted(result.plan) or "nothing changes")
 
 
@@ -43,6 +47,7 @@ def _sections(found: Plan) -> Iterator[tuple[str, list[list[str]]]]:
     yield "Access gained", [list(_access(item)) for item in found.gained]
     yield "Requests", [list(_requests(item)) for item in found.requests]
     yield "TLS modes", [list(_tls(item)) for item in found.tls]
+    yield "Gateways of Services", [[f"  {gateway_line(item)}", *_causes(item.causes)] for item in found.gateways]
     yield "Access that sidecars no longer decide", [[f"  {item.message}"] for item in found.departures]
     yield "New findings", [list(_finding(item)) for item in found.findings]
 

@@ -246,7 +246,7 @@ class Compiler:
 
     def _asking(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
         """Return the Services that ask for a gateway."""
-        return self._stages.once(service_gateways.asking, self._part(snapshot, Service, Canary), settings.domain)
+        return self._stages.once(service_gateways.asking, self._part(snapshot, Service, Canary), settings)
 
     def _of_service_gateways(self, snapshot: Snapshot, settings: Settings) -> tuple[Finding, ...]:
         asking = self._asking(snapshot, settings)

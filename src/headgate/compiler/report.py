@@ -144,7 +144,8 @@ class SidecarPods(Value, frozen=True, kw_only=True):
 class ServiceGateway(Value, frozen=True, kw_only=True):
     """A request for a gateway: the Service `key`, the object that asks for it, and the value of the annotation.
 
-    `fault` says why the Service can't have a gateway; it is empty if it can.
+    `fault` says why the Service can't have a gateway; it is empty if it can. The gateway `serves` unless another one already
+    does, that of the machine.
     """
 
     about: Key
@@ -152,6 +153,7 @@ class ServiceGateway(Value, frozen=True, kw_only=True):
     key: Key
     service: Service
     fault: str = ""
+    serves: bool = False
 
     @property
     def name(self) -> str:

@@ -6,6 +6,8 @@ on the addresses of all Services, unless one asks for nginx: then nginx listens 
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import structs
+
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ServiceGateway
 from headgate.compiler.services import HEADLESS, is_external, routed_ports
@@ -21,14 +23,14 @@ READY = "GatewayReady"
 _FIELD = f"metadata.annotations.{SERVICE_GATEWAY}"
 
 
-def asking(snapshot: Snapshot, domain: str) -> tuple[ServiceGateway, ...]:
+def asking(snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
     """Return the gateways that existing Services have or should have, sorted by Service.
 
     A Canary asks only for a root Service in its own namespace. The annotation of the Service itself has precedence.
     """
     wanted: dict[str, tuple[Key, str]] = {}
     for key, canary in snapshot.of(Canary):
-        root = service_name(canary.spec.service, key.namespace, domain)
+        root = service_name(canary.spec.service, key.namespace, settings.domain)
         if (proxy := canary.metadata.annotations.get(SERVICE_GATEWAY)) and root.startswith(f"{key.namespace}/"):
             wanted.setdefault(root, (key, proxy))
     for name, (key, service) in snapshot.services.items():
@@ -38,8 +40,13 @@ def asking(snapshot: Snapshot, domain: str) -> tuple[ServiceGateway, ...]:
         (name, *ask, *snapshot.services[name]) for name, ask in sorted(wanted.items()) if name in snapshot.services
     )
     return tuple(
-        ServiceGateway(about=about, proxy=proxy, key=key, service=service, fault=_fault(name, proxy, service))
-        for name, about, proxy, key, service in found
+        structs.replace(
+            item, serves=not item.fault and (settings.gateway_pods or (item.proxy == NGINX and settings.nginx))
+        )
+        for item in (
+            ServiceGateway(about=about, proxy=proxy, key=key, service=service, fault=_fault(name, proxy, service))
+            for name, about, proxy, key, service in found
+        )
     )
 
 
@@ -63,9 +70,7 @@ def _fault(name: str, proxy: str, service: Service) -> str:
 
 def served_by_nginx(gateways: Sequence[ServiceGateway], settings: Settings) -> frozenset[str]:
     """Return the Services (`namespace/name`) for which nginx listens on this machine, instead of the gateway."""
-    if settings.gateway_pods or not settings.nginx:
-        return frozenset()
-    return frozenset(item.name for item in gateways if item.proxy == NGINX and not item.fault)
+    return frozenset() if settings.gateway_pods else frozenset(item.name for item in gateways if item.serves)
 
 
 def findings(

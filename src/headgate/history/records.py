@@ -7,6 +7,7 @@ import msgspec
 
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.merge.server_side_apply import LAST_APPLIED
+from headgate.resources.mesh_keys import APPLIED_POSITION
 from headgate.resources.meta import Key, Object, Value, part, rows
 
 RECORDED = frozenset(
@@ -29,12 +30,14 @@ class Record(Value, frozen=True, kw_only=True):
     """The state of an object: its content as JSON, and its writers.
 
     `writers` are the times and names of the field managers in managedFields that wrote the object itself, newest first.
-    `controlled` means that a controller owns the object.
+    `owner` is the controller that owns the object, such as `Canary website`; empty if there is none. `position` is the file
+    and line of the manifest that headgate has applied, as `FILE:LINE`.
     """
 
     content: bytes
     writers: tuple[tuple[str, str], ...] = ()
-    controlled: bool = False
+    owner: str = ""
+    position: str = ""
 
     @property
     def newest(self) -> tuple[tuple[str, str], ...]:
@@ -49,7 +52,10 @@ def record_of(obj: Object) -> Record:
         (str(item.get("time") or ""), str(item.get("manager") or "")) for item in entries if not _is_of_status(item)
     }
     return Record(
-        content=content_of(obj), writers=tuple(sorted(writers, reverse=True)), controlled=bool(controller_of(obj))
+        content=content_of(obj),
+        writers=tuple(sorted(writers, reverse=True)),
+        owner=controller_of(obj),
+        position=str(part(part(obj, "metadata"), "annotations").get(APPLIED_POSITION) or ""),
     )
 
 

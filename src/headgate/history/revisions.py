@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 from msgspec import structs
 
-from headgate.history.records import Record
+from headgate.history.records import RECORDED, Record
+from headgate.resources.mesh_keys import FILES_MANAGER
 from headgate.resources.meta import Key, Value, epoch_seconds, timestamp
 
 Reason = Literal["RecordingStarted", "Written", "ControllerWrote", "NotRecorded"]
@@ -22,7 +23,9 @@ Contents = Mapping[Key, bytes]
 class Change(Value, frozen=True, kw_only=True):
     """The change of an object: its content afterwards, None if it was deleted.
 
-    `by` is the field manager of the last writer, empty if it is unknown. `writes` is the number of combined changes.
+    `by` is the field manager of the last writer, empty if it is unknown. `writes` is the number of combined changes. `owner`
+    is the controller that owns the object, such as `Canary website`. `position` is the `FILE:LINE` of the manifest that the
+    change came from, that of the owner if the controller made the change; empty if it did not come from a file.
     """
 
     key: Key
@@ -30,6 +33,8 @@ class Change(Value, frozen=True, kw_only=True):
     by: str = ""
     time: str = ""
     writes: int = 1
+    owner: str = ""
+    position: str = ""
 
 
 class Revision(Value, frozen=True, kw_only=True):
@@ -97,8 +102,13 @@ class Written(NamedTuple):
     by_controllers: tuple[Change, ...]
 
 
-def changes_between(before: Mapping[Key, Record], now: Mapping[Key, Record], seconds: float) -> Written:
-    """Return the changes of objects between two states. `seconds` is the current time since the epoch.
+def changes_between(
+    before: Mapping[Key, Record],
+    now: Mapping[Key, Record],
+    seconds: float,
+    objects: Mapping[Key, Record] = MappingProxyType({}),
+) -> Written:
+    """Return the changes of objects between two states. `seconds` is the current time since the epoch, `objects` are all objects now.
 
     A write that changes only the status, managedFields or bookkeeping of an object is no change.
     """
@@ -109,16 +119,33 @@ def changes_between(before: Mapping[Key, Record], now: Mapping[Key, Record], sec
         if old and new and old.content == new.content:
             continue
         time, by = _writer(old, new, seconds)
-        change = Change(key=key, content=new.content if new else None, by=by, time=time)
-        (controllers if _is_of_controller(old, new, by) else clients).append(change)
+        record = new or old or Record(content=b"")
+        position = record.position if new and by == FILES_MANAGER else ""
+        change = Change(
+            key=key, content=new.content if new else None, by=by, time=time, owner=record.owner, position=position
+        )
+        if _is_of_controller(old, new, by):
+            controllers.append(structs.replace(change, position=_owner_position(key, record.owner, objects)))
+        else:
+            clients.append(change)
     return Written(tuple(clients), tuple(controllers))
+
+
+def _owner_position(key: Key, owner: str, objects: Mapping[Key, Record]) -> str:
+    """Return the position of the manifest of an owner, if that is its newest writer."""
+    kind, _, name = owner.partition(" ")
+    for group in (group for group, other in RECORDED if other == kind):
+        record = objects.get(Key(group, kind, key.namespace, name))
+        if record and any(by == FILES_MANAGER for _, by in record.newest):
+            return record.position
+    return ""
 
 
 def _is_of_controller(old: Record | None, new: Record | None, by: str) -> bool:
     """Return whether the controller of an object made a change: the writer of the last changes, or of the first."""
     if old is None or new is None:
-        return (old or new or Record(content=b"")).controlled
-    return new.controlled and by in {name for _, name in old.newest}
+        return bool((old or new or Record(content=b"")).owner)
+    return bool(new.owner) and by in {name for _, name in old.newest}
 
 
 def _writer(old: Record | None, new: Record | None, seconds: float) -> tuple[str, str]:

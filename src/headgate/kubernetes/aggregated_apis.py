@@ -6,15 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headgate.admission.injection import Decision, PodNamespace
-from headgate.admission.sidecar_containers import decide_transparent
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError, StoreError
 from headgate.kubernetes.client import ApiServer
-from headgate.kubernetes.install.manifests import NAMESPACE_NAME
 from headgate.kubernetes.names import API_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions, describe
@@ -30,7 +27,6 @@ from headgate.plane.metrics import MeshMetrics
 from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import WorkloadCounts
-from headgate.resources.meta import Object
 
 RETRY_S = 5.0
 
@@ -40,12 +36,10 @@ log = logging.getLogger(__name__)
 class ClusterHost:
     """Implements `plane.inspector.Host` for a cluster, whose kubelets run the pods and proxies."""
 
-    def __init__(self, sources: "Sources", options: Options) -> None:
+    def __init__(self, sources: "Sources") -> None:
         self._versions = sources.versions
         self._permissions = sources.permissions
         self._objects = sources.objects
-        self._sidecars = options.sidecars
-        self._namespaces = options.namespaces
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
@@ -64,15 +58,6 @@ class ClusterHost:
         except StoreError:  # a missing permission, which `problems` has, or an API server that does not answer
             return None
         return workload_counts(pods, deployments, now=time.time(), only_meshed=True)
-
-    def decide(self, pod: Object, around: PodNamespace) -> Decision:
-        """Decide whether a pod gets a transparent sidecar.
-
-        In a mesh of some namespaces, the API server calls the webhooks only for namespaces with a label of their name.
-        """
-        if self._namespaces and NAMESPACE_NAME not in around.labels:
-            return Decision("NamespaceName", NAMESPACE_NAME)
-        return decide_transparent(pod, self._sidecars, around)
 
 
 class Sources(NamedTuple):
@@ -93,7 +78,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     plane = sources.plane
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
-    host = ClusterHost(sources, options)
+    host = ClusterHost(sources)
     app = create_aggregated_app(
         MetricsApi(sources.objects, options.metrics_source or plane.traffic.windows, settings=options.settings),
         config,

@@ -39,7 +39,7 @@ from headgate.kubernetes.serving_certificate import ServingCertificate, follow_k
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
 from headgate.kubernetes.token_reviews import TokenReview, pod_uids
-from headgate.kubernetes.webhooks import serve_webhooks
+from headgate.kubernetes.webhooks import serve_webhooks, transparent_sidecars
 from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
 from headgate.objects.ports import Events, Ports, Store
@@ -47,6 +47,7 @@ from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
+from headgate.plane.predictions import Controllers
 from headgate.plane.trust import Trust
 from headgate.resources.registry import CLUSTER_KINDS, EVENT
 from headgate.rollout.controller import RolloutController
@@ -76,16 +77,13 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)
-        ports = Ports(store, events, lease.active, state, gateways.findings, expected_objects)
+        ports = Ports(store, events, lease.active, state, gateways.findings)
         plane = ControlPlane(
             ports,
-            ProxyOptions(
-                HostProxies(try_sockets=lambda _: TRY_SOCKET),
-                lambda snapshot: TokenReview(api, pod_uids(snapshot)),
-                stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
-            ),
+            _proxies(api),
             options.settings,
             Trust(issuer, options.settings, trusted),
+            controllers=Controllers(expected_objects, transparent_sidecars(options)),
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -117,6 +115,14 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)
+
+
+def _proxies(api: ApiServer) -> ProxyOptions:
+    return ProxyOptions(
+        HostProxies(try_sockets=lambda _: TRY_SOCKET),
+        lambda snapshot: TokenReview(api, pod_uids(snapshot)),
+        stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
+    )
 
 
 class _Gateways(NamedTuple):

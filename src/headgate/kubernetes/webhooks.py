@@ -4,19 +4,42 @@ import asyncio
 from functools import partial
 
 from headgate.admission.chain import object_check
-from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, workload_causes
+from headgate.admission.injection import Decision, PodNamespace
+from headgate.admission.sidecar_containers import (
+    SidecarOptions,
+    decide_transparent,
+    inject_transparent_sidecars,
+    workload_causes,
+)
 from headgate.api.http_server import Server, drained, serve
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
+from headgate.kubernetes.install.manifests import NAMESPACE_NAME
 from headgate.kubernetes.names import WEBHOOK_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.sockets import listen
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.plane.live_state import LiveState
+from headgate.plane.new_pods import Injection
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.write_warnings import warnings_before_write
+from headgate.resources.meta import Object
+
+
+def transparent_sidecars(options: Options) -> Injection:
+    """Return how a cluster adds sidecars to pods.
+
+    In a mesh of some namespaces, the API server calls the webhooks only for namespaces with a label of their name.
+    """
+
+    def decide(pod: Object, around: PodNamespace) -> Decision:
+        if options.namespaces and NAMESPACE_NAME not in around.labels:
+            return Decision("NamespaceName", NAMESPACE_NAME)
+        return decide_transparent(pod, options.sidecars, around)
+
+    return Injection(decide, "transparent")
 
 
 async def serve_webhooks(

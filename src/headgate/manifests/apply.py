@@ -3,6 +3,7 @@
 Annotations of the objects persist the state across restarts:
 
 - `headgate.dev/applied-from`: the file of an object that headgate created from it. Only such objects are deleted.
+- `headgate.dev/applied-position`: the file and the line of the manifest when it was applied, for the history.
 - `headgate.dev/applied-digest`: the digest of the manifest. While the digest is the same, changes by other clients stay.
 - `kubectl.kubernetes.io/last-applied-configuration`: the manifest. A changed manifest is applied by a three-way merge, as
   `kubectl apply` does: the manifest's fields win, fields removed from the manifest are removed, all other fields stay.
@@ -21,13 +22,13 @@ from headgate.merge.server_side_apply import LAST_APPLIED, written_configuration
 from headgate.objects import lifecycle
 from headgate.objects.lifecycle import with_metadata
 from headgate.objects.ports import Store
+from headgate.resources.mesh_keys import APPLIED_POSITION, FILES_MANAGER
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import KINDS, key_of
 from headgate.resources.versions import to_hub
 
 APPLIED_FROM = "headgate.dev/applied-from"
 APPLIED_DIGEST = "headgate.dev/applied-digest"
-MANAGER = "headgate-files"
 _SET_BY_STORE = (
     "uid",
     "resourceVersion",
@@ -131,7 +132,7 @@ def _tracked(before: Object | None, after: Object) -> Object:
     that owns `last-applied-configuration`.
     """
     kind = lifecycle.kind_of(after)
-    manager = Manager(MANAGER, "Update", kind.hub)
+    manager = Manager(FILES_MANAGER, "Update", kind.hub)
     write = Write(manager, lifecycle.now(), versions_of(kind), has_status=kind.status)
     managers = tracked_update(_unmarked(before) if before else None, _unmarked(after), write)
     return with_metadata(after, managedFields=managers)
@@ -139,7 +140,7 @@ def _tracked(before: Object | None, after: Object) -> Object:
 
 def _unmarked(obj: Object) -> Object:
     """Return an object without headgate's and kubectl's annotations about its manifest."""
-    marks = (APPLIED_FROM, APPLIED_DIGEST, LAST_APPLIED)
+    marks = (APPLIED_FROM, APPLIED_DIGEST, APPLIED_POSITION, LAST_APPLIED)
     rest = {name: text for name, text in annotations(obj).items() if name not in marks}
     return with_metadata(obj, annotations=rest or None)
 
@@ -183,7 +184,8 @@ def without_server_fields(obj: Object) -> Object:
 
 
 def _recorded(obj: Object, manifest: Manifest, owned: Mapping[str, str]) -> Object:
-    record = {LAST_APPLIED: _configuration(manifest), APPLIED_DIGEST: _digest(manifest)}
+    position = f"{_absolute(manifest.file)}:{manifest.document.position.line}"
+    record = {LAST_APPLIED: _configuration(manifest), APPLIED_DIGEST: _digest(manifest), APPLIED_POSITION: position}
     return _annotated(obj, {**record, **owned})
 
 

@@ -9,8 +9,8 @@ for equality only. A list or a watch covers one kind, and changes of different k
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from headgate.backoff import LONGEST_S, pauses
 from headgate.compiler.report import Finding
@@ -225,20 +225,12 @@ class StateStorage(Protocol):
         """Replace the saved state atomically. Raises Unavailable; then the old state may remain."""
 
 
-Makes: TypeAlias = Callable[[Object, Mapping[Key, Object], Any, str], Mapping[Key, Object | None]]
-"""A function of a written Canary, the stored objects that it owns, the snapshot with the write, and the DNS domain of Services.
-
-It returns what the Canary makes of the objects that it owns, None for an object that is deleted.
-"""
-
-
 class Ports(NamedTuple):
     """The interfaces that the control plane uses to read and write objects, to record Events and to save its state.
 
     Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby
     only reads and compiles until it gets the lease. A control plane that loses the lease is stopped. `findings` are those
-    of parts of the host about users' objects, for the statuses and Events of these objects. `made` predicts for plans what
-    the rollout controller makes of a Canary.
+    of parts of the host about users' objects, for the statuses and Events of these objects.
     """
 
     objects: Store
@@ -246,4 +238,3 @@ class Ports(NamedTuple):
     active: Latest[bool]
     state: StateStorage | None = None
     findings: Sequence[Latest[tuple[Finding, ...]]] = ()
-    made: Makes | None = None

@@ -3,15 +3,21 @@
 from collections.abc import Iterator
 
 from headgate.compiler.report import Compiled, pod_list
+from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
-from headgate.plan.plan import AccessRow, Plan, RequestChange, World, plan
+from headgate.plan.plan import AccessRow, GatewayChange, Plan, RequestChange, plan
+from headgate.plan.world import World
 
+NONE = "none of its own"
 MAY_DIFFER = "may differ: the conditions are too complex to decide whether there are such requests"
 
 
-def summary(before: Compiled, after: Compiled) -> tuple[str, ...]:
-    """Return one line for each difference, the most important first; empty if all requests are treated alike."""
-    return tuple(lines(plan(World(before, after))))
+def summary(before: Compiled, after: Compiled, snapshots: tuple[Snapshot, Snapshot] | None = None) -> tuple[str, ...]:
+    """Return one line for each difference, the most important first; empty if all requests are treated alike.
+
+    `snapshots` have the objects of both; without them, pods without a sidecar are not known.
+    """
+    return tuple(lines(plan(World(before, after, snapshots=snapshots))))
 
 
 def lines(found: Plan) -> Iterator[str]:
@@ -20,6 +26,7 @@ def lines(found: Plan) -> Iterator[str]:
     yield from map(access_line, (*found.lost, *found.gained))
     yield from map(request_line, found.requests)
     yield from (f"TLS mode of {pod_list(item.pods)}: {item.before} -> {item.after}" for item in found.tls)
+    yield from map(gateway_line, found.gateways)
 
 
 def access_line(item: AccessRow) -> str:
@@ -37,6 +44,11 @@ def request_line(item: RequestChange) -> str:
     return f"{item.entry}: {item.requests[0]}{more}: {'; '.join(item.changes)}{certain}"
 
 
+def gateway_line(item: GatewayChange) -> str:
+    """Return a change to the proxy of a Service in one line."""
+    return f"gateway of Service {item.service} for clients without a sidecar: {item.before or NONE} -> {item.after or NONE}"
+
+
 def counted(found: Plan) -> str:
     """Return the numbers of differences of a plan in one line; empty if there are none."""
     counts = (
@@ -45,6 +57,7 @@ def counted(found: Plan) -> str:
         (len(found.gained), "gain of access", "gains of access"),
         (len(found.requests), "change to requests", "changes to requests"),
         (len(found.tls), "change to TLS modes", "changes to TLS modes"),
+        (len(found.gateways), "change to gateways of Services", "changes to gateways of Services"),
         (len(found.departures), "change outside the comparison of access", "changes outside the comparison of access"),
         (len(found.findings), "new finding", ""),
     )

@@ -1,44 +1,29 @@
 """A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
-from headgate.compiler.report import Compiled
-from headgate.compiler.snapshot import Snapshot
 from headgate.kinds import SPECS
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Route, TlsMode
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.conditions import UNAMBIGUOUS, Setting
-from headgate.plan.departures import Departure, Side, departures, without_sidecar
+from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.plan.undecided import Work
+from headgate.plan.world import Cause, World
+from headgate.resources.gateway import SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.shared_map import replaced
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
 _OF_BACKENDS = frozenset(("Service", "EndpointSlice", "Deployment", "ReplicaSet", "Pod"))
-
-
-class Cause(Value, frozen=True, kw_only=True):
-    """The part of an object that causes a difference, or its deletion.
-
-    `file` and `line` are empty for an object without a file.
-    """
-
-    object: str
-    field: str = ""
-    deleted: bool = False
-    file: str = ""
-    line: int = 0
 
 
 class Outcome(Value, frozen=True, kw_only=True):
@@ -109,6 +94,15 @@ class TlsChange(Value, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
 
 
+class GatewayChange(Value, frozen=True, kw_only=True):
+    """A Service whose clients without a sidecar get another proxy of its own; `before` and `after` are empty without one."""
+
+    service: str
+    before: str
+    after: str
+    causes: tuple[Cause, ...] = ()
+
+
 class NewFinding(Value, frozen=True, kw_only=True):
     """A finding that only the new world has. It is `unreachable` if it is about a rule that no request reaches."""
 
@@ -127,6 +121,7 @@ class Plan(Value, frozen=True, kw_only=True):
     gained: tuple[AccessRow, ...] = ()
     requests: tuple[RequestChange, ...] = ()
     tls: tuple[TlsChange, ...] = ()
+    gateways: tuple[GatewayChange, ...] = ()
     departures: tuple[Departure, ...] = ()
     findings: tuple[NewFinding, ...] = ()
 
@@ -136,39 +131,12 @@ class Plan(Value, frozen=True, kw_only=True):
         return not any(getattr(self, name) for name in self.__struct_fields__)
 
 
-class World(NamedTuple):
-    """Two compiled meshes, and the keys of the objects that differ.
-
-    Findings are reported about the objects `known`; None means all objects. `snapshots` have the objects of both; without
-    them it is not compared which pods have a sidecar. `makers` has the Canary of each object that a Canary makes.
-    """
-
-    before: Compiled
-    after: Compiled
-    changed: Collection[Key] = ()
-    known: Collection[Key] | None = None
-    snapshots: tuple[Snapshot, Snapshot] | None = None
-    makers: Mapping[Key, Key] = MappingProxyType({})
-
-    @property
-    def sides(self) -> tuple[Side, Side] | None:
-        """Both meshes with their objects; None if these are not known."""
-        old, new = self.snapshots or (None, None)
-        return (Side(self.before.mesh, old), Side(self.after.mesh, new)) if old and new else None
-
-    def cause(self, key: Key, field: str) -> Cause:
-        """Return a part of a changed object as a cause, or the object's deletion. The maker of an object is its cause."""
-        key, field = (self.makers[key], "spec") if key in self.makers else (key, field)
-        gone = key not in self.after.report.seen
-        return Cause(object=str(key), field="" if gone else field, deleted=gone)
-
-
 def plan(world: World) -> Plan:
     """Compare two worlds."""
     before, after = world.before.mesh, world.after.mesh
     sides = world.sides
-    bare = without_sidecar(sides[1]) if sides else frozenset[str]()
-    access = access_rows(world, _of_guarded(access_changes(before, after), bare))
+    bare = tuple(map(without_sidecar, sides)) if sides else (frozenset[str](), frozenset[str]())
+    access = access_rows(world, _of_guarded(access_changes(before, after), *bare))
     classes = tuple(request_classes(before, after))
     new = list(_new_findings(world))
     return Plan(
@@ -177,44 +145,24 @@ def plan(world: World) -> Plan:
         gained=tuple(item for item in access if item.kind == "gained"),
         requests=tuple(request_changes(world, classes)),
         tls=tuple(tls_changes(world)),
+        gateways=tuple(gateway_changes(world)),
         departures=tuple(departures(*sides)) if sides else (),
         findings=tuple(item for item in new if not item.unreachable),
     )
 
 
-def _of_guarded(changes: Iterable[AccessChange], bare: Collection[str]) -> Iterator[AccessChange]:
-    """Yield the changes without the pods that lose their sidecar: they allow all requests then."""
+def _of_guarded(
+    changes: Iterable[AccessChange], before: Collection[str], after: Collection[str]
+) -> Iterator[AccessChange]:
+    """Yield the changes without the pods that have no sidecar `after`, and without what pods gain that had none `before`.
+
+    A pod without a sidecar allows all requests.
+    """
     for change in changes:
+        bare = after if change.kind == "lost" else (*before, *after)
         guarded = tuple(name for name in change.workloads if name not in bare)
         if guarded:
             yield structs.replace(change, workloads=guarded)
-
-
-def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> Plan:
-    """Return a plan whose causes have a file and a line; `position` returns both for an object and a field."""
-
-    def located(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
-        places = [(item, position(item.object, item.field)) for item in causes]
-        return tuple(structs.replace(item, file=file, line=line) for item, (file, line) in places)
-
-    lists = {name: getattr(found, name) for name in ("unreachable", "lost", "gained", "requests", "tls", "findings")}
-    located_lists = {
-        name: tuple(structs.replace(item, causes=located(item.causes)) for item in items)
-        for name, items in lists.items()
-    }
-    return structs.replace(found, **located_lists)
-
-
-def with_rates(found: Plan, rate_of: Callable[[str], float | None]) -> Plan:
-    """Return a plan with the rates of Services; `rate_of` returns requests per second, None if unknown."""
-    return structs.replace(found, requests=tuple(_with_rate(item, rate_of(item.service)) for item in found.requests))
-
-
-def _with_rate(item: RequestChange, rps: float | None) -> RequestChange:
-    if rps is None or not item.service:
-        return item
-    moved = round(rps * item.share, 3) if item.whole else None
-    return structs.replace(item, rate=Rate(service=item.service, rps=round(rps, 3), moved=moved))
 
 
 def request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[RequestChange]:
@@ -298,10 +246,12 @@ def _backend_causes(item: RequestClass, world: World) -> Iterator[Cause]:
         for receiver in treatment.receivers
         if receiver.ref
     } | {item.entry.name}
-    for key in sorted(world.changed):
-        name = f"{key.namespace}/{key.name}"
-        if key.kind in _OF_BACKENDS and any(name == service or name.startswith(f"{service}-") for service in services):
-            yield world.cause(key, "spec")
+    names = {key: f"{key.namespace}/{key.name}" for key in sorted(world.changed) if key.kind in _OF_BACKENDS}
+    yield from dict.fromkeys(
+        world.cause(key, "spec")
+        for key, name in names.items()
+        if any(name == service or name.startswith(f"{service}-") for service in services)
+    )
 
 
 def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
@@ -382,6 +332,20 @@ def tls_changes(world: World) -> Iterator[TlsChange]:
     causes = tuple(world.cause(key, "spec") for key in sorted(world.changed) if key.kind == TLS_CONFIG.kind)
     for (one, other), pods in found.items():
         yield TlsChange(pods=tuple(sorted(pods)), before=one.value, after=other.value, causes=causes)
+
+
+def gateway_changes(world: World) -> Iterator[GatewayChange]:
+    """Yield the Services that get, change or lose a proxy of their own for clients without a sidecar."""
+    old, new = (
+        {item.name: item for item in side.report.service_gateways if item.serves}
+        for side in (world.before, world.after)
+    )
+    for name in sorted(old.keys() | new.keys()):
+        proxies = tuple(side[name].proxy if name in side else "" for side in (old, new))
+        if proxies[0] != proxies[1]:
+            about = (new.get(name) or old[name]).about
+            causes = (world.cause(about, f"metadata.annotations.{SERVICE_GATEWAY}"),)
+            yield GatewayChange(service=name, before=proxies[0], after=proxies[1], causes=causes)
 
 
 def _new_findings(world: World) -> Iterator[NewFinding]:

@@ -5,7 +5,8 @@ from collections.abc import Collection
 from msgspec import structs
 
 from headgate.plan.checks import Never, Verdict, never, no_new_access
-from headgate.plan.plan import Plan, World, plan
+from headgate.plan.plan import Plan, plan
+from headgate.plan.world import World
 from headgate.resources.meta import Key, Object, Value
 
 
@@ -23,11 +24,16 @@ class PlanQuery(Value, frozen=True, kw_only=True):
 
 
 class PlanResult(Value, frozen=True, kw_only=True):
-    """A plan, and a verdict for each check. `ignored` names objects of kinds that a plan does not include."""
+    """A plan, and a verdict for each check.
+
+    `ignored` names objects of kinds that a plan does not include, and `on_creation` the pods that get their change only when
+    they are created again.
+    """
 
     plan: Plan
     verdicts: tuple[Verdict, ...] = ()
     ignored: tuple[str, ...] = ()
+    on_creation: tuple[str, ...] = ()
 
     def with_plan(self, found: Plan) -> "PlanResult":
         """Return the result with another plan."""

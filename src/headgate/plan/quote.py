@@ -1,16 +1,26 @@
 """What one write does to requests and access, in one line: for the warning that the API server sends with its answer."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from headgate.compiler.report import pod_list
 from headgate.model.routing import Mesh
 from headgate.plan.access import AccessChange, unsorted_access_changes
 from headgate.plan.lines import counted, lines
-from headgate.plan.plan import AccessRow, Plan, World, access_rows, request_changes, rows_of_moved_requests, tls_changes
+from headgate.plan.plan import (
+    AccessRow,
+    Plan,
+    access_rows,
+    gateway_changes,
+    request_changes,
+    rows_of_moved_requests,
+    tls_changes,
+)
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.plan.treatment import Treatment
 from headgate.plan.undecided import Exhausted, Work
+from headgate.plan.world import World
 
 STEPS = 30_000
 """The limit of the search: about 0.1 s. It suffices for a new weight in a Service with 1,800 routes."""
@@ -21,20 +31,22 @@ MOST = 100
 _TITLE = "effect on requests and access"
 
 
-def quote(world: World, *, only_served: bool, command: str = "") -> str:
+def quote(world: World, *, only_served: bool, command: str = "", on_creation: Sequence[str] = ()) -> str:
     """Return the plan of a write in one line; empty if the write changes nothing, or if the search finds no difference in time.
 
     With `only_served`, leave out requests that no backend served before, and pods without a ready endpoint: for an object
-    that is created or deleted, often together with its workloads. `command` shows the whole plan.
+    that is created or deleted, often together with its workloads. `command` shows the whole plan. Pods `on_creation` get
+    their change only when they are created again.
     """
+    title = f"{_TITLE}, once {pod_list(on_creation)} are created again" if on_creation else _TITLE
     found, is_whole = _found(world, only_served=only_served)
     shown = tuple(lines(found))
     if not shown:
         return ""
-    if len(shown) == 1 and is_whole and len(text := f"{_TITLE}: {shown[0]}") <= LONGEST:
+    if len(shown) == 1 and is_whole and len(text := f"{title}: {shown[0]}") <= LONGEST:
         return text
     numbers = counted(found) if is_whole else f"at least {counted(found)}"
-    start = f"{_TITLE}: {numbers}; first: " if len(shown) > 1 or not is_whole else f"{_TITLE}: "
+    start = f"{title}: {numbers}; first: " if len(shown) > 1 or not is_whole else f"{title}: "
     end = f" ({command} shows all)" if command else ""
     return f"{start}{shortened(shown[0], LONGEST - len(start) - len(end))}{end}"
 
@@ -69,6 +81,7 @@ def _found(world: World, *, only_served: bool) -> tuple[Plan, bool]:
         gained=tuple(item for item in rows if item.kind == "gained"),
         requests=tuple(request_changes(world, found.classes)),
         tls=tuple(tls_changes(world)),
+        gateways=tuple(gateway_changes(world)),
     )
     return whole, is_whole
 

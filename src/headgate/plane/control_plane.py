@@ -21,6 +21,7 @@ from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mirror_comparison import MirrorComparer
+from headgate.plane.predictions import Controllers
 from headgate.plane.rendered_gateways import RenderedGateways
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES, CountedStates, StatusWriter
 from headgate.plane.trust import Trust
@@ -59,7 +60,9 @@ class ControlPlane:
     The caller starts the tasks that `work` yields, and then calls `serve`.
     """
 
-    def __init__(self, ports: Ports, proxies: ProxyOptions, settings: Settings, trust: Trust) -> None:
+    def __init__(
+        self, ports: Ports, proxies: ProxyOptions, settings: Settings, trust: Trust, *, controllers: Controllers
+    ) -> None:
         self._ports = ports
         self._trust = trust
         self._fleet = Fleet()
@@ -73,7 +76,7 @@ class ControlPlane:
             shares_clock=proxies.shares_clock,
         )
         self.live_state = LiveState(
-            ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, ports.findings, ports.made)
+            ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, ports.findings, controllers)
         )
         services = {
             otlp.METHOD: self.traffic.export,

@@ -129,6 +129,9 @@ def _change(change: Change, before: bytes | None) -> answers.ObjectChange:
         by=change.by,
         time=change.time,
         writes=change.writes,
+        owner=change.owner,
+        file=change.position.rpartition(":")[0],
+        line=int(change.position.rpartition(":")[2] or 0),
         fields=tuple(answers.ChangedField(**item._asdict()) for item in differences(before, change.content)),
     )
 

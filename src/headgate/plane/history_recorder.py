@@ -8,11 +8,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 from msgspec import structs
 
 from headgate.compiler.report import Compiled
+from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.errors import StoreError
 from headgate.history.records import Record
 from headgate.history.revisions import Change, Log, Reason, Revision, applied, changes_between, with_controllers
@@ -22,7 +25,9 @@ from headgate.plan.lines import summary
 from headgate.plane.history_storage import HistoryStorage
 from headgate.plane.live_state import LiveState
 from headgate.plane.past import snapshot_at
+from headgate.resources.core import EndpointSlice
 from headgate.resources.meta import Key, timestamp
+from headgate.resources.registry import SERVICE
 from headgate.shared_map import SharedMap, replaced
 
 COMPILE_S = 10.0
@@ -35,6 +40,13 @@ MOST_LINES = 40
 log = logging.getLogger(__name__)
 
 
+class CompiledObjects(NamedTuple):
+    """A compiled mesh with its objects."""
+
+    compiled: Compiled | None = None
+    snapshot: Snapshot | None = None
+
+
 class HistoryRecorder:
     """Adds a revision to `LiveState.history` after each change, and saves the history."""
 
@@ -44,8 +56,9 @@ class HistoryRecorder:
         self._clock = clock
         self._storage = HistoryStorage(ports.state)
         self._known: SharedMap[Key, Record] = SharedMap()  # the objects at the last revision
-        self._compiled: Compiled | None = None  # before the next change
-        self._opened: Compiled | None = None  # before the last revision
+        self._last = CompiledObjects()  # before the next change
+        self._opened: CompiledObjects | None = None  # before the last revision
+        self._caused: frozenset[Key] = frozenset()  # the objects of the last revision, while its consequences may come
         self._count: Latest[int] = Latest(0)  # of the changes of the log
         self._saved = 0  # the count when it was saved
         self._saving = asyncio.Lock()
@@ -75,7 +88,7 @@ class HistoryRecorder:
         """Continue a saved history, with a revision for what changed since it was saved; or begin a history."""
         feed = self._live_state.feed
         now, self._known = feed.records, feed.records
-        self._compiled = self._live_state.loop.compiled.get()
+        self._last = CompiledObjects(self._live_state.loop.compiled.get(), feed.snapshot.get())
         if saved is None:
             first = Revision(number=1, time=timestamp(self._clock()), reason="RecordingStarted")
             self._set(Log(0, {key: record.content for key, record in now.items()}, (first,)))
@@ -86,50 +99,63 @@ class HistoryRecorder:
         found = changes_between(before, now, self._clock())
         if changes := tuple(sorted((*found.by_clients, *found.by_controllers), key=lambda change: change.key)):
             past = await self._live_state.preview(snapshot_at(self._live_state, contents))
-            self._add("NotRecorded", changes, await self._effect(past, self._compiled))
+            self._add("NotRecorded", changes, await self._effect(CompiledObjects(past), self._last))
 
     async def _record(self) -> None:
         feed, loop = self._live_state.feed, self._live_state.loop
         while True:
             await until(
-                lambda: feed.records is not self._known or loop.compiled.get() is not self._compiled,
+                lambda: feed.records is not self._known or loop.compiled.get() is not self._last.compiled,
                 feed.seen,
                 loop.compiled,
             )
-            if feed.records is self._known:
-                self._compiled = loop.compiled.get()
-                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COMPILE_S):
                     await until(lambda: self._live_state.is_current, feed.seen, loop.compiled)
-            await self._add_changes(feed.records, loop.compiled.get())
+            before, self._last = self._last, CompiledObjects(loop.compiled.get(), feed.snapshot.get())
+            if feed.records is self._known:
+                await self._add_consequences(before)
+            else:
+                await self._add_changes(feed.records, before)
 
-    async def _add_changes(self, now: SharedMap[Key, Record], compiled: Compiled | None) -> None:
+    async def _add_changes(self, now: SharedMap[Key, Record], before: CompiledObjects) -> None:
         new, gone = replaced(self._known, now)
         old = {key: self._known[key] for key in (*new, *gone) if key in self._known}
-        self._known, before, self._compiled = now, self._compiled, compiled
-        found = changes_between(old, new, self._clock())
+        self._known = now
+        found = changes_between(old, new, self._clock(), now)
         if found.by_clients:
             self._opened = before
-            self._add("Written", found.by_clients, await self._effect(before, compiled))
+            self._add("Written", found.by_clients, await self._effect(before, self._last))
         if found.by_controllers:
             # the effect of both is that of the clients' revision
-            start = compiled if found.by_clients else before
-            await self._add_of_controllers(found.by_controllers, start, compiled)
+            await self._add_of_controllers(found.by_controllers, self._last if found.by_clients else before)
+        if changes := (*found.by_clients, *found.by_controllers):
+            self._caused = frozenset(change.key for change in changes)
 
-    async def _add_of_controllers(
-        self, changes: Sequence[Change], before: Compiled | None, after: Compiled | None
-    ) -> None:
+    async def _add_consequences(self, before: CompiledObjects) -> None:
+        """Add to the effect of the last revision what controllers do because of it, in objects that are not recorded."""
+        changed = list(_differing(before.snapshot, self._last.snapshot))
+        if not changed or not self._caused:
+            return
+        if not all(cause in self._caused for cause in changed):
+            self._caused = frozenset()  # another change, so later effects are not those of the revision
+            return
+        base_number, base, revisions = self._log
+        effect = await self._effect(self._opened, self._last)
+        if tuple(effect) != revisions[-1].effect:
+            self._set(Log(base_number, base, (*revisions[:-1], structs.replace(revisions[-1], effect=tuple(effect)))))
+
+    async def _add_of_controllers(self, changes: Sequence[Change], before: CompiledObjects) -> None:
         """Add changes by controllers to the last revision if it is by controllers too, else as a new one."""
         base_number, base, revisions = self._log
         last = revisions[-1]
         if last.reason != "ControllerWrote":
             self._opened = before
-            self._add("ControllerWrote", changes, await self._effect(before, after))
+            self._add("ControllerWrote", changes, await self._effect(before, self._last))
             return
         self._opened = self._opened or before  # after a restart, the effect is that of the changes since then
         more = with_controllers(last, changes, timestamp(self._clock()))
-        effect = await self._effect(self._opened, after)
+        effect = await self._effect(self._opened, self._last)
         whole = structs.replace(more, effect=tuple(effect) or last.effect)
         self._set(Log(base_number, base, (*revisions[:-1], whole)))
 
@@ -144,14 +170,14 @@ class HistoryRecorder:
         )
         self._set(current._replace(revisions=(*current.revisions, revision)))
 
-    async def _effect(self, before: Compiled | None, after: Compiled | None) -> Sequence[str]:
-        if before is None or after is None or before is after:
+    async def _effect(self, before: CompiledObjects | None, after: CompiledObjects) -> Sequence[str]:
+        if before is None or before.compiled is None or after.compiled is None or before.compiled is after.compiled:
             return ()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 await self._live_state.wait_distributed()
         try:
-            lines = await asyncio.to_thread(summary, before, after)
+            lines = await asyncio.to_thread(_lines, before.compiled, after.compiled, before.snapshot, after.snapshot)
         except Exception:  # a bug there must not end the recording
             log.exception("the effect of a change can't be described")
             return ("unknown; the log of headgate has the error",)
@@ -182,3 +208,19 @@ class HistoryRecorder:
             if kept.base_number != current.base_number:
                 newer = [item for item in self._log.revisions if item.number > kept.base_number]
                 self._live_state.history.replace(Log(kept.base_number, kept.base, tuple(newer)))
+
+
+def _differing(before: Snapshot | None, after: Snapshot | None) -> Iterator[Key]:
+    """Yield for each object that differs the object that caused it: an EndpointSlice follows from its Service."""
+    if before is None or after is None:
+        return
+    for key in chain(*replaced(before.objects, after.objects)):
+        item = after.objects.get(key) or before.objects.get(key)
+        if isinstance(item, EndpointSlice):
+            yield SERVICE.key(key.namespace, item.metadata.labels.get(SERVICE_NAME_LABEL, ""))
+        else:
+            yield key
+
+
+def _lines(before: Compiled, after: Compiled, old: Snapshot | None, new: Snapshot | None) -> Sequence[str]:
+    return summary(before, after, (old, new) if old and new else None)

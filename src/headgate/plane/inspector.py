@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from cryptography import x509
 from msgspec import structs
 
-from headgate.admission.injection import Decision, PodNamespace, pod_namespace
+from headgate.admission.injection import pod_namespace
 from headgate.compiler.explain_request import explain_request
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot, account_name
@@ -39,7 +39,7 @@ from headgate.resources.call_records import CallRecordList
 from headgate.resources.explanations import Explanation
 from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
-from headgate.resources.meta import Key, Object, timestamp
+from headgate.resources.meta import Key, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.resources.request_spec import RequestSpec
@@ -72,9 +72,6 @@ class Host(Protocol):
 
     async def state(self) -> HostState:
         """Return the state of the environment: its pods, its store, and problems."""
-
-    def decide(self, pod: Object, around: PodNamespace) -> Decision:
-        """Decide whether a pod gets a sidecar when it is created now."""
 
 
 class Inspector:
@@ -142,11 +139,12 @@ class Inspector:
         proxy = self.live_state.fleet.proxies.get(f"{SIDECAR}/{name.namespace}/{name.name}")
         known = snapshot.pods.get(f"{name.namespace}/{name.name}")
         status = proxy_status(proxy, known, self._origin(), self._clock()) if proxy else None
-        return explain_pod(PodFacts(pod, self._host.decide(pod, around), tuple(around.sidecars), status))
+        decision = self.live_state.controllers.injection.decide(pod, around)
+        return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status))
 
     async def plan(self, query: PlanQuery) -> PlanResult:
         """Return the plan of a change. Raises InvalidChange, InvalidCheck, NotFound, HeadgateError."""
-        return await planned(self.live_state, query, self._host.decide)
+        return await planned(self.live_state, query)
 
     async def explain(self, sent: RequestSpec) -> Explanation:
         """Return where a request would go, according to all stored objects.

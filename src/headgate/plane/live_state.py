@@ -10,10 +10,11 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.history.revisions import Log
 from headgate.latest import Latest, until
-from headgate.objects.ports import Makes, Store
+from headgate.objects.ports import Store
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
+from headgate.plane.predictions import Controllers
 from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
 from headgate.resources.meta import Key, Object
@@ -25,11 +26,11 @@ T = TypeVar("T")
 
 
 class Recorded(NamedTuple):
-    """What comes from outside of the loop: the calls to workloads, and the host's findings and its prediction, as in `Ports`."""
+    """What comes from outside of the loop: the calls to workloads, and the host's findings and controllers."""
 
     access: AccessRecords | None = None
     findings: Sequence[Latest[tuple[Finding, ...]]] = ()
-    made: Makes | None = None
+    controllers: Controllers = Controllers()
 
 
 NOTHING_RECORDED = Recorded()
@@ -55,7 +56,7 @@ class LiveState:
         self.fleet = fleet
         self.access = recorded.access or AccessRecords(no_call, now=time.time())
         self.of_host = recorded.findings
-        self.made: Makes = recorded.made or (lambda *_: {})
+        self.controllers = recorded.controllers
         self.history: Latest[Log | None] = Latest(None)
         self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults

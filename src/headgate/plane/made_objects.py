@@ -1,36 +1,70 @@
 """The objects that controllers make of a written object, or delete with it, for plans and for the warnings of writes."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
+from headgate.objects.ports import Reader
 from headgate.plane.feed import with_objects
-from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, key_of
 
-Made = Mapping[Key, tuple[Key, Object | None]]
+Made: TypeAlias = Mapping[Key, tuple[Key, Object | None]]
 """The maker and the new form of each made object; None if it is deleted."""
+Makes: TypeAlias = Callable[[Object, Mapping[Key, Object], Snapshot, str], Mapping[Key, Object | None]]
+"""A function of a written Canary, the stored objects that it owns, the snapshot with the write, and the DNS domain of Services.
+
+It returns what the Canary makes of the objects that it owns, None for an object that is deleted.
+"""
+_NAMESPACE = "Namespace"
 
 
 async def made_objects(
-    live_state: LiveState, before: Snapshot, written: Iterable[Object], deleted: Iterable[Key]
+    store: Reader, before: Snapshot, written: Sequence[Object], deleted: Collection[Key], canaries: tuple[Makes, str]
 ) -> Made:
-    """Return what follows from writes and deletions. `before` has the objects without them."""
-    objects, gone = list(written), set(deleted)
-    after = with_objects(before, {**{key_of(obj): obj for obj in objects}, **dict.fromkeys(gone)})
-    found: dict[Key, tuple[Key, Object | None]] = {}
-    for maker in gone:
-        if owner := before.objects.get(maker):
-            found |= dict.fromkeys(_owned(before, owner.metadata.uid), (maker, None))
-    for obj in objects:
-        key = key_of(obj)
-        if (key.group, key.kind) == (CANARY.group, CANARY.kind):
-            stored = await _stored(live_state, before, key, obj)
-            made = live_state.made(obj, stored, after, live_state.loop.settings.domain)
-            found |= {name: (key, _merged(stored.get(name), item)) for name, item in made.items()}
+    """Return what follows from writes and deletions. `before` has the objects without them.
+
+    `canaries` are the function of Canaries and the DNS domain of Services.
+    """
+    makes, domain = canaries
+    after = with_objects(before, {**{key_of(obj): obj for obj in written}, **dict.fromkeys(deleted)})
+    found: dict[Key, tuple[Key, Object | None]] = dict(_deleted_with(before, deleted))
+    makers = {key_of(obj): obj for obj in written if _is_canary(key_of(obj))}
+    for key in (*map(key_of, written), *deleted):  # a Canary writes an object again that another client changes
+        if (owner := _canary_of(before, key)) and owner not in (*makers, *found, *deleted):
+            with contextlib.suppress(NotFound):
+                makers[owner] = await store.get(owner)
+    for key, obj in makers.items():
+        stored = await _stored(store, before, key, obj)
+        edited = {name: item for name, item in ((key_of(item), item) for item in written) if name in stored}
+        made = makes(
+            obj, {name: item for name, item in (stored | edited).items() if name not in deleted}, after, domain
+        )
+        found |= {name: (key, _merged(stored.get(name), item)) for name, item in made.items()}
     return found
+
+
+def _is_canary(key: Key) -> bool:
+    return (key.group, key.kind) == (CANARY.group, CANARY.kind)
+
+
+def _canary_of(snapshot: Snapshot, key: Key) -> Key | None:
+    """Return the Canary that owns an object; None if there is none."""
+    item = snapshot.objects.get(key)
+    references = item.metadata.owner_references if item else ()
+    return next((CANARY.key(key.namespace, item.name) for item in references if item.kind == CANARY.kind), None)
+
+
+def _deleted_with(snapshot: Snapshot, deleted: Collection[Key]) -> Iterator[tuple[Key, tuple[Key, None]]]:
+    """Yield what is deleted with other objects: what they own, and the objects of a namespace."""
+    for maker in deleted:
+        if maker.kind == _NAMESPACE:
+            inside = (key for key in (*snapshot.objects, *snapshot.mistakes) if key.namespace == maker.name)
+            yield from ((key, (maker, None)) for key in inside)
+        elif owner := snapshot.objects.get(maker):
+            yield from ((key, (maker, None)) for key in _owned(snapshot, owner.metadata.uid))
 
 
 def _owned(snapshot: Snapshot, uid: str) -> Iterable[Key]:
@@ -41,7 +75,7 @@ def _owned(snapshot: Snapshot, uid: str) -> Iterable[Key]:
     return [key for key, references in owners if any(reference.uid == uid for reference in references)]
 
 
-async def _stored(live_state: LiveState, before: Snapshot, key: Key, obj: Object) -> Mapping[Key, Object]:
+async def _stored(store: Reader, before: Snapshot, key: Key, obj: Object) -> dict[Key, Object]:
     """Return the stored objects that a Canary owns, or that have the name of its split."""
     owned = _owned(before, obj["metadata"].get("uid", ""))
     kinds = {(kind.group, kind.kind) for kind in (TRAFFIC_SPLIT, ROUTE_GROUP)}
@@ -49,7 +83,7 @@ async def _stored(live_state: LiveState, before: Snapshot, key: Key, obj: Object
     found: dict[Key, Object] = {}
     for name in names:
         with contextlib.suppress(NotFound):
-            found[name] = await live_state.store.get(name)
+            found[name] = await store.get(name)
     return found
 
 

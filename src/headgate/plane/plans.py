@@ -2,25 +2,26 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
-from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
+from headgate.admission.chain import object_check
+from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
+from headgate.manifests.apply import last_applied
 from headgate.objects.ports import Reader
-from headgate.plan.plan import World
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
-from headgate.plane.feed import GROUP_KINDS, with_objects
+from headgate.plan.world import World
+from headgate.plane.feed import GROUP_KINDS
 from headgate.plane.live_state import LiveState
-from headgate.plane.made_objects import made_objects
-from headgate.plane.replaced_pods import NAMESPACE, Decide, with_replaced_pods
-from headgate.resources.core import EndpointSlice
-from headgate.resources.decode import check
-from headgate.resources.meta import Key, Object, namespace_of, part
+from headgate.plane.predictions import Change, predict
+from headgate.plane.replaced_pods import NAMESPACE, Workloads
+from headgate.resources.decode import Check
+from headgate.resources.meta import Key, Object, part
 from headgate.resources.pod_templates import template_path
-from headgate.resources.registry import SERVICE, key_of
+from headgate.resources.registry import POD, SERVICE, key_of
 
 PLAN_TIMEOUT_S = 20.0
 _KEPT_METADATA = ("uid", "creationTimestamp", "generation", "resourceVersion", "ownerReferences")
@@ -36,39 +37,49 @@ class InvalidChange(HeadgateError):
     """An object of a change has mistakes."""
 
 
-async def planned(live_state: LiveState, query: PlanQuery, decide: Decide) -> PlanResult:
-    """Return the plan of a change; `decide` says which pods get a sidecar.
+async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
+    """Return the plan of a change.
 
     Raises InvalidChange, InvalidCheck, NotFound, and HeadgateError after a timeout.
     """
-    objects, templates, ignored = _hub_versions(query)
+    hub = _hub_versions(query, object_check(live_state.loop.settings))
     try:
         async with asyncio.timeout(PLAN_TIMEOUT_S):
             before = await live_state.wait_compiled()
             snapshot = live_state.feed.snapshot.get() or Snapshot()
-            applied = [await _applied(live_state.store, snapshot, obj) for obj in objects]
-            deleted = _deletions(snapshot, query)
-            made = await made_objects(live_state, snapshot, applied, deleted)
-            new = [*applied, *_expected_slices(snapshot, applied)]
-            changes = {key: obj for key, (_, obj) in made.items()} | {key_of(obj): obj for obj in new}
-            after = with_objects(snapshot, {**changes, **deleted})
-            keys = {*map(key_of, objects), *query.deleted}
-            predicted = with_replaced_pods(snapshot, after, templates, keys, decide)
+            written = [await _applied(live_state.store, snapshot, obj) for obj in hub.compiled]
+            deleted, workloads = await _deletions(live_state.store, snapshot, query)
+            change = Change(written, deleted, Workloads(hub.workloads, workloads))
+            predicted = await predict(
+                live_state.store, snapshot, change, live_state.controllers, live_state.loop.settings.domain
+            )
             after = predicted.snapshot
             compiled = await live_state.preview(after)
     except TimeoutError as error:
         raise HeadgateError(f"the plan is not ready after {PLAN_TIMEOUT_S:g} s; see the log of headgate") from error
-    keys |= made.keys()
-    differing = frozenset(key for key in keys if snapshot.objects.get(key) != after.objects.get(key))
-    makers = {key: maker for key, (maker, _) in made.items()}
-    world = World(before, compiled, differing, snapshots=(snapshot, after), makers=makers)
-    found = await asyncio.to_thread(checked_plan, world, query, changed=predicted.left_out)
-    return PlanResult(plan=found.plan, verdicts=found.verdicts, ignored=ignored)
+    differing = {key for key in predicted.changed if snapshot.objects.get(key) != after.objects.get(key)}
+    world = World(
+        before,
+        compiled,
+        frozenset(differing),
+        snapshots=(snapshot, after),
+        makers=predicted.makers,
+        deleted=query.deleted,
+    )
+    found = await asyncio.to_thread(checked_plan, world, query)
+    return structs.replace(found, ignored=hub.ignored, on_creation=predicted.on_creation)
 
 
-def _hub_versions(query: PlanQuery) -> tuple[list[Object], list[Object], tuple[str, ...]]:
-    """Return in hub version the objects that the compiler reads and those with pod templates, and the names of all remaining ones."""
-    found, templates, ignored = [], [], []
+class _HubVersions(NamedTuple):
+    """The objects of a query in hub version: those that the compiler reads, and workloads; and the names of all remaining ones."""
+
+    compiled: list[Object]
+    workloads: list[Object]
+    ignored: tuple[str, ...]
+
+
+def _hub_versions(query: PlanQuery, check: Check) -> _HubVersions:
+    compiled, workloads, ignored = [], [], []
     for obj in query.objects:
         checked = check(obj)
         if checked.hub is None:
@@ -78,12 +89,12 @@ def _hub_versions(query: PlanQuery) -> tuple[list[Object], list[Object], tuple[s
             )
         key = key_of(checked.hub)
         if (key.group, key.kind) in GROUP_KINDS:
-            found.append(checked.hub)
+            compiled.append(checked.hub)
         elif template_path(checked.hub):
-            templates.append(checked.hub)
+            workloads.append(checked.hub)
         else:
             ignored.append(str(key))
-    return found, templates, tuple(ignored)
+    return _HubVersions(compiled, workloads, tuple(ignored))
 
 
 async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
@@ -102,53 +113,33 @@ async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
     found = {**obj, "metadata": {**kept, **obj["metadata"]}}
     if "status" in stored:
         found["status"] = stored["status"]
+    if (key.group, key.kind) == (
+        POD.group,
+        POD.kind,
+    ):  # an update keeps what injection added, and can't change containers
+        annotations = {**part(metadata, "annotations"), **part(obj["metadata"], "annotations")}
+        return {**stored, "metadata": {**found["metadata"], "annotations": annotations}}
     if key.kind == NAMESPACE:  # other programs label it too, and an update keeps these labels
-        found["metadata"]["labels"] = {**part(metadata, "labels"), **part(obj["metadata"], "labels")}
+        own = part(part(last_applied(stored), "metadata"), "labels")
+        foreign = {name: text for name, text in part(metadata, "labels").items() if name not in own}
+        found["metadata"]["labels"] = {**foreign, **part(obj["metadata"], "labels")}
     if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
         spec = part(stored, "spec")
         found["spec"] = {**{name: spec[name] for name in _KEPT_OF_SERVICES if name in spec}, **part(obj, "spec")}
     return found
 
 
-def _deletions(snapshot: Snapshot, query: PlanQuery) -> Mapping[Key, None]:
-    """Return the deleted objects. Raises NotFound."""
+async def _deletions(store: Reader, snapshot: Snapshot, query: PlanQuery) -> tuple[list[Key], list[Key]]:
+    """Return the deleted objects that the compiler reads, and the deleted workloads. Raises NotFound."""
+    compiled, workloads = [], []
     for key in query.deleted:
-        if key not in snapshot.objects and key not in snapshot.mistakes:
+        if (key.group, key.kind) not in GROUP_KINDS:
+            stored = await store.get(key)
+            owners = part(stored, "metadata").get("ownerReferences") or ()
+            if not any(owner.get("controller") for owner in owners):  # else its controller creates it again
+                workloads.append(key)
+        elif key in snapshot.objects or key in snapshot.mistakes:
+            compiled.append(key)
+        else:
             raise NotFound(f"{key} does not exist, so it can't be deleted; correct the name, or give -n NAMESPACE")
-    return dict.fromkeys(query.deleted)
-
-
-def _expected_slices(snapshot: Snapshot, applied: list[Object]) -> Iterator[Object]:
-    """Yield an EndpointSlice for each new Service, with the pods that it selects: a controller would create it."""
-    for obj in applied:
-        key = key_of(obj)
-        selector = part(part(obj, "spec"), "selector")
-        if (key.group, key.kind) == (SERVICE.group, SERVICE.kind) and selector and key not in snapshot.objects:
-            yield from _slices(snapshot, key, obj, selector)
-
-
-def _slices(snapshot: Snapshot, key: Key, service: Object, selector: Mapping[str, Any]) -> Iterator[Object]:
-    for name, pod in snapshot.pods.items():
-        namespace, _, short = name.partition("/")
-        address = pod.status.pod_ip
-        if namespace == namespace_of(service) and address and selector.items() <= pod.metadata.labels.items():
-            ports = part(service, "spec").get("ports") or ()
-            yield {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": EndpointSlice.__name__,
-                "metadata": {
-                    "name": f"{key.name}-{short}",
-                    "namespace": namespace,
-                    "labels": {SERVICE_NAME_LABEL: key.name},
-                },
-                "addressType": "IPv6" if ":" in address else "IPv4",
-                "endpoints": [
-                    {"addresses": [address], "targetRef": {"kind": "Pod", "name": short, "namespace": namespace}}
-                ],
-                "ports": [{"name": port.get("name") or "", "port": _target(port)} for port in ports],
-            }
-
-
-def _target(port: Mapping[str, Any]) -> int:
-    target = port.get("targetPort")
-    return target if isinstance(target, int) else int(port["port"])
+    return compiled, workloads

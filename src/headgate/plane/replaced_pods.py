@@ -1,87 +1,152 @@
-"""Predict the pods that replace running ones after a change: those of a changed pod template, and those that a changed
-namespace or TLSConfig gives another decision about their sidecar.
+"""Predict the pods that follow from a change: those of new and deleted workloads, those that replace running ones after a
+change of their template, and those that get another sidecar when they are created again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from headgate.admission.injection import Decision, PodNamespace, pod_namespace
+from headgate.admission.sidecar_merge import selecting
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.errors import DecodeError
+from headgate.plane.new_pods import Injection, created_pod, with_application_ports
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
 from headgate.resources.pod_owners import DEPLOYMENT, deployment_of, ownership_of
-from headgate.resources.pod_templates import pod_of_template, template_path
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR, Container, Pod
-from headgate.resources.registry import POD, TLS_CONFIG
+from headgate.resources.pod_templates import pod_of_template
+from headgate.resources.pods import EXCLUDED_PORTS, INJECT, SIDECAR, Container, Pod
+from headgate.resources.registry import POD, TLS_CONFIG, find_written
+from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 
-Decide = Callable[[Object, PodNamespace], Decision]
 _OF_CONTROLLERS = ("pod-template-hash", "controller-revision-hash", "controller-uid", "job-name")
-_FIRST_APPLICATION_PORT = 20_000
 NAMESPACE = "Namespace"
-_DECIDING = (NAMESPACE, TLS_CONFIG.kind)
-"""Kinds of objects that decide about the sidecars of pods."""
+_DECIDING = (NAMESPACE, TLS_CONFIG.kind, SIDECAR_KIND.kind)
+"""Kinds of objects that decide what injection adds to pods."""
+_REPLACING = ("DaemonSet", "Deployment", "StatefulSet")
+"""Kinds that replace their pods when their template changes."""
+
+
+class Workloads(NamedTuple):
+    """Workloads with pod templates that are written, and the keys of those that are deleted."""
+
+    written: Sequence[Object] = ()
+    deleted: Collection[Key] = ()
 
 
 class Predicted(NamedTuple):
-    """A snapshot with predicted pods, and what is not predicted."""
+    """A snapshot with predicted pods, and the object that each of them follows from.
+
+    `on_creation` has those that differ only once they are created again.
+    """
 
     snapshot: Snapshot
-    left_out: tuple[str, ...]
+    makers: Mapping[Key, Key] = MappingProxyType({})
+    on_creation: tuple[str, ...] = ()
 
 
-def with_replaced_pods(
-    before: Snapshot, after: Snapshot, objects: Sequence[Object], changed: Collection[Key], decide: Decide
+def with_predicted_pods(
+    before: Snapshot, after: Snapshot, workloads: Workloads, changed: Collection[Key], injection: Injection
 ) -> Predicted:
-    """Return `after` with the pods that replace running ones, once the pod templates in `objects` are applied.
+    """Return `after` with the pods that follow from a change of workloads and other objects (`changed`).
 
-    `changed` are the keys of the objects that differ. Without any replaced pod the snapshot is `after` itself.
+    Without any such pod the snapshot is `after` itself.
     """
-    left_out: list[str] = []
-    pods: dict[Key, Pod] = {}
-    for obj in objects:
-        if not template_path(obj):
-            continue
-        names = list(_pods_of(after, obj))
-        if not names and part(obj, "spec").get("replicas") != 0:
-            title = f"{obj['kind']} {part(obj, 'metadata').get('namespace', '')}/{part(obj, 'metadata').get('name')}"
-            left_out.append(f"{title} has no pods yet, so nothing about them is compared")
-        pods |= _from_template(after, obj, names, decide)
-    pods |= dict(_by_decision(before, after, pods, changed, decide))
-    if not pods:
-        return Predicted(after, tuple(left_out))
-    edited = after.objects.edited(dict(pods))
-    return Predicted(Snapshot(after.revision, edited, after.mistakes, fail_closed=after.fail_closed), tuple(left_out))
+    pods: dict[Key, Pod | None] = {}
+    makers: dict[Key, Key] = {}
+    for obj in workloads.written:
+        found = _of_template(after, obj, injection, len(pods))
+        pods |= found
+        makers |= dict.fromkeys(found, key_of_workload(obj))
+    for key in workloads.deleted:
+        gone = [POD.key(*name.split("/")) for name in _pods_of(after, key)]
+        pods |= dict.fromkeys(gone)
+        makers |= dict.fromkeys(gone, key)
+    for key in changed:
+        pod = after.objects.get(key)
+        if isinstance(pod, Pod) and key not in before.objects and not pod.status.pod_ip:
+            pods[key] = created_pod(after, msgspec.to_builtins(pod), injection, len(pods))
+    again = dict(_created_again(before, after, pods.keys() | changed, changed, injection))
+    for key in again:
+        deciding = (item for item in sorted(changed) if item.kind in _DECIDING)
+        makers[key] = next(item for item in deciding if key.namespace in (item.namespace, item.name))
+    edits = pods | again
+    if not edits:
+        return Predicted(after)
+    removed = [key for key, pod in edits.items() if pod is None]
+    edited = after.objects.edited({key: pod for key, pod in edits.items() if pod}, removed)
+    snapshot = Snapshot(after.revision, edited, after.mistakes, fail_closed=after.fail_closed)
+    return Predicted(snapshot, makers, tuple(sorted(f"{key.namespace}/{key.name}" for key in again)))
 
 
-def _pods_of(snapshot: Snapshot, obj: Object) -> Iterator[str]:
-    metadata, kind = part(obj, "metadata"), obj["kind"]
-    for name in snapshot.pods_of_namespace.get(metadata.get("namespace", ""), ()):
+def key_of_workload(obj: Object) -> Key:
+    """Return the key of a workload in any version."""
+    metadata, kind = part(obj, "metadata"), str(obj["kind"])
+    found = find_written(str(obj["apiVersion"]), kind)
+    group = found.group if found else str(obj["apiVersion"]).rpartition("/")[0]
+    return Key(group, kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+
+
+def _pods_of(snapshot: Snapshot, workload: Key) -> Iterator[str]:
+    for name in snapshot.pods_of_namespace.get(workload.namespace, ()):
         pod = snapshot.pods[name].metadata
         owner = ownership_of(pod).owner
-        named = deployment_of(pod) if kind == DEPLOYMENT else owner.name if owner and owner.kind == kind else ""
-        if named == metadata.get("name"):
+        if workload.kind == DEPLOYMENT:
+            owned = deployment_of(pod) == workload.name
+        else:
+            owned = owner is not None and (owner.kind, owner.name) == (workload.kind, workload.name)
+        if owned:
             yield name
 
 
-def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], decide: Decide) -> Mapping[Key, Pod]:
+def _of_template(snapshot: Snapshot, obj: Object, injection: Injection, number: int) -> Mapping[Key, Pod | None]:
+    """Return the pods of a written workload: none without replicas, a new one if it has none, else those that replace them.
+
+    `number` is the number of new pods so far.
+    """
+    workload, spec = key_of_workload(obj), part(obj, "spec")
+    names = list(_pods_of(snapshot, workload))
+    if spec.get("replicas") == 0:
+        return dict.fromkeys((POD.key(*name.split("/")) for name in names), None)
+    if not names:
+        pod = created_pod(snapshot, _pod_named_after(obj, workload), injection, number)
+        return {POD.key(workload.namespace, workload.name): pod} if pod else {}
+    if workload.kind not in _REPLACING or spec.get("paused"):
+        return {}
+    return _from_template(snapshot, obj, names, injection)
+
+
+def _pod_named_after(obj: Object, workload: Key) -> Object:
+    raw = pod_of_template(obj)
+    owner = {
+        "apiVersion": obj["apiVersion"],
+        "kind": workload.kind,
+        "name": workload.name,
+        "uid": "",
+        "controller": True,
+    }
+    metadata = {**raw["metadata"], "name": workload.name, "namespace": workload.namespace, "ownerReferences": [owner]}
+    return {**raw, "metadata": metadata}
+
+
+def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], injection: Injection) -> Mapping[Key, Pod]:
     raw = pod_of_template(obj)
     try:
         template = read({**raw, "metadata": {**raw["metadata"], "name": "template"}}, Pod)
     except DecodeError:  # the check of the object reports the invalid template
         return {}
     injected = bool(template.metadata.annotations.get(SIDECAR)) or (
-        decide(raw, pod_namespace(SnapshotView(snapshot), raw)).injected
+        injection.decide(raw, pod_namespace(SnapshotView(snapshot), raw)).injected
     )
     found: dict[Key, Pod] = {}
     for name in names:
         old = snapshot.pods[name]
-        new = _successor(snapshot, name, template, injected=injected)
+        new = _successor(snapshot, name, template, injection, injected=injected)
         if _facts(new) != _facts(old):
             found[POD.key(*name.split("/"))] = new
     return found
@@ -95,7 +160,7 @@ def _facts(pod: Pod) -> object:
     return pod.metadata.labels, annotations, spec.service_account_name or "default", spec.host_network, ports
 
 
-def _successor(snapshot: Snapshot, name: str, template: Pod, *, injected: bool) -> Pod:
+def _successor(snapshot: Snapshot, name: str, template: Pod, injection: Injection, *, injected: bool) -> Pod:
     """Return the pod that replaces one: with its name, its address and the containers that injection added."""
     old = snapshot.pods[name]
     labels = {key: text for key, text in old.metadata.labels.items() if _is_of_controller(key)}
@@ -114,8 +179,7 @@ def _successor(snapshot: Snapshot, name: str, template: Pod, *, injected: bool) 
     new = structs.replace(old, metadata=metadata, spec=spec)
     if not injected:
         return without_sidecar(new)
-    capture = old.metadata.annotations.get(SIDECAR) or _usual_capture(snapshot)
-    return _with_application_ports(snapshot, name, _annotated(new, {SIDECAR: capture}))
+    return _guarded(snapshot, new, injection)
 
 
 def _is_of_controller(label: str) -> bool:
@@ -133,51 +197,44 @@ def without_sidecar(pod: Pod) -> Pod:
     return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations))
 
 
-def _annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
-    merged = {**pod.metadata.annotations, **annotations}
-    return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=merged))
+def _guarded(snapshot: Snapshot, pod: Pod, injection: Injection) -> Pod:
+    """Return a pod that gets a sidecar."""
+    annotations = {SIDECAR: injection.capture, **pod.metadata.annotations}
+    return with_application_ports(
+        snapshot, structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations))
+    )
 
 
-def _usual_capture(snapshot: Snapshot) -> str:
-    """Return the kind of sidecar that the pods of this host have."""
-    return next((pod.metadata.annotations[SIDECAR] for pod in snapshot.pods.values() if has_sidecar(pod)), "explicit")
-
-
-def _with_application_ports(snapshot: Snapshot, name: str, pod: Pod) -> Pod:
-    """Return a pod whose explicit sidecar serves the ports that are known when it is created (D26)."""
-    if pod.metadata.annotations[SIDECAR] != "explicit":
-        return pod
-    text = pod.metadata.annotations.get(APPLICATION_PORTS, "")
-    pairs = [item for item in text.split(",") if item]
-    served = {int(port) for port in (item.partition("=")[0] for item in pairs) if port.isdecimal()}
-    taken = {item.partition("=")[2] for item in pairs}
-    free = (number for number in range(_FIRST_APPLICATION_PORT, 2**16) if str(number) not in taken)
-    new = sorted(_listening(snapshot, name, pod) - served)
-    return _annotated(pod, {APPLICATION_PORTS: ",".join([*pairs, *(f"{port}={next(free)}" for port in new)])})
-
-
-def _listening(snapshot: Snapshot, name: str, pod: Pod) -> set[int]:
-    """Return the ports that a pod declares, and the numeric targetPorts of the Services that select it."""
-    found = {port.container_port for item in pod.spec.containers for port in item.ports or ()}
-    namespace, labels = name.partition("/")[0], pod.metadata.labels.items()
-    for key, service in snapshot.services.values():
-        if key.namespace == namespace and service.spec.selected and service.spec.selected.items() <= labels:
-            targets = (port.target_port or port.port for port in service.spec.ports if port.protocol == "TCP")
-            found.update(target for target in targets if isinstance(target, int))
-    return found
-
-
-def _by_decision(
-    before: Snapshot, after: Snapshot, replaced: Mapping[Key, Pod], changed: Collection[Key], decide: Decide
+def _created_again(
+    before: Snapshot, after: Snapshot, known: Collection[Key], changed: Collection[Key], injection: Injection
 ) -> Iterator[tuple[Key, Pod]]:
-    """Yield the pods that lose their sidecar when they are replaced, because their namespace or a TLSConfig changed."""
+    """Yield the pods to which injection would add something else, because their namespace, a TLSConfig or a Sidecar changed."""
     spaces = {key.name if key.kind == NAMESPACE else key.namespace for key in changed if key.kind in _DECIDING}
-    old, new = SnapshotView(before), SnapshotView(after)
+    views = SnapshotView(before), SnapshotView(after)
     for name, pod in after.pods.items() if spaces else ():
         key = POD.key(*name.split("/"))
-        if key.namespace not in spaces or key in replaced or not has_sidecar(pod):
+        if key.namespace not in spaces or key in known:
             continue
         raw = msgspec.to_builtins(pod)
-        decisions = [decide(raw, pod_namespace(view, raw)).injected for view in (old, new)]
-        if decisions == [True, False]:
-            yield key, without_sidecar(pod)
+        old, new = (_Added.of(raw, pod_namespace(view, raw), injection.decide) for view in views)
+        if old != new and old.injected == has_sidecar(pod):
+            kept = tuple(item for item in pod.spec.containers if item not in old.containers)
+            names = {item.name for item in kept}
+            added = tuple(item for item in new.containers if item.name not in names)
+            bare = structs.replace(pod, spec=structs.replace(pod.spec, containers=(*kept, *added)))
+            yield key, _guarded(after, bare, injection) if new.injected else without_sidecar(bare)
+
+
+class _Added(NamedTuple):
+    """What injection adds to a pod: a sidecar, and the containers of Sidecars."""
+
+    injected: bool
+    containers: tuple[Container, ...]
+
+    @classmethod
+    def of(cls, raw: Object, around: PodNamespace, decide: Callable[[Object, PodNamespace], Decision]) -> "_Added":
+        """Return what injection adds to a pod in a namespace."""
+        injected = decide(raw, around).injected
+        sidecars = sorted(selecting(raw, around.sidecars), key=lambda item: item.metadata.name) if injected else []
+        found = [msgspec.convert(item, Container) for sidecar in sidecars for item in sidecar.spec.containers]
+        return cls(injected, tuple(found))

@@ -9,13 +9,13 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.history.records import content_of, is_recorded
-from headgate.plan.plan import World
 from headgate.plan.quote import quote
+from headgate.plan.world import World
 from headgate.plane.feed import GROUP_KINDS, with_objects
 from headgate.plane.live_state import LiveState
-from headgate.plane.made_objects import Made, made_objects
+from headgate.plane.predictions import Change, Prediction, predict
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import CANARY, SERVICE, key_of
+from headgate.resources.registry import SERVICE, key_of
 
 PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's findings
 WARNINGS_S = 0.2  # seconds that a done write may wait for the compiler's findings
@@ -107,15 +107,15 @@ async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None
     if not write.has_findings and not write.may_have_effect:
         return ()
     found: list[str] = []
-    made = await _made(live_state, write) if write.may_have_effect else {}
+    snapshot = live_state.feed.snapshot.get() or Snapshot()
+    before = with_objects(snapshot, {write.key: write.old})
+    predicted = await _predicted(live_state, before, write) if write.may_have_effect else None
 
     def compiled() -> World:
-        snapshot = live_state.feed.snapshot.get() or Snapshot()
-        after = with_objects(snapshot, {**{key: obj for key, (_, obj) in made.items()}, write.key: write.new})
-        before = with_objects(snapshot, {write.key: write.old}) if write.may_have_effect else after
-        one, *other = live_state.loop.compile_each(*dict.fromkeys((before, after)))
-        makers = {key: maker for key, (maker, _) in made.items()}
-        return World(one, other[0] if other else one, {write.key, *made}, makers=makers)
+        after = predicted.snapshot if predicted else with_objects(snapshot, {write.key: write.new})
+        one, *other = live_state.loop.compile_each(*dict.fromkeys((before if predicted else after, after)))
+        makers = predicted.makers if predicted else {}
+        return World(one, other[0] if other else one, {write.key, *makers}, snapshots=(before, after), makers=makers)
 
     try:
         async with asyncio.timeout(limit_s):
@@ -124,17 +124,17 @@ async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None
             found.extend(_about(write.key, world.after))
         if write.may_have_effect:
             async with asyncio.timeout(EFFECT_S):
-                found.extend(await live_state.in_preview(lambda: _effect(world, write)))
+                pods = predicted.on_creation if predicted else ()
+                found.extend(await live_state.in_preview(lambda: _effect(world, write, pods)))
     except TimeoutError:
         pass
     return found
 
 
-async def _made(live_state: LiveState, write: _Write) -> Made:
-    """Return what controllers make of a written Canary, or what is deleted with it."""
-    snapshot = with_objects(live_state.feed.snapshot.get() or Snapshot(), {write.key: write.old})
-    written, deleted = ([write.new], []) if write.new else ([], [write.key])
-    return await made_objects(live_state, snapshot, written, deleted) if write.key.kind == CANARY.kind else {}
+async def _predicted(live_state: LiveState, before: Snapshot, write: _Write) -> Prediction:
+    """Return the objects after a write, with those that controllers make of it."""
+    change = Change([write.new]) if write.new else Change(deleted=[write.key])
+    return await predict(live_state.store, before, change, live_state.controllers, live_state.loop.settings.domain)
 
 
 def _about(key: Key, compiled: Compiled) -> Sequence[str]:
@@ -143,10 +143,14 @@ def _about(key: Key, compiled: Compiled) -> Sequence[str]:
     return [f"{item.field}: {item.message}" for item in found if item.reason is not Reason.ADDRESS_NOT_ASSIGNED]
 
 
-def _effect(world: World, write: _Write) -> Sequence[str]:
-    """Return what a write does to requests and access in one line; empty if it does nothing."""
+def _effect(world: World, write: _Write, pods: Sequence[str]) -> Sequence[str]:
+    """Return what a write does to requests and access in one line; empty if it does nothing.
+
+    `pods` get it only when they are created again.
+    """
     try:
-        text = quote(world, only_served=write.old is None or write.new is None, command=write.command)
+        only_served = write.old is None or write.new is None
+        text = quote(world, only_served=only_served, command=write.command, on_creation=pods)
     except Exception:  # a bug there must not stop a write
         log.exception("the effect of a write of %s can't be described", write.key)
         return ()

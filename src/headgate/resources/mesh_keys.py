@@ -22,6 +22,10 @@ from headgate.resources.pods import (
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, MODE, NO_ENDPOINTS, STICKY
 
 PREFIX = "headgate.dev/"
+FILES_MANAGER = "headgate-files"
+"""The field manager of the files that headgate applies."""
+APPLIED_POSITION = "headgate.dev/applied-position"
+"""Annotation of an object that headgate applied from a file: `FILE:LINE` of its manifest then."""
 LABELS = frozenset(
     {INJECT, PARAMETERS, "headgate.dev/active"}
 )  # headgate.dev/active marks the active replica of the control plane
@@ -47,8 +51,9 @@ ANNOTATIONS = frozenset(
         SIDECAR,
         STICKY,
         *PROXY_RESOURCES.values(),
-        "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next.
+        "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next two.
         "headgate.dev/applied-from",
+        APPLIED_POSITION,
         "headgate.dev/rotate-ca",  # `headgate ca rotate` writes this annotation.
     }
 )

@@ -173,6 +173,8 @@ TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
 TLS_CONFIG = _BY_KIND[MESH, "TLSConfig"]
 SIDECAR = _BY_KIND[MESH, "Sidecar"]
 CANARY = _BY_KIND[MESH, "Canary"]
+DEPLOYMENT = _BY_KIND["apps", "Deployment"]
+REPLICA_SET = _BY_KIND["apps", "ReplicaSet"]
 ENDPOINT_SLICE = _BY_KIND["discovery.k8s.io", "EndpointSlice"]
 
 

@@ -19,6 +19,8 @@ class ChangedField(Answer, frozen=True, kw_only=True):
 class ObjectChange(Answer, frozen=True, kw_only=True):
     """The change of an object. `by` is the field manager of its writer, empty if it is unknown.
 
+    `owner` is the controller that owns the object, such as `Canary website`. `file` and `line` are those of the manifest
+    that the change came from, when `headgate up` applied it; those of the owner's manifest if the controller made the change.
     `writes` is the number of writes; only those of controllers are combined. `unchanged` means that the last of them
     restored what was before the first.
     """
@@ -28,6 +30,9 @@ class ObjectChange(Answer, frozen=True, kw_only=True):
     by: str = ""
     time: str = ""
     writes: int = 1
+    owner: str = ""
+    file: str = ""
+    line: int = 0
     fields: tuple[ChangedField, ...] = ()
 
 

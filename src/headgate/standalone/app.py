@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from headgate.admission.injection import Decision, InjectionMode, PodNamespace, decide
 from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
 from headgate.envoy import stats_sink
@@ -32,12 +31,13 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import By, MeshMetrics
+from headgate.plane.predictions import Controllers, explicit_sidecars
 from headgate.plane.trust import Trust
 from headgate.plane.workload_readiness import workload_counts
 from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import PodCounts, StoreState
-from headgate.resources.meta import Object, timestamp
+from headgate.resources.meta import timestamp
 from headgate.rollout.controller import RolloutController
 from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
@@ -114,8 +114,9 @@ async def running(options: Options) -> AsyncIterator[Running]:
         # The state directory's lock replaces leader election.
         nginx = NginxGateways(state, events, setup.inherited)
         files = None if options.ephemeral else StateFiles(state)
-        ports = Ports(store, events, Latest(value=True), files, [nginx.findings], expected_objects)
-        plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
+        ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
+        controllers = Controllers(expected_objects, explicit_sidecars(options.sidecars))
+        plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust, controllers=controllers)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
         tasks.start(gateways.run(), name="gateways")
@@ -143,7 +144,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         source = options.metrics_source or plane.traffic.windows
         current = Running(store, plane.live_state, envoy, info, runtime)
         damaged = setup.journal.kept_aside if setup.journal else tuple
-        inspector = Inspector(plane.live_state, LocalHost(current, options.sidecars, damaged))
+        inspector = Inspector(plane.live_state, LocalHost(current, damaged))
         computed = ComputedGroups(source, inspector, settings=setup.settings)
         app = create_app(
             store,
@@ -196,12 +197,11 @@ class LocalHost:
     `damaged` returns the files with damaged rows of the store.
     """
 
-    def __init__(self, running: Running, sidecars: InjectionMode, damaged: Callable[[], Sequence[Path]]) -> None:
+    def __init__(self, running: Running, damaged: Callable[[], Sequence[Path]]) -> None:
         self._store = running.store
         self._envoy = running.envoy
         self._runtime = running.runtime
         self._probe = Path(running.info.probe)
-        self._sidecars = sidecars
         self._damaged = damaged
 
     def processes(self) -> Mapping[str, ProxyProcess]:
@@ -231,10 +231,6 @@ class LocalHost:
             since = timestamp(self._store.failing_since())
             return StoreState(writable=False, message=str(error), failing_since=since, damaged=damaged)
         return StoreState(writable=True, damaged=damaged)
-
-    def decide(self, pod: Object, around: PodNamespace) -> Decision:
-        """Decide whether a pod gets an explicit sidecar."""
-        return decide(pod, self._sidecars, around)
 
 
 def _process(state: EnvoyState, probe: Path) -> ProxyProcess:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from headgate.admission.workloads import check_selector
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
+from headgate.resources.mesh_keys import APPLIED_POSITION
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects
@@ -24,7 +25,13 @@ from headgate.standalone.controllers.rollout import Sizes, recreate, resize, rol
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
-_NOT_COPIED = {REVISION, "kubectl.kubernetes.io/last-applied-configuration", APPLIED_FROM, APPLIED_DIGEST}
+_NOT_COPIED = {
+    REVISION,
+    "kubectl.kubernetes.io/last-applied-configuration",
+    APPLIED_FROM,
+    APPLIED_DIGEST,
+    APPLIED_POSITION,
+}
 _DESIRED = "deployment.kubernetes.io/desired-replicas"
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 

@@ -1,0 +1,70 @@
+"""Predict a pod that is created: its sidecar, what Sidecars add to it, its ports and an address."""
+
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address
+from typing import Literal, NamedTuple
+
+from msgspec import structs
+
+from headgate.admission.injection import Decision, PodNamespace, pod_namespace
+from headgate.admission.sidecar_merge import with_sidecars
+from headgate.compiler.snapshot import Snapshot
+from headgate.errors import DecodeError
+from headgate.plane.snapshot_view import SnapshotView
+from headgate.resources.decode import read
+from headgate.resources.meta import Object, part
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, Pod
+
+_FIRST_APPLICATION_PORT = 20_000
+_FIRST_ADDRESS = int(IPv4Address("192.0.2.1"))  # for documentation (RFC 5737), so no pod has it
+
+
+class Injection(NamedTuple):
+    """How a host adds sidecars to pods: whether a pod gets one, and of which kind."""
+
+    decide: Callable[[Object, PodNamespace], Decision]
+    capture: Literal["explicit", "transparent"]
+
+
+def created_pod(snapshot: Snapshot, obj: Object, injection: Injection, number: int) -> Pod | None:
+    """Return a new pod as it runs: with its sidecar and the address of a `number`; None if it is invalid.
+
+    A plan does not compare addresses.
+    """
+    around = pod_namespace(SnapshotView(snapshot), obj)
+    annotations: Mapping[str, str] = part(obj["metadata"], "annotations")
+    status = {"phase": "Running", "podIP": str(IPv4Address(_FIRST_ADDRESS + number))}
+    obj = {**obj, "status": status}
+    if annotations.get(SIDECAR) or injection.decide(obj, around).injected:
+        annotations = {SIDECAR: injection.capture, **annotations}
+        obj = with_sidecars({**obj, "metadata": {**obj["metadata"], "annotations": annotations}}, around.sidecars)
+    try:
+        return with_application_ports(snapshot, read(obj, Pod))
+    except DecodeError:  # the check of the object reports the mistakes
+        return None
+
+
+def with_application_ports(snapshot: Snapshot, pod: Pod) -> Pod:
+    """Return a pod whose explicit sidecar serves the ports that are known when it is created (D26)."""
+    annotations = pod.metadata.annotations
+    if annotations.get(SIDECAR) != "explicit":
+        return pod
+    pairs = [item.partition("=") for item in annotations.get(APPLICATION_PORTS, "").split(",") if item]
+    numbers = {int(port): number for port, _, number in pairs if port.isdecimal()}
+    free = (str(number) for number in range(_FIRST_APPLICATION_PORT, 2**16) if str(number) not in numbers.values())
+    served = ",".join(f"{port}={numbers.get(port) or next(free)}" for port in sorted(_listening(snapshot, pod)))
+    return structs.replace(
+        pod, metadata=structs.replace(pod.metadata, annotations={**annotations, APPLICATION_PORTS: served})
+    )
+
+
+def _listening(snapshot: Snapshot, pod: Pod) -> set[int]:
+    """Return the ports that a pod declares, and the numeric targetPorts of the Services that select it, without excluded ones."""
+    found = {port.container_port for item in pod.spec.containers for port in item.ports or () if port.protocol == "TCP"}
+    namespace, labels = pod.metadata.namespace, pod.metadata.labels.items()
+    for key, service in snapshot.services.values():
+        if key.namespace == namespace and service.spec.selected and service.spec.selected.items() <= labels:
+            targets = (port.target_port or port.port for port in service.spec.ports if port.protocol == "TCP")
+            found.update(target for target in targets if isinstance(target, int))
+    excluded = pod.metadata.annotations.get(EXCLUDED_PORTS, "").split(",")
+    return found - {int(word) for word in excluded if word.strip().isdecimal()}

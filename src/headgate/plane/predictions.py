@@ -1,0 +1,102 @@
+"""Predict the objects after a change: with those that controllers make of the written ones, for plans and for warnings.
+
+Each kind that makes other objects goes through the pure part of its controller, or through a function that tests compare
+with the controller: Canaries, workloads and their pods, injection by Namespaces, TLSConfigs and Sidecars, the addresses of
+Gateways, and the EndpointSlices of Services.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.admission.injection import InjectionMode, decide
+from headgate.compiler.gateway_api.gateways import own_gateways
+from headgate.compiler.snapshot import Snapshot
+from headgate.objects.ports import Reader
+from headgate.plane.expected_slices import with_expected_slices
+from headgate.plane.feed import with_objects
+from headgate.plane.made_objects import Makes, made_objects
+from headgate.plane.new_pods import Injection
+from headgate.plane.replaced_pods import Workloads, with_predicted_pods
+from headgate.resources.gateway import IP_ADDRESS, Gateway, GatewayAddress
+from headgate.resources.meta import Key, Object
+from headgate.resources.pods import Pod
+from headgate.resources.registry import key_of
+
+_RECREATING = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")
+"""Kinds of controllers that create a deleted pod again."""
+_FIRST_GATEWAY = int(IPv4Address("198.51.100.1"))  # for documentation (RFC 5737), so no Gateway has it
+
+
+def explicit_sidecars(mode: InjectionMode) -> Injection:
+    """Return how one machine adds sidecars to pods."""
+    return Injection(lambda pod, around: decide(pod, mode, around), "explicit")
+
+
+class Controllers(NamedTuple):
+    """What the controllers of a host do: that of Canaries, and injection. The defaults are for tests without a host."""
+
+    canaries: Makes = lambda *_: {}
+    injection: Injection = explicit_sidecars("labelled")
+
+
+class Change(NamedTuple):
+    """Objects that are written as they are stored then, workloads with pod templates, and objects that are deleted."""
+
+    written: Sequence[Object] = ()
+    deleted: Collection[Key] = ()
+    workloads: Workloads = Workloads()
+
+
+class Prediction(NamedTuple):
+    """The objects after a change. `changed` are all objects that may differ, and `makers` have the written object of a made one.
+
+    `on_creation` are pods (`namespace/name`) that differ only once they are created again.
+    """
+
+    snapshot: Snapshot
+    changed: Collection[Key]
+    makers: Mapping[Key, Key]
+    on_creation: tuple[str, ...] = ()
+
+
+async def predict(store: Reader, before: Snapshot, change: Change, controllers: Controllers, domain: str) -> Prediction:
+    """Return the objects after a change. `before` has the objects without it, and `domain` is the DNS domain of Services."""
+    deleted = [key for key in change.deleted if not _is_created_again(before, key, change)]
+    made = await made_objects(store, before, change.written, deleted, (controllers.canaries, domain))
+    objects = {key: obj for key, (_, obj) in made.items()} | {key_of(obj): obj for obj in change.written}
+    after = _with_addresses(before, with_objects(before, {**objects, **dict.fromkeys(deleted)}))
+    changed = {*objects, *deleted}
+    predicted = with_predicted_pods(before, after, change.workloads, changed, controllers.injection)
+    makers = {key: maker for key, (maker, _) in made.items() if key not in change.deleted}
+    makers |= predicted.makers
+    snapshot, slices = with_expected_slices(before, predicted.snapshot, {*changed, *predicted.makers})
+    makers |= {key: makers.get(cause, cause) for key, cause in slices.items() if key not in changed}
+    return Prediction(snapshot, {*changed, *makers}, makers, predicted.on_creation)
+
+
+def _is_created_again(before: Snapshot, key: Key, change: Change) -> bool:
+    """Return whether a deleted object is a pod that its controller creates again."""
+    pod = before.objects.get(key)
+    owners = pod.metadata.owner_references if isinstance(pod, Pod) else ()
+    gone = {(item.kind, item.name) for item in (*change.deleted, *change.workloads.deleted)}
+    return any(
+        owner.controller and owner.kind in _RECREATING and (owner.kind, owner.name) not in gone for owner in owners
+    )
+
+
+def _with_addresses(before: Snapshot, after: Snapshot) -> Snapshot:
+    """Return `after` with an address for each Gateway that gets one, as controllers assign it."""
+    known = own_gateways(before)
+    new = {key: item for key, item in own_gateways(after).items() if not item.address and key not in known}
+    if not new:
+        return after
+    addressed: dict[Key, Gateway] = {}
+    for key, item in new.items():
+        wanted = (address.value for address in item.spec.addresses if address.type == IP_ADDRESS and address.value)
+        value = next(wanted, "") or str(IPv4Address(_FIRST_GATEWAY + len(addressed)))
+        status = structs.replace(item.status, addresses=(GatewayAddress(type=IP_ADDRESS, value=value),))
+        addressed[key] = structs.replace(item, status=status)
+    return Snapshot(after.revision, after.objects.edited(addressed), after.mistakes, fail_closed=after.fail_closed)
