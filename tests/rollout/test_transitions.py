@@ -51,6 +51,20 @@ def test_requests_count_only_once_every_proxy_has_the_weights(rollout: Rollout) 
     assert (rollout.state.since, rollout.state.seen.candidate.trials) == (rollout.now, 0)
 
 
+@pytest.mark.parametrize("analysis", [ANALYSIS, None])
+def test_a_rollout_names_the_services_that_it_waits_for(analysis: Mapping[str, Any] | None) -> None:
+    rollout = Rollout(website_canary(analysis=analysis))
+    rollout.state = State()
+    rollout.look(1, in_force=False, ready=False, missing=("v1", "v2"))
+    assert "waiting until the Services v1 and v2 exist" in rollout.message
+    before = rollout.state
+    rollout.look(1, in_force=False, ready=False, missing=("v2",))
+    assert rollout.state.has_moved(before)
+    assert "waiting until the Service v2 exists" in rollout.message
+    rollout.look(1, in_force=False)
+    assert "waiting until every proxy has the weights" in rollout.message
+
+
 def test_without_requests_a_rollout_holds_and_says_so(rollout: Rollout) -> None:
     rollout.look(3600)
     assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 0)

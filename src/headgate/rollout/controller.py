@@ -39,7 +39,7 @@ from headgate.rollout.owned_split import (
     wanted_objects,
 )
 from headgate.rollout.plan import Plan
-from headgate.rollout.ready_endpoints import canary_is_ready
+from headgate.rollout.ready_endpoints import canary_is_ready, missing_services
 from headgate.rollout.root_services import RootServices
 from headgate.rollout.state import Facts, Pause, State, state_in
 from headgate.rollout.status import Problem, call_body, canary_status, invalid_status
@@ -328,6 +328,7 @@ class RolloutController:
             copies=sum_of(copies.values()),
             latency=known.latencies.histogram,
             ready=canary_is_ready(plan, key.namespace, self._snapshot.get(), self._domain),
+            missing=missing_services(plan, key.namespace, self._snapshot.get(), self._domain),
             answers=self._webhooks.answers(key, occasion_of(known.state)),
         )
 

@@ -49,15 +49,11 @@ def message(plan: Plan, state: State, now: float) -> str:
     """Return the state of a rollout in one or two sentences, with the numbers behind it."""
     analysis = plan.analysis
     if analysis is None:
-        return (
-            "every proxy has the weights of the backends"
-            if state.since
-            else "waiting until every proxy has the weights"
-        )
+        return "every proxy has the weights of the backends" if state.since else f"waiting until {_awaited(state)}"
     if state.phase is Phase.PROMOTED:
         by = f" {state.cause}" if state.cause else ""
         what = f"promoted{by}: {analysis.canary} gets all requests"
-        return what if state.since else f"{what} as soon as every proxy has the weights"
+        return what if state.since else f"{what} as soon as {_awaited(state)}"
     if state.phase is Phase.ROLLED_BACK:
         return f"rolled back at {_step(plan, state)}: {_reason(plan, analysis, state)}"
     return f"{_step(plan, state)} to {analysis.canary}: {'; '.join(_parts(plan, analysis, state, now))}"
@@ -73,11 +69,11 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
     if state.lost:
         yield _lost(plan, analysis, state)
         return
+    if not state.since and (state.missing or state.life.ready):
+        yield f"waiting until {_awaited(state)}"
+        return
     if not state.life.ready:
         yield f"{analysis.canary} has no ready endpoint yet, so it gets no requests"
-        return
-    if not state.since:
-        yield "waiting until every proxy has the weights"
         return
     if any(sample.trials for sample in state.seen):
         yield _compared(plan, analysis, state)
@@ -90,6 +86,15 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
         yield "paused by spec.paused"
     else:
         yield from _missing(plan, analysis, state, now, found.criteria if found.verdict is Verdict.HOLD else ())
+
+
+def _awaited(state: State) -> str:
+    """Return what a step waits for before requests count."""
+    if not state.missing:
+        return "every proxy has the weights"
+    if len(state.missing) == 1:
+        return f"the Service {state.missing[0]} exists"
+    return f"the Services {', '.join(state.missing[:-1])} and {state.missing[-1]} exist"
 
 
 def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: Sequence[str]) -> Iterator[str]:

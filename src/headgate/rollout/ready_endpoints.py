@@ -1,9 +1,17 @@
-"""Whether the canary of a rollout has endpoints that proxies send requests to (D33)."""
+"""Whether the Services of a rollout exist, and the canary has endpoints that proxies send requests to (D33)."""
 
 from headgate.compiler.endpoints import endpoints
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.meta import service_name
 from headgate.rollout.plan import Plan
+
+
+def missing_services(plan: Plan, namespace: str, snapshot: Snapshot | None, domain: str) -> tuple[str, ...]:
+    """Return the backends that name no existing Service, as written. The Canary creates its root from an existing backend."""
+    if snapshot is None:
+        return ()
+    names = [backend.service for backend in plan.spec.backends]
+    return tuple(name for name in names if service_name(name, namespace, domain) not in snapshot.services)
 
 
 def canary_is_ready(plan: Plan, namespace: str, snapshot: Snapshot | None, domain: str) -> bool:

@@ -90,6 +90,7 @@ class State(Value, frozen=True, kw_only=True):
     `limits` are those of relative latency criteria, `command` is the last command that was obeyed. `edit` is what a user wrote
     into the split; it stays after a resumption until the split has the weights again. `lost` says why the canary counts as
     lost, since the time `lost_since`. `cause` are the criteria that ended the rollout, and `informed` the webhooks that know its end. `replies` say why webhooks do not agree.
+    `missing` are the backends whose Service does not exist.
     """
 
     subject: str = ""
@@ -108,6 +109,7 @@ class State(Value, frozen=True, kw_only=True):
     cause: str = ""
     informed: tuple[str, ...] = ()
     replies: Mapping[str, str] = {}
+    missing: tuple[str, ...] = ()
 
     @property
     def seen(self) -> Block:
@@ -150,12 +152,14 @@ class Facts(NamedTuple):
     `now` is in seconds since the epoch. `in_force` says whether every proxy that needs the weights has acknowledged them,
     `edit` is what a user has written into the owned split. `counts` are new since the last transition, by backend as written
     in the spec, and `copies` those of copies to the canary. `latency` is the histogram of the reference's last requests before
-    them, and `answers` are those of webhooks in this step. `ready` says whether the canary has a ready endpoint.
+    them, and `answers` are those of webhooks in this step. `ready` says whether the canary has a ready endpoint, and `missing`
+    are the backends whose Service does not exist.
     """
 
     now: float
     in_force: bool = False
     ready: bool = True
+    missing: tuple[str, ...] = ()
     edit: str = ""
     command: str = ""
     counts: Mapping[str, Counts] = {}

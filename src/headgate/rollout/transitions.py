@@ -23,7 +23,7 @@ every 5 seconds."""
 
 def following(plan: Plan, before: State, facts: Facts) -> State:
     """Return the next state."""
-    state = _started(plan, before)
+    state = structs.replace(_started(plan, before), missing=facts.missing)
     if plan.analysis is None:
         return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.in_force else 0.0))
     state = _commanded(plan, state, facts)
