@@ -17,6 +17,7 @@ from headgate.cli.up import _run
 from headgate.errors import HeadgateError
 from headgate.standalone.pods.containers import Record
 from headgate.standalone.processes import Launch, spawn
+from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.state_directory import lock
 
 
@@ -172,12 +173,16 @@ def test_version_shows_headgate_and_envoy_when_nothing_runs(run: Callable[..., A
     assert "running   nothing" in run("version").out
 
 
+@pytest.mark.parametrize("below", ["", "canary"])
 @pytest.mark.parametrize(("command", "code"), [("version", 0), ("status", 3)])
 def test_processes_that_a_killed_headgate_left_are_named(
-    run: Callable[..., Any], tmp_path: Path, command: str, code: int
+    run: Callable[..., Any], tmp_path: Path, command: str, code: int, below: str
 ) -> None:
-    container = tmp_path / "pods" / "default_web-1_uid" / "main"
+    """`make run` has a state directory for each example, in the default one."""
+    state = tmp_path / below
+    container = state / "pods" / "default_web-1_uid" / "main"
     container.mkdir(parents=True)
+    (state / "lock").touch()
 
     async def start() -> int:
         process = spawn(Launch(command=("sleep", "600"), env={}, cwd=""), tmp_path / "log")
@@ -194,8 +199,25 @@ def test_processes_that_a_killed_headgate_left_are_named(
         os.waitpid(pid, 0)
     assert ended.code == code
     text = f"a process of a killed headgate still runs (container main of pod default/web-1, process {pid})"
-    assert f"{text}: `headgate up` adopts what is left, `headgate down` stops it" in ended.out + ended.err
-    assert "still run" not in run(command, "--state", str(tmp_path)).err
+    words = f"`headgate up --state {state}` adopts what is left, `headgate down --state {state}` stops it"
+    assert f"{text}: {words}" in ended.out + ended.err
+    again = run(command, "--state", str(tmp_path))
+    assert "still run" not in again.out + again.err
+
+
+def test_a_headgate_that_runs_with_a_state_directory_in_the_given_one_is_named(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    state = tmp_path / "canary"
+    state.mkdir()
+    (state / "lock").touch()
+    info = RuntimeInfo(api="https://a", kubeconfig="", proxy="", probe="", admin="", pid=os.getpid())
+    write_runtime_info(state, info)
+    text = f"a headgate runs with --state {state} (process {os.getpid()})"
+    assert text in run("status", "--state", str(tmp_path)).err
+    assert text in run("version", "--state", str(tmp_path)).out
+    document = json.loads(run("version", "--state", str(tmp_path), "-o", "json").out)
+    assert document["below"]["canary"]["instance"]["pid"] == os.getpid()
 
 
 def test_version_names_the_variable_to_correct_if_envoy_is_missing(

@@ -4,12 +4,13 @@ import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.errors import Unavailable
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.credentials import Kubeconfig
-from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
+from headgate.standalone.runtime_info import LOCK, RuntimeInfo, read_runtime_info
 
 _START = "start headgate with `headgate up DIR`, or set --state to its state directory"
 LOCAL_ONLY = ". This command needs a headgate on this machine; it does not work with one in a cluster"
@@ -32,31 +33,60 @@ def find_runtime_info(state: Path | None) -> RuntimeInfo | None:
     return found if found and _runs(found.pid) else None
 
 
-def surviving_processes(state: Path | None) -> tuple[str, ...]:
-    """Return a description of each process that a killed headgate with this state directory left running.
+class Remains(NamedTuple):
+    """A state directory with a running headgate, or with processes that a killed one left running."""
 
-    Call it outside an event loop. It is empty while a headgate runs there.
+    state: Path
+    running: RuntimeInfo | None
+    survivors: Sequence[str]
+
+    def text(self, option: str) -> str:
+        """Return a sentence. `option` is the --state that selects the directory, empty for the default."""
+        if self.running:
+            return f"a headgate runs with {option} (process {self.running.pid})"
+        from headgate.plane.status.conditions import few
+
+        subject = (
+            "a process of a killed headgate still runs"
+            if len(self.survivors) == 1
+            else f"{len(self.survivors)} processes of a killed headgate still run"
+        )
+        words = f" {option}" if option else ""
+        names = few(self.survivors)
+        return f"{subject} ({names}): `headgate up{words}` adopts what is left, `headgate down{words}` stops it"
+
+
+def remains(state: Path | None) -> tuple[Remains | None, Sequence[Remains]]:
+    """Return what runs with a state directory, and with the state directories in it, such as `.headgate/canary`.
+
+    A running headgate is only reported for the latter. Call this function outside an event loop.
     """
     directory = (state or default_state()).absolute()
-    if find_runtime_info(state) or not directory.is_dir():
-        return ()
+    own = None if find_runtime_info(directory) else _remains(directory)
+    below = [_remains(path.parent) for path in sorted(directory.glob(f"*/{LOCK}"))]
+    return own, [found for found in below if found]
+
+
+def remains_texts(state: Path | None) -> list[str]:
+    """Return a sentence for each state directory of `remains`."""
+    directory = state or default_state()
+    option = f"--state {directory}" if state else ""
+    own, below = remains(state)
+    return [
+        *([own.text(option)] if own else []),
+        *(found.text(f"--state {directory / found.state.name}") for found in below),
+    ]
+
+
+def _remains(directory: Path) -> Remains | None:
+    if running := find_runtime_info(directory):
+        return Remains(directory, running, ())
     # Imported here, because only commands that find no headgate need the runtime of pods.
     from headgate.standalone.gateway import GATEWAY
     from headgate.standalone.pods.leftovers import survivors
 
-    return asyncio.run(survivors(directory, GATEWAY))
-
-
-def survivors_text(processes: Sequence[str]) -> str:
-    """Return the sentence about the processes that a killed headgate left."""
-    from headgate.plane.status.conditions import few
-
-    subject = (
-        "a process of a killed headgate still runs"
-        if len(processes) == 1
-        else (f"{len(processes)} processes of a killed headgate still run")
-    )
-    return f"{subject} ({few(processes)}): `headgate up` adopts what is left, `headgate down` stops it"
+    survived = asyncio.run(survivors(directory, GATEWAY)) if directory.is_dir() else ()
+    return Remains(directory, None, survived) if survived else None
 
 
 def runtime_info(state: Path | None, *, hint: str = LOCAL_ONLY) -> RuntimeInfo:

@@ -9,7 +9,7 @@ from msgspec import structs
 from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.connection import surviving_processes, survivors_text
+from headgate.cli.connection import remains_texts
 from headgate.cli.inspect_client import SEE_STATUS, InspectClient
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
@@ -31,8 +31,8 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
     try:
         found = asyncio.run(_status(InspectClient.of(kubeconfig, state)))
     except Unavailable as error:
-        if kubeconfig is None and (survivors := surviving_processes(state)):
-            raise Unavailable(f"{error}\n{survivors_text(survivors)}") from error
+        if kubeconfig is None and (texts := remains_texts(state)):
+            raise Unavailable("\n".join((str(error), *texts))) from error
         raise
     answer(found, output, lambda: _show(found.status))
     if not found.status.healthy:

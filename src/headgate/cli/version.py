@@ -5,7 +5,7 @@ import subprocess
 
 from headgate import __version__
 from headgate.cli.arguments import Output, State
-from headgate.cli.connection import find_runtime_info, surviving_processes, survivors_text
+from headgate.cli.connection import find_runtime_info, remains, remains_texts
 from headgate.cli.output import Format, answer, stdout
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.envoy_binary import find_envoy
@@ -15,12 +15,18 @@ TIMEOUT_S = 10
 
 def version(output: Output = Format.TABLE, state: State = None) -> None:
     """Show the versions of headgate and Envoy, and the addresses of the running headgate."""
-    running, survivors = find_runtime_info(state), surviving_processes(state)
-    found = {"headgate": __version__, "envoy": envoy_version(), "instance": running, "survivors": survivors}
-    runs = f"API {running.api}, proxy {running.proxy}, process {running.pid}" if running else "nothing on this machine"
-    if survivors:
-        runs = survivors_text(survivors)
-    text = f"headgate  {found['headgate']}\nenvoy     {found['envoy']}\nrunning   {runs}"
+    running, (own, below) = find_runtime_info(state), remains(state)
+    found = {
+        "headgate": __version__,
+        "envoy": envoy_version(),
+        "instance": running,
+        "survivors": own.survivors if own else (),
+        "below": {part.state.name: {"instance": part.running, "survivors": part.survivors} for part in below},
+    }
+    runs = [f"API {running.api}, proxy {running.proxy}, process {running.pid}"] if running else []
+    runs += remains_texts(state)
+    lines = "\n          ".join(runs or ["nothing on this machine"])
+    text = f"headgate  {found['headgate']}\nenvoy     {found['envoy']}\nrunning   {lines}"
     answer(found, output, lambda: stdout().print(text, soft_wrap=True))
 
 

@@ -9,6 +9,8 @@ from headgate.atomic_file import read_json, write_private
 from headgate.resources.meta import Value
 
 FILE_NAME = "instance.json"
+LOCK = "lock"
+"""The file in each state directory that its headgate locks."""
 
 
 class RuntimeInfo(Value, frozen=True, kw_only=True):

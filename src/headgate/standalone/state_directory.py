@@ -16,9 +16,8 @@ from headgate.atomic_file import write_private
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.standalone.options import Options
-from headgate.standalone.runtime_info import read_runtime_info
+from headgate.standalone.runtime_info import LOCK, read_runtime_info
 
-LOCK = "lock"
 TOKEN = "token"  # noqa: S105  # the name of a file, not a secret
 _TOKEN_BYTES = 32
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}")  # 32 bytes in base64
