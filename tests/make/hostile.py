@@ -20,6 +20,23 @@ FIELDS = (
     *("$patch", "$retainKeys", "$setElementOrder/ports", "$deleteFromPrimitiveList/finalizers", "op", "path", "from"),
 )
 
+DEPTHS = (150, 400, 700, 950)
+"""Levels of lists; Python's functions recurse about 1,000 times."""
+
+
+def nested(depth: int) -> str:
+    """Return a text for which `encoded` writes an empty list in lists."""
+    return f"nested {depth}"
+
+
+def encoded(value: Any, *, with_numbers: bool = False) -> bytes:
+    """Return a value as JSON, with nested lists, and `with_numbers` with the number HUGE for its text."""
+    text = json.dumps(value)
+    for depth in DEPTHS:
+        text = text.replace(f'"{nested(depth)}"', "[" * depth + "]" * depth)
+    return (text.replace(f'"{HUGE}"', HUGE) if with_numbers else text).encode()
+
+
 scalars = st.one_of(
     st.none(),
     st.booleans(),
@@ -47,7 +64,8 @@ def broken(draw: st.DrawFn, obj: Object) -> Any:
         field = draw(st.sampled_from((*part, *part, *FIELDS))) if isinstance(part, dict) else 0
         inner = part[field] if isinstance(part, list) else part.get(field)
         if not inner or not isinstance(inner, dict | list) or draw(st.integers(0, 3)) == 0:
-            part[field] = draw(values)
+            deep = st.sampled_from(DEPTHS).map(nested)
+            part[field] = draw(values if draw(st.integers(0, 9)) else deep)
             return broken_obj
         part = inner
 

@@ -9,6 +9,8 @@ from starlette.requests import ClientDisconnect, Request
 from headgate.api.status import ApiError
 
 LARGEST_BODY = 3 * 1024 * 1024  # the longest body in bytes, as in kube-apiserver
+DEEPEST = 200
+"""The most levels of lists and objects in a value of a request. Functions that recurse over it stay far from Python's limit."""
 _SMALL_BODY = 256 * 1024
 _Decoded = TypeVar("_Decoded")
 
@@ -46,6 +48,19 @@ def decode_body(body: bytes, type: type[_Decoded], name: str) -> _Decoded:
         return msgspec.json.decode(body, type=type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"the body is not {name}: {error}") from error
+
+
+def check_depth(value: object) -> None:
+    """Check that a decoded value has at most DEEPEST levels. Raises ApiError 400."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        inner = (
+            part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list | tuple)
+        )
+        level = [part for parts in inner for part in parts]
+        if not level:
+            return
+    raise ApiError(400, f"the body has more than {DEEPEST} levels of lists and objects; nest them less deeply")
 
 
 def _too_large(largest: int) -> ApiError:

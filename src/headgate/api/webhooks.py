@@ -17,15 +17,15 @@ from starlette.routing import Route
 
 from headgate.admission.foreign_keys import foreign_keys
 from headgate.admission.useless_keys import useless_keys_of_pods
-from headgate.api.request_body import decode_body, read_body
+from headgate.api.request_body import check_depth, decode_body, read_body
 from headgate.api.responses import json_response
 from headgate.api.status import ApiError, invalid_object
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import AdmissionStep, View
 from headgate.plan.quote import LONGEST, shortened
-from headgate.resources.decode import Check
-from headgate.resources.meta import Input, Key, Object
-from headgate.resources.pod_templates import template_path
+from headgate.resources.decode import Check, type_mistakes, without_nulls
+from headgate.resources.meta import Input, Key, Object, part
+from headgate.resources.pod_templates import pod_of_template, template_path
 from headgate.resources.registry import split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
@@ -133,6 +133,7 @@ class _Handlers:
     async def _reviewed(self, request: Request, review: Callable[[_Request], Awaitable[dict[str, Any]]]) -> Response:
         body = await read_body(request, LARGEST_REVIEW, self._large_bodies)
         asked = decode_body(body, _Review, "an AdmissionReview")
+        check_depth([asked.request.object, asked.request.old_object])
         try:
             response = {"allowed": True, **await review(asked.request)}
         except (Invalid, DecodeError) as error:
@@ -143,6 +144,7 @@ class _Handlers:
     async def _converted(self, request: Request) -> Response:
         body = await read_body(request, LARGEST_CONVERSION, self._large_bodies)
         review = decode_body(body, _ConversionReview, "a ConversionReview")
+        check_depth(review.request.objects)
         group, version = split_api_version(review.request.desired_api_version)
         answer: dict[str, Any] = {"uid": review.request.uid}
         try:
@@ -153,7 +155,8 @@ class _Handlers:
         return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
 
     async def _injected(self, asked: _Request) -> dict[str, Any]:
-        pod = asked.object or {}
+        pod = {"spec": {}, **without_nulls(asked.object or {})}
+        _check_types(pod, "v1", "Pod")
         metadata = {**(pod.get("metadata") or {}), "namespace": asked.namespace}
         found = self._reviews.inject({**pod, "metadata": metadata}, None, self._reviews.view())
         patch = list(_patch(pod, found, namespace=asked.namespace))
@@ -183,18 +186,21 @@ class _Handlers:
 
     def _validated_workload(self, obj: Object, old: Object | None) -> dict[str, Any]:
         """Check a workload. An update, which may come from a controller, is denied only for new mistakes."""
-        view = self._reviews.view()
-        known = set(self._reviews.check_workload(old, view)) if old else set()
-        causes = [cause for cause in self._reviews.check_workload(obj, view) if cause not in known]
+        view, new, before = self._reviews.view(), without_nulls(obj), without_nulls(old or {})
+        _check_types(pod_of_template(new), "v1", "Pod", where=f"{template_path(obj)}.")
+        is_readable = not type_mistakes(pod_of_template(before), "v1", "Pod")
+        known = set(self._reviews.check_workload(before, view)) if old and is_readable else set()
+        causes = [cause for cause in self._reviews.check_workload(new, view) if cause not in known]
         if causes:
             raise Invalid(*causes)
         return _warnings([*foreign_keys(obj), *useless_keys_of_pods(obj)])
 
 
 def _stored(asked: _Request) -> Object | None:
-    """Return the object before a write; None if there is none, or if it can't be converted."""
+    """Return the object before a write; None if there is none, or if it can't be read."""
+    old = asked.old_object
     try:
-        return to_hub(asked.old_object) if asked.old_object else None
+        return to_hub(old) if old and not type_mistakes(old) else None
     except DecodeError:
         return None
 
@@ -216,21 +222,30 @@ async def _with_text_errors(response: Awaitable[Response]) -> Response:
         return PlainTextResponse(str(error), error.code)
 
 
+def _check_types(obj: Object, version: str, kind: str, *, where: str = "") -> None:
+    """Check the types of an object's fields, which begin with `where`. Raises Invalid.
+
+    An API server sends objects that it has decoded, other clients send anything.
+    """
+    if causes := type_mistakes(obj, version, kind):
+        raise Invalid(*(Cause(f"{where}{cause.field}", cause.message) for cause in causes))
+
+
 def _key(asked: _Request) -> Key:
     """Return the key of a reviewed object. A pod of a controller has a prefix of its future name."""
     obj = asked.object or {}
-    group, _ = split_api_version(obj.get("apiVersion", ""))
-    metadata = obj.get("metadata") or {}
+    group, _ = split_api_version(str(obj.get("apiVersion", "")))
+    metadata = part(obj, "metadata")
     name = metadata.get("name") or metadata.get("generateName") or ""
-    return Key(group, obj.get("kind", ""), asked.namespace, name)
+    return Key(group, str(obj.get("kind", "")), asked.namespace, str(name))
 
 
 def _patch(old: Object, new: Object, *, namespace: str) -> Iterator[Mapping[str, Any]]:
     """Yield JSON patch operations that replace the changed fields of `metadata` and `spec`."""
-    for part in ("metadata", "spec"):
-        before, after = old.get(part) or {}, dict(new.get(part) or {})
-        if part == "metadata" and after.get("namespace") == namespace and "namespace" not in before:
+    for field in ("metadata", "spec"):
+        before, after = part(old, field), dict(part(new, field))
+        if field == "metadata" and after.get("namespace") == namespace and "namespace" not in before:
             del after["namespace"]
         for name, value in after.items():
             if before.get(name) != value:
-                yield {"op": "add", "path": f"/{part}/{name}", "value": value}
+                yield {"op": "add", "path": f"/{field}/{name}", "value": value}

@@ -11,7 +11,7 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.checks import access, core, gateways, pods, routes
 from headgate.resources.checks.canaries import canary_causes
 from headgate.resources.checks.route_groups import route_group_causes
-from headgate.resources.checks.schema import check_schema
+from headgate.resources.checks.schema import check_schema, type_causes
 from headgate.resources.checks.sidecars import sidecar_causes
 from headgate.resources.checks.splits import split_causes
 from headgate.resources.definitions.catalog import schemas
@@ -137,6 +137,16 @@ def check(obj: Object, *, request: bool = False) -> Checked:
         return Checked((), hub, read(hub, kind.shape) if kind.shape else None, examined.unknown)
     except DecodeError as error:  # invalid conversion annotations, or invalid fields that no check covers
         return Checked(error.causes, unknown=examined.unknown)
+
+
+def type_mistakes(obj: Object, version: str = "", kind: str = "") -> Sequence[Cause]:
+    """Return the fields of the wrong type and the missing ones in an object, which may say itself what it is.
+
+    Code that reads objects without decoding them relies on these types. Objects of unknown kinds have no mistakes.
+    """
+    version, kind = version or str(obj.get("apiVersion", "")), kind or str(obj.get("kind", ""))
+    schema = schemas().get((*split_api_version(version), kind))
+    return type_causes(obj, schema) if schema else ()
 
 
 def check_stored(obj: Object) -> Checked:

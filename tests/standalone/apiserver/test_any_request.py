@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, AsgiClient
-from tests.make.hostile import HUGE, NAMES, broken, logged_errors, scalars, values
+from tests.make.hostile import DEPTHS, HUGE, NAMES, broken, encoded, logged_errors, nested, scalars, values
 from tests.make.objects import (
     config_map,
     container,
@@ -23,6 +23,7 @@ from tests.make.objects import (
     traffic_target,
 )
 
+from headgate.api.request_body import DEEPEST
 from headgate.resources.meta import Object
 from headgate.resources.registry import GROUPS, find, split_api_version
 from headgate.standalone.apiserver.app import create_app
@@ -117,7 +118,7 @@ def calls(draw: st.DrawFn) -> Call:
         query = {"fieldManager": "a", "force": "true"}
     url = f"{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}"
     body = (
-        json.dumps(draw(bodies(obj, method, subresource, media_type))).encode()
+        encoded(draw(bodies(obj, method, subresource, media_type)), with_numbers=draw(st.booleans()))
         if draw(st.integers(0, 19))
         else draw(st.binary(max_size=8))
     )
@@ -159,10 +160,7 @@ PLURALS = {
 
 async def answers(drawn: list[Call]) -> list[tuple[int, Call]]:
     """Return the codes of the API's answers, one after another, on a store that has an object of some kinds."""
-    store = MemoryStore(admit=admit)
-    for obj in OBJECTS:
-        await store.create(obj)
-    client = AsgiClient(create_app(store, token=TOKEN), store)
+    client = await client_of_objects()
     return [
         (
             (
@@ -186,6 +184,46 @@ def test_no_request_makes_the_api_fail(drawn: list[Call]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "media_type"),
+    [
+        *((method, f"application/{form}") for method in ("POST", "PUT") for form in ("json", "yaml")),
+        *(("PATCH", media_type) for media_type in PATCHES),
+    ],
+)
+async def test_values_that_are_nested_too_deeply_are_bad_requests(method: str, media_type: str) -> None:
+    """Python's functions recurse about 1,000 times."""
+    client = await client_of_objects()
+    for obj in OBJECTS:
+        for depth in DEPTHS:
+            body: Any = {**obj, "x": nested(depth)}
+            if media_type == PATCHES[0]:
+                body = [{"op": "add", "path": "/metadata/x", "value": nested(depth)}]
+            url = f"{path_of(obj, method, '')}?fieldManager=a&force=true"
+            answer = await client.call(method, url, encoded(body), content_type=media_type)
+            assert answer.code in ((400, 415) if depth > DEEPEST else (200, 400, 409, 415, 422)), (obj, depth, answer)
+
+
+async def test_a_json_patch_can_not_nest_an_object_too_deeply_step_by_step() -> None:
+    client = await client_of_objects()
+    path, operations = "/data", []
+    for _ in range(10):
+        operations.append({"op": "add", "path": f"{path}/x", "value": json.loads('{"x":' * 150 + "{}" + "}" * 150)})
+        path += "/x" * 151
+    for last in ([], [{"op": "copy", "from": "/data", "path": "/y"}], [{"op": "test", "path": "/data", "value": {}}]):
+        body = json.dumps([*operations, *last]).encode()
+        url = "/api/v1/namespaces/default/configmaps/website"
+        answer = await client.call("PATCH", url, body, content_type=PATCHES[0])
+        assert answer.code in (400, 422), answer
+
+
+async def client_of_objects() -> AsgiClient:
+    store = MemoryStore(admit=admit)
+    for obj in OBJECTS:
+        await store.create(obj)
+    return AsgiClient(create_app(store, token=TOKEN), store)
+
+
+@pytest.mark.parametrize(
     ("method", "path", "body", "content_type", "code"),
     [
         ("GET", f"/configmaps?limit={HUGE}", None, "application/json", 400),
@@ -206,9 +244,6 @@ def test_no_request_makes_the_api_fail(drawn: list[Call]) -> None:
 async def test_what_was_a_failure_is_a_bad_request(
     method: str, path: str, body: Any, content_type: str, code: int
 ) -> None:
-    store = MemoryStore(admit=admit)
-    for obj in OBJECTS:
-        await store.create(obj)
-    client = AsgiClient(create_app(store, token=TOKEN), store)
+    client = await client_of_objects()
     answer = await client.call(method, f"/api/v1/namespaces/default{path}", body, content_type=content_type)
     assert (answer.code, answer.body["kind"]) == (code, "Status")

@@ -156,3 +156,44 @@ def test_the_bytes_that_a_json_patch_copies_are_limited() -> None:
     doubling = [{"op": "copy", "from": f"/{number}", "path": f"/{number}/-"} for number in "ab" for _ in range(30)]
     with pytest.raises(DecodeError, match="copies more than"):
         json_patch({"a": ["x"], "b": ["x"]}, doubling)
+
+
+class Counted(str):
+    """A text that counts how often it is compared with another."""
+
+    __slots__ = ()
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize(
+    ("field", "items", "directives"),
+    [
+        ("finalizers", list, {"$setElementOrder/finalizers": list}),
+        ("finalizers", list, {"$deleteFromPrimitiveList/finalizers": list}),
+        ("ownerReferences", lambda names: [{"uid": name} for name in names], {}),
+        (
+            "ownerReferences",
+            lambda names: [{"uid": name} for name in names],
+            {"$setElementOrder/ownerReferences": lambda names: [{"uid": name} for name in names]},
+        ),
+        ("ownerReferences", lambda names: [{"uid": name, "$patch": "delete"} for name in names], {}),
+    ],
+)
+def test_the_comparisons_of_a_strategic_merge_patch_grow_with_the_length_of_its_lists(
+    field: str, items: Any, directives: Any
+) -> None:
+    number = 2000
+    old, new = ([Counted(index) for index in range(start, start + number)] for start in (0, number // 2))
+    stored = [
+        {name: value for name, value in item.items() if name == "uid"} if isinstance(item, dict) else item
+        for item in items(old)
+    ]
+    patch = {field: items(new), **{name: listed(new[::-1]) for name, listed in directives.items()}}
+    Counted.comparisons = 0
+    strategic_patch({"metadata": {field: stored}}, {"metadata": patch}, POD)
+    assert Counted.comparisons < 10 * number

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.api.request_body import decode_body
+from headgate.api.request_body import check_depth, decode_body
 from headgate.api.status import ApiError
 from headgate.errors import HeadgateError, NotFound
 from headgate.plan.checks import InvalidCheck
@@ -18,6 +18,7 @@ from headgate.resources.inspect import API_VERSION
 async def answer(inspector: Inspector, body: bytes) -> Mapping[str, Any]:
     """Return the plan for a PlanQuery as JSON. Raises ApiError."""
     query = decode_body(body, PlanQuery, "a PlanQuery")
+    check_depth(query.objects)
     try:
         found = await inspector.plan(query)
     except (InvalidChange, InvalidCheck) as error:

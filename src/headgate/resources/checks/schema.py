@@ -52,16 +52,25 @@ def check_schema(obj: Any, schema: Schema, *, required: bool = True, skipped: Co
     return SchemaResult(value, walk.unknown, walk.causes)
 
 
+def type_causes(obj: Any, schema: Schema) -> Sequence[Cause]:
+    """Return a cause for each field of an object that has the wrong type or is missing; unknown fields are allowed."""
+    walk = _Walk(required=True, limits=False)
+    walk.record(obj, schema, ())
+    unknown = set(walk.unknown)
+    return [cause for cause in walk.causes if cause.field not in unknown]
+
+
 class _Walk:
     """A recursive comparison of a value with its schema, which collects mistakes.
 
     For speed, a path becomes text only when a mistake is reported.
     """
 
-    def __init__(self, *, required: bool) -> None:
+    def __init__(self, *, required: bool, limits: bool = True) -> None:
         self.unknown: list[str] = []
         self.causes: list[Cause] = []
         self._required = required
+        self._limits = limits
 
     def value(self, value: Any, schema: Schema, path: _Path) -> Any:
         """Check a value; return it without unknown fields."""
@@ -74,7 +83,9 @@ class _Walk:
             return self.record(value, schema, path)
         elif wanted == "array":
             return self._list(value, schema, path)
-        elif message := _text_limits(value, schema) if isinstance(value, str) else _limits(value, schema):
+        elif self._limits and (
+            message := _text_limits(value, schema) if isinstance(value, str) else _limits(value, schema)
+        ):
             self._add(path, message)
         return value
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from headgate.api.request_body import check_depth
 from headgate.api.status import ApiError, apply_conflict, from_error, invalid
 from headgate.api.webhooks import WriteWarnings
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
@@ -172,6 +173,7 @@ class Objects:
     ) -> tuple[Object, Sequence[str]]:
         """Validate a client's object; return it in the hub version, and warnings about unknown fields."""
         whole = _with_path_identity(target, obj)
+        check_depth(whole)  # a JSON patch can nest it deeper than the limit of bodies
         checked = self.store.checked(whole)
         warnings = _unknown_field_warnings(target, checked.unknown, old, options)
         if checked.hub is None:

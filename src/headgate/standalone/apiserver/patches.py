@@ -5,6 +5,7 @@ Each of the first three becomes a function from the old object to the new object
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import jsonpatch
@@ -79,6 +80,8 @@ def json_patch(obj: Object, operations: Any) -> Object:
         raise ApiError(400, f"the JSON patch is malformed: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
         raise DecodeError(Cause("patch", f"can't be applied to the object: {error}")) from error
+    except RecursionError as error:  # each operation can put a value deeper into the last one
+        raise DecodeError(Cause("patch", "nests lists and objects too deeply")) from error
     return _as_object(patched)
 
 
@@ -138,7 +141,7 @@ def _strategic(value: Any, patch: Mapping[str, Any], schema: Schema) -> Any:
         return {}
     if directive != "merge":
         raise ApiError(400, unsupported_value("$patch", directive, ("merge", "replace", "delete")))
-    kept = _listed(patch, "$retainKeys") if "$retainKeys" in patch else None
+    kept = {_identity(name) for name in _listed(patch, "$retainKeys")} if "$retainKeys" in patch else None
     base = value if isinstance(value, Mapping) else {}
     result = {name: part for name, part in base.items() if kept is None or name in kept}
     for name, part in patch.items():
@@ -162,35 +165,52 @@ def _strategic_field(value: Any, part: Any, schema: Schema) -> Any:
 def _merged_list(items: Sequence[Any], patch: Sequence[Any], schema: Schema) -> list[Any]:
     key = schema.get("x-kubernetes-patch-merge-key")
     if key is None:
-        return [*items, *(item for item in patch if item not in items)]
+        present = set(map(_identity, items))
+        return [*items, *(item for item in patch if _identity(item) not in present)]
     for item in patch:
         if not isinstance(item, Mapping):
             raise ApiError(400, "an item of a list with a merge key in the patch is not an object")
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
-    result = list(items)
+    return _merged_items(items, patch, key, item_schema(schema))
+
+
+def _merged_items(
+    items: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str, schema: Schema
+) -> list[Any]:
+    """Merge each item of a patch into the first item with the same key; append it if there is none."""
+    result: list[Mapping[str, Any] | None] = list(items)  # None for a deleted item
+    places: dict[str | bytes, list[int]] = {}
+    for index, old in enumerate(items):
+        places.setdefault(_identity(old.get(key)), []).append(index)
     for item in patch:
         if key not in item:
             raise ApiError(400, f"an item of a list in the patch does not contain the list's merge key {key}")
-        _merge_item(result, item, key, item_schema(schema))
-    return result
+        same = _identity(item[key])
+        if item.get("$patch") == "delete":
+            for index in places.pop(same, ()):
+                result[index] = None
+        elif same in places:
+            first = places[same][0]
+            result[first] = _strategic(result[first], item, schema)
+        else:
+            places[same] = [len(result)]
+            result.append(_strategic({}, item, schema))
+    return [item for item in result if item is not None]
 
 
-def _merge_item(result: list[Any], item: Mapping[str, Any], key: str, schema: Schema) -> None:
-    place = next((index for index, old in enumerate(result) if old.get(key) == item[key]), None)
-    if item.get("$patch") == "delete":
-        result[:] = [old for old in result if old.get(key) != item[key]]
-    elif place is None:
-        result.append(_strategic({}, item, schema))
-    else:
-        result[place] = _strategic(result[place], item, schema)
+def _identity(value: Any) -> str | bytes:
+    """Return a value by which equal values of JSON are found in a set or a mapping: with lists, each search takes long."""
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted")
 
 
 def _list_directives(result: dict[str, Any], patch: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     for name in patch:
         if name.startswith(_DELETE):
-            field, listed = name.removeprefix(_DELETE), _listed(patch, name)
-            result[field] = [item for item in result.get(field) or [] if item not in listed]
+            field, deleted = name.removeprefix(_DELETE), set(map(_identity, _listed(patch, name)))
+            present = result.get(field)
+            kept = [item for item in present if _identity(item) not in deleted] if isinstance(present, list) else []
+            result[field] = kept
     for name in patch:
         if name.startswith(_ORDER):
             field, listed = name.removeprefix(_ORDER), _listed(patch, name)
@@ -212,16 +232,15 @@ def _listed(patch: Mapping[str, Any], directive: str) -> list[Any]:
 def _in_order(items: list[Any], listed: Sequence[Any], key: str | None) -> list[Any]:
     """Sort items into the order of `listed`. An unlisted item stays behind the item that it follows in `items`."""
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, Mapping) else item
+    def identity(item: Any) -> str | bytes:
+        return _identity(item.get(key) if key and isinstance(item, Mapping) else item)
 
-    wanted = [identity(item) for item in listed]
-    ordered: list[Any] = sorted(
-        (item for item in items if identity(item) in wanted), key=lambda i: wanted.index(identity(i))
-    )
-    for index, item in enumerate(items):
-        if identity(item) not in wanted:
-            before = items[index - 1] if index else None
-            place = next((at + 1 for at, other in enumerate(ordered) if index and other is before), 0)
-            ordered.insert(place, item)
-    return ordered
+    ranks: dict[str | bytes, int] = {}
+    for rank, item in enumerate(listed):
+        ranks.setdefault(identity(item), rank)
+    runs: list[tuple[int, list[Any]]] = [(-1, [])]  # each with the rank of its first item, which unlisted ones follow
+    for item in items:
+        if (place := ranks.get(identity(item))) is not None:
+            runs.append((place, []))
+        runs[-1][1].append(item)
+    return [item for _, run in sorted(runs, key=itemgetter(0)) for item in run]

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 from headgate.api import responses
-from headgate.api.request_body import read_body
+from headgate.api.request_body import check_depth, read_body
 from headgate.api.responses import JSON, query_flag
 from headgate.api.selectors import Predicate, everything, field_selector, label_selector
 from headgate.api.status import ApiError, no_such_path, unsupported_value
@@ -187,12 +187,12 @@ async def read_value(request: Request, *, empty: Any = None) -> Any:
 
 def parse_body(body: bytes, content: str) -> Any:
     """Decode a body of content type JSON or YAML. Raises ApiError 400."""
-    if content in _YAML:
-        return _yaml(body)
     try:
-        return msgspec.json.decode(body)
+        value = _yaml(body) if content in _YAML else msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"the body of the request is not JSON: {error}") from error
+    check_depth(value)
+    return value
 
 
 def _yaml(body: bytes) -> Any:
