@@ -41,8 +41,9 @@ def written(response: Response) -> str:
 class Stream:
     """Drives a session; each call returns the responses that follow, in shorthand."""
 
-    def __init__(self, *lines: str) -> None:
-        self.session = Session()
+    def __init__(self, *lines: str, removal_delay: float = 0.0) -> None:
+        self.now = 0.0
+        self.session = Session(removal_delay, lambda: self.now)
         self.unanswered: defaultdict[TypeUrl, list[str]] = defaultdict(list)
         self.rejected: list[str] = []
         self.session.set_config(config(*lines))
@@ -76,6 +77,11 @@ class Stream:
 
     def confirm_report(self) -> list[str]:
         self.session.confirm_report()
+        return self._responses()
+
+    def check_removals(self, now: float) -> list[str]:
+        self.now = now
+        self.session.check_removals()
         return self._responses()
 
     def retry_listeners(self) -> list[str]:

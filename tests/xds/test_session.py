@@ -85,6 +85,34 @@ def test_a_cluster_is_removed_after_the_route_that_named_it_is_replaced(stream):
     assert proxy.ack("CDS") == []
 
 
+def test_a_cluster_outlives_the_requests_that_may_still_be_repeated_there(stream):
+    """Envoy answers 503 to a request that is repeated when its cluster is gone."""
+    proxy = stream(*A, removal_delay=11).serve()
+    proxy.set_config("CDS b=1", "EDS b=1", "LDS l=1", "RDS r=2(b)")
+    proxy.request("EDS", "b")
+    proxy.ack_all()
+    assert proxy.session.next_removal == 11
+    assert proxy.session.out_of_sync(10) == set()
+    assert proxy.check_removals(10) == []
+    assert proxy.check_removals(11) == ["CDS -a"]
+    proxy.ack_all()
+    assert proxy.session.next_removal is None
+
+
+def test_the_removal_of_a_cluster_that_gets_another_route_waits_again(stream):
+    proxy = stream(*A, removal_delay=11).serve()
+    without = ("LDS l=1", "RDS r=2")
+    proxy.set_config(*without)
+    proxy.ack_all()
+    proxy.now = 8
+    proxy.set_config(*A)
+    proxy.ack_all()
+    proxy.set_config(*without)
+    proxy.ack_all()
+    assert proxy.check_removals(11) == []
+    assert proxy.check_removals(19) == ["CDS -a"]
+
+
 def test_a_cluster_is_removed_after_the_proxy_unsubscribes_from_its_route(stream):
     proxy = stream(*A).serve()
     assert proxy.set_config() == ["LDS -l"]

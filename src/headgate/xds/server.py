@@ -32,6 +32,7 @@ from headgate.xds.unary_methods import UnaryMethod, UnaryService
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 RETRY_SECONDS = 5.0  # pause between two attempts to add a listener whose address was in use
 LONGEST_DRAIN_S = 60.0  # streams without a server to reconnect to are kept for at most this long
+REMOVAL_DELAY_S = 11.0  # two attempts of a request take at most so long until the last is made (`envoy.clusters`)
 ANSWER_SECONDS = 5.0  # time after which a response without ACK or NACK times out
 REPORT_SECONDS = 0.2  # time after which a reconnected proxy should have requested all types; it does so at once
 PRIVATE_MODE = 0o600
@@ -199,7 +200,7 @@ class _Stream:
         self._slot = SendSlot(slots, self._follow)
         self._proxy, request, self._expires = authenticated
         self._context = context
-        self._session = Session()
+        self._session = Session(REMOVAL_DELAY_S)
         self._session.receive(request)
         self._seen = 0  # the session's `change_count` when `next_responses` was last called
         self._loop = asyncio.get_running_loop()
@@ -289,6 +290,8 @@ class _Stream:
                 self._deadlines[response.nonce] = deadline
                 self._proxy.timestamps.record_sent(response.nonce, now)
             self._set_timer("answers", ANSWER_SECONDS, self._check_deadlines)
+        if (removal := session.next_removal) is not None:
+            self._set_timer("removals", removal - time.monotonic(), self._check_removals)
         return responses
 
     def _has_config(self) -> bool:
@@ -332,6 +335,10 @@ class _Stream:
         if self._session.retry_listeners():
             self._wake()
             self._set_timer("retry", RETRY_SECONDS, self._retry_listeners)
+
+    def _check_removals(self) -> None:
+        self._session.check_removals()
+        self._wake()
 
     def _confirm_report(self) -> None:
         if self._session.confirm_report():

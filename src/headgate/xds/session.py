@@ -4,8 +4,9 @@ The rules:
 - A version that the proxy has acknowledged is not sent again. A rejected version is not sent again either, except for a
   listener whose address was in use: the resource is valid, so it is retried (`retry_listeners`).
 - Make before break: a route is sent when the proxy has acknowledged every cluster that it names, with endpoints. A cluster
-  is removed when no route that the proxy may have names it. After a reconnect the reported versions count as acknowledged,
-  and nothing is removed before the proxy has reported its routes.
+  is removed when no route that the proxy may have has named it for `removal_delay` seconds: a request that began before
+  may still be repeated, and Envoy answers 503 if its cluster is gone. After a reconnect the reported versions count as
+  acknowledged, and nothing is removed before the proxy has reported its routes.
 - Scopes contain the routes of listeners that may already serve, so listeners wait for all scopes that the proxy does not
   have. A listener becomes active with the first response of scopes, so that response is complete, whatever its size.
 - A cluster that is sent again is followed by its endpoints: without them Envoy keeps it warming for 15 seconds.
@@ -15,7 +16,8 @@ The rules:
   empty response of clusters shows that its report is complete (`confirm_report`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from headgate.envoy.config import (
@@ -50,16 +52,18 @@ ADDRESS_IN_USE = "cannot bind"  # part of Envoy's NACK when a listener's address
 class Session:
     """The state of one stream. After `set_config`, `receive` or `time_out`, send what `next_responses` returns.
 
-    `config` is the wanted configuration; `change_count` grows with each change of the state.
+    `config` is the wanted configuration; `change_count` grows with each change of the state. `clock` returns seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, removal_delay: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.config: ProxyConfig = {}
         self.change_count = 0
         self.subscriptions = {type_url: Subscription(starts_whole=type_url == SCOPES) for type_url in ORDER}
         self._wanted: dict[TypeUrl, Resources] = dict.fromkeys(ORDER, NO_RESOURCES)
         self._count = 0
         self._is_report_complete = False
+        self._removal_delay, self._clock = removal_delay, clock
+        self._unused: dict[str, float] = {}  # when each cluster to remove may be removed
 
     def set_config(self, config: ProxyConfig) -> None:
         """Replace the wanted configuration."""
@@ -134,6 +138,16 @@ class Session:
                     subscription.timed_out_nonces.discard(oldest)
 
     @property
+    def next_removal(self) -> float | None:
+        """When `check_removals` has something to do, by the clock; None if no removal waits."""
+        return min(self._unused.values(), default=None)
+
+    def check_removals(self) -> None:
+        """Let `next_responses` remove the clusters whose delay is over."""
+        self.change_count += 1
+        self.subscriptions[CLUSTER].mark_changed()
+
+    @property
     def has_reported_all(self) -> bool:
         """Whether the proxy has reported, after a reconnect, all resources that it holds.
 
@@ -188,6 +202,8 @@ class Session:
             if acknowledged.base is wanted and not acknowledged.overrides and not subscription.rejected:
                 continue
             names = subscription.out_of_sync(wanted, unsubscribed=type_url == ENDPOINTS)
+            if type_url in (CLUSTER, ENDPOINTS) and self._unused:
+                names = (name for name in names if name not in self._unused)
             found.update((type_url, name) for name in islice(names, limit + 1 - len(found)))
             if len(found) > limit:
                 break
@@ -344,8 +360,11 @@ class Session:
 
     def _removable(self, type_url: TypeUrl, removed: Sequence[str]) -> Sequence[str]:
         """Return the names that may be removed now. A cluster must not be removed while the proxy may use it."""
-        if type_url != CLUSTER or not removed:
+        if type_url != CLUSTER:
             return removed
+        if not removed:
+            self._unused.clear()
+            return ()
         clusters, listeners = self.subscriptions[CLUSTER], self.subscriptions[LISTENER]
         routing = {type_url: self.subscriptions[type_url] for type_url in (ROUTES, SCOPES)}
         silent = [type_url for type_url, subscription in routing.items() if not subscription.has_requested]
@@ -358,4 +377,10 @@ class Session:
             item.may_use_unknown_clusters for item in users
         ):
             return ()
-        return [name for name in removed if not any(item.may_use(name) for item in users)]
+        now, before = self._clock(), self._unused
+        self._unused = {
+            name: before.get(name, now + self._removal_delay)
+            for name in removed
+            if not any(item.may_use(name) for item in users)
+        }
+        return [name for name, end in self._unused.items() if end <= now]
