@@ -200,7 +200,7 @@ class _Stream:
         self._slot = SendSlot(slots, self._follow)
         self._proxy, request, self._expires = authenticated
         self._context = context
-        self._session = Session(REMOVAL_DELAY_S)
+        self._session = Session(REMOVAL_DELAY_S, time.monotonic)
         self._session.receive(request)
         self._seen = 0  # the session's `change_count` when `next_responses` was last called
         self._loop = asyncio.get_running_loop()

@@ -16,7 +16,6 @@ The rules:
   empty response of clusters shows that its report is complete (`confirm_report`).
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -52,10 +51,11 @@ ADDRESS_IN_USE = "cannot bind"  # part of Envoy's NACK when a listener's address
 class Session:
     """The state of one stream. After `set_config`, `receive` or `time_out`, send what `next_responses` returns.
 
-    `config` is the wanted configuration; `change_count` grows with each change of the state. `clock` returns seconds.
+    `config` is the wanted configuration; `change_count` grows with each change of the state. `clock` returns
+    seconds, and is only read for `removal_delay`.
     """
 
-    def __init__(self, removal_delay: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, removal_delay: float = 0.0, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.config: ProxyConfig = {}
         self.change_count = 0
         self.subscriptions = {type_url: Subscription(starts_whole=type_url == SCOPES) for type_url in ORDER}
