@@ -15,8 +15,15 @@ from headgate.envoy.config import CLUSTER, LISTENER, Encoded
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.xds import server
-from headgate.xds.authentication import MAX_LOGGED_REJECTIONS, Authenticator, CallOrigin, LocalTokens, StatusError
-from headgate.xds.fleet import Fleet
+from headgate.xds.authentication import (
+    MAX_LOGGED_REJECTIONS,
+    Authenticator,
+    CallOrigin,
+    LocalTokens,
+    StatusError,
+    UnknownPod,
+)
+from headgate.xds.fleet import MAX_REMOVED, Fleet
 from headgate.xds.server import MAX_STREAMS_OF_CONNECTION, METHOD, XdsServer
 
 SECRET = bytes(range(32))
@@ -179,6 +186,46 @@ async def test_a_rejection_is_logged_once_until_the_proxy_authenticates_and_no_t
     assert all(f"stream of proxy {WEB_1} rejected: the token is not signed" in line for line in rejections)
     assert wrong not in caplog.text
     assert right not in caplog.text
+
+
+async def test_a_proxy_that_asks_after_its_pod_was_deleted_causes_no_warning(rig, caplog):
+    rig.fleet.expect(WEB_1)
+    rig.fleet.remove(WEB_1)
+    for node in (WEB_1, WEB_2):
+        async with rig.proxy(node) as proxy:
+            await proxy.request()
+            code, _ = await proxy.ended()
+        assert code == grpc.StatusCode.NOT_FOUND
+    assert [record.args[0] for record in caplog.records if record.levelno == logging.WARNING] == [WEB_2]
+
+
+async def test_an_unknown_pod_causes_a_warning_at_its_second_attempt_unless_it_was_deleted(caplog):
+    """A new pod can ask before headgate knows it."""
+    fleet = Fleet()
+    for node in (WEB_1, WEB_2):
+        fleet.expect(node)
+    authenticator = Authenticator(fleet, FixedVerifier(error=UnknownPod("no pod with the UID of this token")))
+    origin = CallOrigin(["Bearer x"], "")
+    for node, warnings in ((WEB_1, 0), (WEB_1, 1), (WEB_1, 1), (WEB_2, 1)):
+        with pytest.raises(StatusError, match="no pod with the UID"):
+            await authenticator.authenticate(node, origin)
+        assert len(caplog.records) == warnings
+    fleet.remove(WEB_2)
+    for _ in range(2):
+        with pytest.raises(StatusError):
+            await authenticator.authenticate(WEB_2, origin)
+    assert len(caplog.records) == 1
+
+
+def test_a_fleet_remembers_a_bounded_number_of_removed_proxies():
+    fleet = Fleet()
+    for number in range(MAX_REMOVED + 1):
+        fleet.expect(str(number))
+        fleet.remove(str(number))
+    assert not fleet.was_removed("0")
+    assert fleet.was_removed("1")
+    fleet.expect("1")
+    assert not fleet.was_removed("1")
 
 
 async def test_rejections_fill_neither_memory_nor_log(caplog):

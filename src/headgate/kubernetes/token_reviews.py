@@ -25,7 +25,7 @@ from headgate.kubernetes.fair_turns import FairTurns
 from headgate.latest import Latest
 from headgate.model.identities import is_gateway
 from headgate.resources.meta import Input, Key, Value
-from headgate.xds.authentication import InvalidToken, check_expiry, printable, wrong_proxy
+from headgate.xds.authentication import InvalidToken, UnknownPod, check_expiry, printable, wrong_proxy
 
 AUDIENCE = "headgate"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -122,7 +122,7 @@ class TokenReview:
         ends = check_expiry(owner, claims.exp, self._clock())
         if self._uid_of(claims.bound.namespace, pod.name) != pod.uid:
             # The message and status are the same for an unknown pod and for another UID: clients must not learn which pods exist.
-            raise InvalidToken(
+            raise UnknownPod(
                 f"{printable(owner)} has no pod with the UID of this token; if the pod is new, the next attempt succeeds"
             )
         self._check_rejections(address, pod.uid)

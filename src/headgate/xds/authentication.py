@@ -30,6 +30,7 @@ SECRET_BYTES = 32
 CACHE_SECONDS = 60.0  # a verified token is not verified again for this long
 MAX_CACHED_TOKENS = 10_000
 MAX_LOGGED_REJECTIONS = 1000  # rejections that are remembered, so that each is logged once
+MAX_UNKNOWN = 4096  # node IDs of unknown pods that are remembered
 LOG_PAUSE_S = (
     600.0  # with so many remembered rejections, a new one is logged when the oldest is so old: no log fills a disk
 )
@@ -45,6 +46,10 @@ log = logging.getLogger(__name__)
 
 class InvalidToken(ProxyError):
     """A token does not authenticate the proxy that sent it. The message says why and never contains the token."""
+
+
+class UnknownPod(InvalidToken):
+    """No pod is known for the token: it is new, and the next attempt succeeds, or it was deleted."""
 
 
 class StatusError(ProxyError):
@@ -95,6 +100,7 @@ class Authenticator:
         self._verifier = verifier
         # node ID and message of each logged rejection, and when it last happened (monotonic), oldest first
         self._logged: dict[tuple[str, str], float] = {}
+        self._unknown: dict[str, None] = {}  # node IDs of pods that were unknown, oldest first
 
     async def authenticate_stream(self, first: bytes, origin: CallOrigin) -> AuthenticatedStream:
         """Authenticate a stream by its first request and its origin. Raises StatusError."""
@@ -106,9 +112,12 @@ class Authenticator:
         proxy = self._fleet.proxies.get(node_id)  # after authentication: strangers must not learn which proxies exist
         if proxy is None:
             message = f"proxy {printable(node_id)} is unknown: no pod with a sidecar and no gateway has this node ID"
+            if self._fleet.was_removed(node_id):  # it asks until its process ends
+                raise _expected(node_id, grpc.StatusCode.NOT_FOUND, message)
             raise self._rejection(node_id, grpc.StatusCode.NOT_FOUND, message)
         for logged in [logged for logged in self._logged if logged[0] == node_id]:
             del self._logged[logged]  # the next rejection is logged again
+        self._unknown.pop(node_id, None)
         return AuthenticatedStream(proxy, request, expires)
 
     async def authenticate(self, node_id: str, origin: CallOrigin) -> float:
@@ -120,10 +129,22 @@ class Authenticator:
             return NEVER
         try:
             return await self._verifier.verify(node_id, bearer_token(origin.authorization), address=origin.address)
+        except UnknownPod as unknown:
+            if self._fleet.was_removed(node_id) or self._is_first(node_id):
+                raise _expected(node_id, grpc.StatusCode.UNAUTHENTICATED, str(unknown)) from unknown
+            raise self._rejection(node_id, grpc.StatusCode.UNAUTHENTICATED, str(unknown)) from unknown
         except InvalidToken as invalid:
             raise self._rejection(node_id, grpc.StatusCode.UNAUTHENTICATED, str(invalid)) from invalid
         except ProxyError as error:
             raise self._rejection(node_id, grpc.StatusCode.UNAVAILABLE, str(error)) from error
+
+    def _is_first(self, node_id: str) -> bool:
+        """Return whether this is the first attempt with a pod that is unknown. Few new pods are so fast."""
+        is_first = node_id not in self._unknown
+        self._unknown[node_id] = None
+        if len(self._unknown) > MAX_UNKNOWN:
+            del self._unknown[next(iter(self._unknown))]
+        return is_first
 
     def _rejection(self, node_id: str, code: grpc.StatusCode, message: str) -> StatusError:
         """Log a rejection once for each proxy and reason: proxies reconnect every few seconds."""
@@ -140,6 +161,12 @@ class Authenticator:
             if len(self._logged) == MAX_LOGGED_REJECTIONS:
                 log.warning("%d different streams were rejected: the next ones are not logged", MAX_LOGGED_REJECTIONS)
         return StatusError(code, message)
+
+
+def _expected(node_id: str, code: grpc.StatusCode, message: str) -> StatusError:
+    """Return the status for a proxy whose pod is new or was deleted, which needs no warning."""
+    log.info("stream of proxy %s rejected: %s", printable(node_id), message)
+    return StatusError(code, message)
 
 
 def bearer_token(values: Sequence[str]) -> str:

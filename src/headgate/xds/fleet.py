@@ -14,6 +14,7 @@ from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
 
 NOTIFY_SECONDS = 0.01  # shortest time between two increments of `Fleet.change_count`
+MAX_REMOVED = 4096  # removed proxies that are remembered
 MAX_TIMED_RESPONSES = 64  # limit for the stored send times of a proxy's unanswered responses
 
 
@@ -175,6 +176,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.proxies: dict[str, Proxy] = {}
+        self._removed: dict[str, None] = {}  # node IDs, oldest first
         self.change_count: Latest[int] = Latest(0)
         self.counts: Counter[str] = Counter()
         self._pause: asyncio.TimerHandle | None = None
@@ -183,6 +185,7 @@ class Fleet:
     def expect(self, node_id: str) -> Proxy:
         """Return the proxy with this node ID, added if it is new. Streams of other node IDs are rejected."""
         if node_id not in self.proxies:
+            self._removed.pop(node_id, None)
             self.proxies[node_id] = Proxy(node_id)
         return self.proxies[node_id]
 
@@ -195,7 +198,14 @@ class Fleet:
         """Remove a proxy and its state, and end its stream. An unknown node ID has no effect."""
         if proxy := self.proxies.pop(node_id, None):
             proxy.drop()
+            self._removed[node_id] = None
+            if len(self._removed) > MAX_REMOVED:
+                del self._removed[next(iter(self._removed))]
             self.notify()
+
+    def was_removed(self, node_id: str) -> bool:
+        """Return whether this proxy was removed. It may ask again before its process ends, which is no mistake."""
+        return node_id in self._removed
 
     def connected(self) -> list[Proxy]:
         """Return the proxies that have a stream."""
