@@ -13,6 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.table_layout import blocks, fit
 from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.formatting import json_text, printable
@@ -126,10 +127,16 @@ def stdout(*, folds: bool = False) -> Console:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on stdout. Without a terminal, its lines end with their last letter."""
+    """Print a table on stdout. On a terminal that is too narrow for its words, each row is a block of lines.
+
+    Without a terminal, its lines end with their last letter.
+    """
     console = stdout()
     if console.is_terminal:
-        console.print(table)
+        if fit(table, console.width):
+            console.print(table)
+        else:
+            console.print("\n".join(blocks(table, console.width)), soft_wrap=True)
         return
     with console.capture() as captured:
         console.print(table)

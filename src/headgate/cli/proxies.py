@@ -104,7 +104,7 @@ def _details(item: Proxy) -> None:
         console.print(f"{title:<13}{text}", soft_wrap=True)
     if status.types:
         console.print()
-        console.print(_types(status.types))
+        print_table(_types(status.types))
     for refusal in status.refusals:
         console.print(f"rejected {_rejection(refusal)}", style=STYLES["Refused"], soft_wrap=True)
     if status.last_refusal and not status.last_refusal.current:
