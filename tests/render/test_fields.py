@@ -55,7 +55,7 @@ RENDERED = {
 }
 WITHOUT_EFFECT = {
     Broken: "reason",
-    Endpoint: "workload identity",  # render/identities.py names pods that need an identity
+    Endpoint: "workload identity terminating",  # render/identities.py names pods that need an identity
     Mirror: "split by",
     Route: "split_matches",
     Sticky: "slot_ranges",  # sticky splits are omissions

@@ -120,7 +120,7 @@ _MEANINGS = {
         Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; the Gateway is not served.",
     },
     (Severity.ERROR, ConditionType.RESOLVED_REFS): {
-        Reason.INVALID_CERTIFICATE_REF: "The listener's certificate is missing or unusable; the listener is not served.",
+        Reason.INVALID_CERTIFICATE_REF: "A certificate of the listener is missing, or proxies would refuse it. Its other certificates are served; without one, the listener is not served.",
     },
     (Severity.ERROR, ConditionType.PROGRAMMED): {
         Reason.ENVOY_REJECTED: "A proxy rejected the configuration and keeps the previous one.",

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from tests.e2e.gateway_api.objects import (
     web_listener,
 )
 from tests.e2e.gateway_api.site import Site, conditions
-from tests.make.objects import GATEWAY_API
+from tests.make.objects import GATEWAY_API, manifest
+from tests.make.server_certificates import NAME, PAIRS
+from tests.make.server_certificates import secret as server_secret
 from tests.protocols import certificate
 from tests.waiting import until
 from tests.wire import Address
@@ -78,6 +81,23 @@ def test_a_listener_reports_an_invalid_certificate(site: Site, tmp_path: Path, r
     found = site.listener("https")
     assert found["conditions"]["ResolvedRefs"] == ("False", "InvalidCertificateRef")
     assert (found["supportedKinds"], found["attachedRoutes"]) == (HTTP_ROUTE, 0)
+
+
+@pytest.mark.parametrize(("signature", "expected"), [("RSA-PSS+SHA256", "RSA-PSS"), ("ECDSA+SHA256", "ECDSA")])
+def test_the_client_selects_one_of_the_usable_certificates_by_its_key(
+    site: Site, signature: str, expected: str
+) -> None:
+    pairs = {"rsa": PAIRS["RSA of 2048 bits"], "ecdsa": PAIRS["P-256"], "mixed": PAIRS["key of another certificate"]}
+    refs = [{"name": name} for name in ("mixed", "missing", "rsa", "ecdsa")]
+    listener = web_listener("https", protocol="HTTPS", tls={"certificateRefs": refs})
+    secrets = [manifest(server_secret(name, pair, namespace="")) for name, pair in pairs.items()]
+    site.apply(*secrets, edge_gateway(listener), edge_route("app", rule_of("v1")))
+    address = site.accepted("app")
+    found = site.listener("https")["conditions"]
+    assert (found["ResolvedRefs"], found["Programmed"][0]) == (("False", "InvalidCertificateRef"), "True")
+    command = ["openssl", "s_client", "-connect", f"{address.host}:{address.port}", "-sigalgs", signature]
+    ended = subprocess.run([*command, "-servername", NAME], input="", capture_output=True, text=True, check=False)
+    assert f"Peer signature type: {expected}" in ended.stdout
 
 
 @pytest.mark.conformance("GatewayModifyListeners", "GatewayObservedGenerationBump")

@@ -157,8 +157,8 @@ def gateway_ports(
         several = [hosts[place] for place in places if hosts.get(place)]
         first = max(several, key=len, default=SharedMap[str, HostRoutes]())
         by_name = first.edited({host: found for one in several if one is not first for host, found in one.items()})
-        certificates = ((plan.host, plan.certificate) for plan in sorted(plans, key=lambda plan: plan.host))
-        tls = tuple((host, certificate) for host, certificate in certificates if certificate)
+        sorted_plans = sorted(plans, key=lambda plan: plan.host)
+        tls = tuple((plan.host, certificate) for plan in sorted_plans for certificate in plan.certificates)
         yield GatewayPort(gateway=name, address=address, port=port, hosts=by_name, tls=tls)
 
 

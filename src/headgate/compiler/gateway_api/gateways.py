@@ -1,19 +1,18 @@
 """Find the Gateways that headgate serves, with their addresses and the state of their listeners."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from headgate.compiler.gateway_api.certificates import listener_certificates
 from headgate.compiler.gateway_api.parameters import class_parameters, gateway_parameters
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import grant_hint, permitted, service_key
+from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import address_owners
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
-from headgate.model.identities import PrivateText, is_gateway
+from headgate.model.identities import is_gateway
 from headgate.model.routing import Certificate
-from headgate.resources.core import Secret
 from headgate.resources.gateway import (
     CONTROLLER,
     GROUP,
@@ -25,7 +24,6 @@ from headgate.resources.gateway import (
     GatewayClass,
     Infrastructure,
     Listener,
-    SecretReference,
     proxy_name,
 )
 from headgate.resources.meta import SYSTEM_NAMESPACE, Key, Value
@@ -45,7 +43,6 @@ _NOT_USABLE = {  # possible causes and the remedy, by `Settings.gateway_pods`
 ANY_HOST = "*"
 HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
 KINDS: Mapping[str, tuple[str, ...]] = {"HTTP": HTTP_KINDS, "HTTPS": HTTP_KINDS, "TCP": ("TCPRoute",)}
-_PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+-----END (?P=label)-----")
 
 
 class GatewayState(Value, frozen=True, kw_only=True):
@@ -199,7 +196,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
     listener: Listener
     host: str
     kinds: tuple[str, ...]
-    certificate: Certificate | None = None
+    certificates: tuple[Certificate, ...] = ()
     faults: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
 
@@ -219,9 +216,13 @@ def plan_listeners(snapshot: Snapshot, key: Key, gateway: Gateway, settings: Set
 
 
 def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequence[Finding]) -> ListenerPlan:
-    certificate = (
-        _certificate(snapshot, key, item, f"{field}.tls.certificateRefs") if item.protocol == "HTTPS" else None
+    read = (
+        [*listener_certificates(snapshot, key, item, f"{field}.tls.certificateRefs")]
+        if item.protocol == "HTTPS"
+        else []
     )
+    usable = tuple(certificate for certificate in read if isinstance(certificate, Certificate))
+    refused = tuple(finding for finding in read if isinstance(finding, Finding))
     possible, named = KINDS.get(item.protocol, ()), item.allowed_routes.kinds
     wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]
     supported = f"{item.protocol} listeners support {' and '.join(possible)}"
@@ -231,9 +232,12 @@ def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequ
         listener=item,
         host=item.hostname.lower() or ANY_HOST,
         kinds=tuple(kind.kind for kind in named if kind not in wrong) if named else possible,
-        certificate=certificate if isinstance(certificate, Certificate) else None,
-        faults=(*faults, certificate) if isinstance(certificate, Finding) else tuple(faults),
-        warnings=tuple(Finding(key, Reason.INVALID_ROUTE_KINDS, field, message) for message in messages),
+        certificates=usable,
+        faults=(*faults, *(() if usable else refused)),
+        warnings=(
+            *(refused if usable else ()),
+            *(Finding(key, Reason.INVALID_ROUTE_KINDS, field, message) for message in messages),
+        ),
     )
 
 
@@ -260,49 +264,3 @@ def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Set
             "or run headgate as root"
         )
         yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
-
-
-def _certificate(snapshot: Snapshot, key: Key, item: Listener, field: str) -> Certificate | Finding:
-    """Return the first certificate of an HTTPS listener; Envoy is configured with one certificate for each hostname."""
-    refs = item.tls.certificate_refs if item.tls else ()
-    if not refs:
-        message = f"the HTTPS listener {item.name} has no certificate; refer to a Secret of type kubernetes.io/tls"
-        return Finding(key, Reason.INVALID_CERTIFICATE_REF, field, message)
-    return _from_secret(snapshot, key, refs[0], f"{field}[0]")
-
-
-def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str) -> Certificate | Finding:
-    name = f"{ref.namespace or key.namespace}/{ref.name}"
-    if (ref.group, ref.kind) == ("", "Secret") and not permitted(snapshot, key, name, kind="Secret"):
-        message = f"Secret {name} is in another namespace, which does not allow this reference; "
-        hint = grant_hint(key, name, kind="Secret")
-        return Finding(key, Reason.REF_NOT_PERMITTED, f"{field}.namespace", message + hint)
-    secret = snapshot.objects.get(Key("", "Secret", *name.split("/")))
-    if (ref.group, ref.kind) != ("", "Secret"):
-        message = f"{ref.kind} {ref.name} is not a Secret; write kind: Secret"
-    elif not isinstance(secret, Secret):
-        message = f"Secret {name} not found; create it or correct the name"
-    elif certificate := _pem_certificate(name, secret):
-        return certificate
-    else:
-        message = f"Secret {name} is not a TLS Secret with certificate and key in PEM; create it with kubectl create secret tls"
-    return Finding(key, Reason.INVALID_CERTIFICATE_REF, f"{field}.name", message)
-
-
-def _pem_certificate(name: str, secret: Secret) -> Certificate | None:
-    """Return the certificate and key of a TLS Secret; None if one of them is missing or not PEM.
-
-    Only certificates are read from `tls.crt`, because some tools put the key there too.
-    """
-    chain, key = secret.certificate
-    certificates = _blocks(chain, "CERTIFICATE")
-    keys = _blocks(key, "PRIVATE KEY")
-    if secret.type != "kubernetes.io/tls" or not certificates or not keys:
-        return None
-    return Certificate(secret=name, chain="".join(certificates), key=PrivateText(keys[0]))
-
-
-def _blocks(pem: bytes, label: str) -> list[str]:
-    """Return the PEM blocks whose label ends with `label`: `EC PRIVATE KEY` and `PRIVATE KEY` are both keys."""
-    found = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
-    return [f"{match[0].decode()}\n" for match in found]

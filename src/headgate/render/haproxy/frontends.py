@@ -66,7 +66,9 @@ def _tls(port: ProxyPort) -> Iterator[str]:
     if not port.tls:
         return
     yield "http-request set-var(txn.server_name) ssl_fc_sni,lower"
-    yield from _first_match("txn.server_name", "txn.listener", [(name, name) for name, _ in port.tls])
+    yield from _first_match(
+        "txn.server_name", "txn.listener", [(name, name) for name in dict.fromkeys(name for name, _ in port.tls)]
+    )
     yield "http-request reject if !{ var(txn.listener) -m found }"
 
 

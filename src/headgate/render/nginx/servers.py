@@ -1,6 +1,6 @@
 """The servers of HTTP ports: one for each host, and the definitions that all of them use."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headgate.model.evaluate import MISDIRECTED, best_name
 from headgate.model.identities import PrivateText
@@ -117,7 +117,9 @@ class Servers:
         self._selection = selection
         self._output = output
         self._files = certificates
-        self._tls: Mapping[str, Certificate] = dict(port.tls)
+        self._tls: Mapping[str, tuple[Certificate, ...]] = {
+            name: tuple(certificate for other, certificate in port.tls if other == name) for name, _ in port.tls
+        }
 
     def lines(self) -> Iterator[str]:
         """Yield the servers; the first receives the requests for unknown hosts."""
@@ -132,7 +134,7 @@ class Servers:
                 "server", self._server(host, f"{self._port.port}_{index}" if index else f"{self._port.port}")
             )
         for name in self._tls.keys() - {ANY_HOST} - {name for host in self._port.hosts for name in host.names}:
-            certificate = self._certificate(self._tls[name])
+            certificate = self._certificates(self._tls[name])
             yield from block("server", [*self._listen(), f"server_name {name};", *certificate, f"return {NOT_FOUND};"])
 
     def _unknown(self) -> Iterator[str]:
@@ -142,7 +144,7 @@ class Servers:
         if self._tls and ANY_HOST not in self._tls:
             yield "ssl_reject_handshake on;"
         elif self._tls:
-            yield from self._certificate(self._tls[ANY_HOST])
+            yield from self._certificates(self._tls[ANY_HOST])
         yield f"return {NOT_FOUND};"
 
     def _server(self, host: Host, tag: str) -> Iterator[str]:
@@ -152,7 +154,7 @@ class Servers:
         if self._tls:
             listener = best_name(self._tls, host.names[0])
             if listener:
-                yield from self._certificate(self._tls[listener])
+                yield from self._certificates(self._tls[listener])
             yield f"if ({self._listener_name()} != {template(host.listener)}) {{ return {MISDIRECTED}; }}"
         yield f"error_page 502 = {FAILED};"
         locations = list(HostLocations(self._selection, self._port, host, self._output, tag).lines())
@@ -164,11 +166,12 @@ class Servers:
         tls, http2 = " ssl" if self._tls else "", " http2" if self._tls or self._port.protocol is Protocol.HTTP2 else ""
         yield f"listen {listen(self._port)}{tls}{http2}{more};"
 
-    def _certificate(self, certificate: Certificate) -> Iterator[str]:
-        stem = f"tls/{certificate.secret.replace('/', '.')}"
-        self._files |= {f"{stem}.crt": certificate.chain, f"{stem}.key": certificate.key}
-        yield f"ssl_certificate {stem}.crt;"
-        yield f"ssl_certificate_key {stem}.key;"
+    def _certificates(self, certificates: Iterable[Certificate]) -> Iterator[str]:
+        for certificate in certificates:
+            stem = f"tls/{certificate.secret.replace('/', '.')}"
+            self._files |= {f"{stem}.crt": certificate.chain, f"{stem}.key": certificate.key}
+            yield f"ssl_certificate {stem}.crt;"
+            yield f"ssl_certificate_key {stem}.key;"
 
     def _listener_name(self) -> str:
         """Return the variable with the hostname of the listener that the client's SNI selects."""
