@@ -133,7 +133,20 @@ HEADERS = (
 AUTHORITIES = ("a", "a:8080", "b", "A")
 OF_HTTP1 = (("connection", "x-a"), ("connection", "close"), ("connection", "upgrade"), ("upgrade", "websocket"))
 ALL_TEXTS = TEXTS | odd_headers.CONDITIONS
-SENT_METHODS = (*["GET"] * 9, "POST", "HEAD", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "get", "PURGE")
+SENT_METHODS = (
+    *["GET"] * 9,
+    "POST",
+    "HEAD",
+    "DELETE",
+    "OPTIONS",
+    "TRACE",
+    "PATCH",
+    "CONNECT",
+    "get",
+    "PURGE",
+    "LIST",
+    "QUERY",
+)
 
 
 class Call(NamedTuple):

@@ -36,7 +36,7 @@ OF_ANY = (
     ("x-a", " 1\t"),
     ("x-b", "1"),
     ("x-b", "\x01"),
-    ("x-b", "1" * 30_000),
+    ("x-b", "1" * 600_000),
     ("x-envoy-original-path", "/a"),
     ("x-envoy-retry-on", "5xx"),
     ("x-envoy-max-retries", "1"),

@@ -55,7 +55,7 @@ def route_of(mesh: Mesh, sent: Sent) -> RouteTaken:
     if place is None:
         return None
     decision = decide(mesh, place, request_of(sent))
-    if decision.is_refused or (decision.sanitized and decision.sanitized.refused_upgrade):
+    if decision.is_refused:
         return REFUSED
     return decision.route
 

@@ -14,7 +14,7 @@ from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Decision, Portion
 from headgate.model.hash_slots import slot_of, slot_range_at
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, GatewayPort, Mesh, Mirror, PortRef, Target
-from headgate.model.sanitizing import FORBIDDEN, Downstream, sanitize
+from headgate.model.sanitizing import Downstream, sanitize
 
 NOT_REQUESTS = 400  # the HTTP proxy's status for a request to a TCP port
 CLIENT = "127.0.0.1"
@@ -107,11 +107,7 @@ def _are_apart(mesh: Mesh, targets: Sequence[Target], ready: Ready) -> bool:
 
 def _tcp_port_status(sent: Sent) -> int:
     """Return the HTTP proxy's status for a request to a TCP port."""
-    seen = sanitize(request_of(sent), Downstream())
-    refused = (
-        seen.refused_upgrade and sent.authority.islower()
-    )  # for a host with capitals, Envoy checks upgrades before routes
-    return seen.status or (FORBIDDEN if refused else NOT_REQUESTS)
+    return sanitize(request_of(sent), Downstream()).status or NOT_REQUESTS
 
 
 def _has_certificate(place: object, sent: Sent) -> bool:

@@ -20,6 +20,7 @@ from headgate.model.routing import (
     RouteTable,
     Split,
     Target,
+    Timeouts,
 )
 from headgate.resources.meta import Key
 
@@ -69,15 +70,36 @@ def test_query_parameters_combine_with_every_kind_of_path():
 @pytest.mark.parametrize(
     ("match", "answers"),
     [
-        (Match(), [0]),
-        (Match(path=Path(kind="prefix", value="/")), [0]),
-        (Match(path=Path(kind="prefix", value="/a")), [0, 404]),
+        (Match(), [0, 0]),
+        (Match(path=Path(kind="prefix", value="/")), [0, 0]),
+        (Match(path=Path(kind="prefix", value="/a")), [0, 0, 404]),
         (Match(methods=("GET",)), [0, 404]),
     ],
 )
 def test_a_service_answers_unmatched_requests_with_its_own_404(match, answers):
     found = routes(Route(split=TO_WEB, match=match))
     assert [route.direct_response.status for route in found] == answers
+
+
+@pytest.mark.parametrize(
+    ("methods", "resets"),
+    [
+        ((), [False, True]),
+        (("GET", "QUERY"), [True, False]),
+        (("POST", "LIST"), [False, False]),
+        (("GET", "POST"), [False, True]),
+    ],
+)
+def test_only_routes_of_idempotent_methods_repeat_requests_after_a_reset(methods, resets):
+    """D30. The last route of a Service with conditions answers 404."""
+    found = routes(Route(split=TO_WEB, match=Match(methods=methods)))
+    conditions = [route.route.retry_policy.retry_on.split(",") for route in found]
+    assert ["reset" in several for several in conditions][:2] == resets
+
+
+def test_after_a_timeout_no_request_is_repeated():
+    (route,) = routes(Route(split=TO_WEB, timeouts=Timeouts(backend=500)))
+    assert "reset" not in route.route.retry_policy.retry_on.split(",")
 
 
 def test_a_share_that_is_answered_with_500_needs_no_cluster():

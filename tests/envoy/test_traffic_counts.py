@@ -13,6 +13,7 @@ from msgspec import structs
 from tests.authority import CLIENT, DOMAIN, OTHER, Authority
 from tests.envoy.counting import REQUESTS, Report, ReportingInboundRig, ReportingRig
 from tests.envoy.inbound_rig import ADDRESS
+from tests.envoy.raw_http import RawConnection, RawServer, answer
 from tests.envoy.rig import Echo
 from tests.ports import free_port
 from tests.protocols import websocket_server
@@ -203,11 +204,31 @@ def test_an_attempt_that_the_servers_proxy_could_not_pass_on_counts_for_the_back
     assert rig.reports.counts(ATTEMPTS, "backend", "code").keys() == {("default/two", "503-")}
 
 
-def test_a_request_that_ends_without_an_answer_is_one_attempt_of_its_backend(rig):
+def test_each_attempt_without_an_answer_counts_for_its_backend(rig):
+    """A GET is repeated twice (D30); the request counts once, with its last attempt."""
     ready(rig, rig.route("short"), services={"short": [server_that_answers(rig, b"")]})
     assert rig.load(5) == {"503": 5}
-    rig.reports.wait_for(REQUESTS, {("default/short", "503UC"): 5}, "backend", "code")
-    rig.reports.wait_for(ATTEMPTS, {("default/short", "0UC"): 5}, "backend", "code")
+    rig.reports.wait_for(REQUESTS, {("default/short", "503URX,UC"): 5}, "backend", "code")
+    rig.reports.wait_for(ATTEMPTS, {("default/short", "0UC"): 15}, "backend", "code")
+
+
+def test_a_repeated_request_counts_once_and_its_lost_attempt_too(rig):
+    """The server resets every connection on its second request, so every second request needs two attempts."""
+    server = RawServer()
+
+    def serve(connection: RawConnection) -> None:
+        if connection.requests > 1:
+            connection.reset()
+            return
+        connection.message()
+        connection.send(answer("once"))
+
+    server.use(serve)
+    ready(rig, rig.route("once"), services={"once": [server.address]})
+    assert rig.load(10, connections=1) == {"once": 10}
+    rig.reports.wait_for(REQUESTS, {("default/once", "200-"): 10}, "backend", "code")
+    rig.reports.wait_for(ATTEMPTS, {("default/once", "0UC"): 9}, "backend", "code")
+    server.close()
 
 
 def test_answers_of_a_program_are_no_attempts(rig):

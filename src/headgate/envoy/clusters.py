@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from headgate.envoy import names, pb, upstream_tls
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.config_source import ads
+from headgate.envoy.http_connections import http_options
 from headgate.envoy.upstream_tls import Peer
 from headgate.model.routing import Endpoint, Protocol
 
@@ -38,9 +39,9 @@ def cluster(
         max_requests=pb.UInt32Value(value=UNLIMITED),
         max_retries=pb.UInt32Value(value=UNLIMITED),
     )
-    options = http_options(protocol)
-    if peers and protocol.is_http:
-        options = with_max_age(options or explicit_http1(), seconds)
+    options = http_options(protocol) if protocol.is_http else None
+    if options and peers:
+        options = with_max_age(options, seconds)
     found = pb.Cluster(
         name=name,
         type=pb.Cluster.DiscoveryType.EDS,
@@ -67,7 +68,7 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
-    options = http_options(protocol) or explicit_http1()
+    options = http_options(protocol)
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
     if peers:
         with_max_age(options, seconds)
@@ -143,28 +144,6 @@ def with_max_age(options: pb.HttpProtocolOptions, seconds: int) -> pb.HttpProtoc
     """
     options.common_http_protocol_options.max_connection_duration.CopyFrom(pb.Duration(seconds=seconds))
     return options
-
-
-def explicit_http1() -> pb.HttpProtocolOptions:
-    """Return the options for HTTP/1.1, the default of a cluster without options."""
-    http1 = pb.Http1ProtocolOptions()
-    return pb.HttpProtocolOptions(
-        explicit_http_config=pb.HttpProtocolOptions.ExplicitHttpConfig(http_protocol_options=http1)
-    )
-
-
-def http_options(protocol: Protocol) -> pb.HttpProtocolOptions | None:
-    """Return the HTTP options of a cluster (R65); None for HTTP/1.1 and for ports that are not HTTP."""
-    http2 = pb.Http2ProtocolOptions()
-    if protocol is Protocol.HTTP2:
-        explicit = pb.HttpProtocolOptions.ExplicitHttpConfig(http2_protocol_options=http2)
-        return pb.HttpProtocolOptions(explicit_http_config=explicit)
-    if protocol is Protocol.HTTP_ANY:
-        same = pb.HttpProtocolOptions.UseDownstreamHttpConfig(
-            http_protocol_options=pb.Http1ProtocolOptions(), http2_protocol_options=http2
-        )
-        return pb.HttpProtocolOptions(use_downstream_protocol_config=same)
-    return None
 
 
 def load_assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:

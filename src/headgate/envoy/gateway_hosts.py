@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from headgate.envoy import pb
 from headgate.envoy.filter_state import FILTER, state_writer
+from headgate.envoy.http_connections import route_configuration, write_header
 from headgate.model.evaluate import MISDIRECTED
 
 KEY = "x-headgate-host"
@@ -26,7 +27,7 @@ _LUA = f"""
 function envoy_on_request(request)
   local headers = request:headers()
   local key = headers:get("{KEY}")
-  local lower = string.lower(key)
+  local lower = string.gsub(string.gsub(string.lower(key), "%.$", ""), "%.(:%d*)$", "%1")
   if lower ~= key then
     headers:replace("{KEY}", lower)
     request:clearRouteCache()
@@ -49,21 +50,16 @@ def scope_name(port: str, host: str) -> str:
     return f"{port}/{host}"
 
 
-def write_headers(port: str, tls_listener: str) -> pb.EarlyHeaderMutation:
-    """Return the mutation that writes both headers; it overwrites headers that the client sent."""
-    overwrite = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
+def write_headers(port: str, tls_listener: str) -> list[pb.HeaderMutationRule]:
+    """Return the rules that write both headers; they overwrite headers that the client sent."""
     headers = {KEY: scope_name(port, "%REQ(:AUTHORITY)%")} | ({LISTENER: tls_listener} if tls_listener else {})
-    options = [
-        pb.HeaderValueOption(header=pb.HeaderValue(key=key, value=value), append_action=overwrite)
-        for key, value in headers.items()
-    ]
-    return pb.EarlyHeaderMutation(mutations=[pb.HeaderMutationRule(append=option) for option in options])
+    return [write_header(key, value) for key, value in headers.items()]
 
 
 def other_hosts_filters() -> tuple[pb.HttpFilter, ...]:
     """Return the filters for requests without a scope of their host: they select another scope.
 
-    Scope keys are compared byte by byte, so a host with capital letters is tried in lower case first. Hosts without
+    Scope keys are compared byte by byte, so a host is tried in lower case and without a final dot first. Hosts without
     a scope get that of the wildcards. Envoy reads only once which filters a route enables, so the second filter also writes
     the filter state that the route may need; then it clears the route cache.
     """
@@ -86,12 +82,10 @@ def misdirected(tls_listener: str) -> pb.Route:
 
 def scope(port: str, host: str, virtual_hosts: Sequence[pb.VirtualHost]) -> pb.ScopedRouteConfiguration:
     """Return the scope of a host, or of all `WILDCARDS` of a port."""
-    found = pb.RouteConfiguration(
-        virtual_hosts=virtual_hosts,
-        ignore_port_in_host_matching=True,
-        request_headers_to_remove=[KEY, LISTENER],
-        validate_clusters=pb.BoolValue(value=False),  # false by default, except in inline routes
-    )
+    found = route_configuration("", virtual_hosts)
+    found.ignore_port_in_host_matching = True
+    found.request_headers_to_remove.extend((KEY, LISTENER))
+    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
     if host != WILDCARDS:
         _keep(found)
     name = scope_name(port, host)

@@ -13,11 +13,13 @@ from itertools import chain, product
 from typing import NamedTuple
 
 from headgate.envoy import inbound_chains, names, pb, probes, rbac, traffic_stats
-from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address, http_options
+from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
+from headgate.envoy.http_connections import http_options, route_configuration
 from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
+from headgate.envoy.retries import RETRIES, by_method
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.authorization import enforced
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
@@ -25,6 +27,7 @@ from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workl
 TLS_DETECTION_SECONDS = 5
 """The number of seconds that Envoy waits for a connection's first bytes, to detect TLS. After this time, Envoy treats
 the connection as plaintext. A shorter time would treat TLS connections of slow clients as plaintext."""
+RETRY_MS = 1  # the application is on the same machine
 _OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
 _XFCC_WORDS = ("x", "forwarded", "client", "cert")
 """The parts of the header name x-forwarded-client-cert. This header names the client to the application. If the client
@@ -154,26 +157,27 @@ def _listener(
 def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguration:
     """Return the route to the application, with the access rules for requests.
 
-    There are no retries here, as the caller's proxy can try other pods. A response that permits a retry has the
-    header `upstream_tls.UNREACHED_HEADER`.
+    An idempotent request is repeated if the application closed the connection. After all other errors, the caller's proxy can
+    try other pods: a response that permits it has the header `upstream_tls.UNREACHED_HEADER`.
     """
     filtered = pb.HttpRbac(rules=rbac.request_rules(access, port), track_per_rule_stats=True)
     if access.audited:
         filtered.shadow_rules.CopyFrom(rbac.request_rules(enforced(access), port))
     rules = pb.HttpRbacPerRoute(rbac=filtered)
-    route = pb.Route(
-        match=pb.RouteMatch(prefix="/"),
-        route=pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0)),
-        typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)},
+    # without retries of other requests that the application has not received: the caller's proxy can try other pods
+    at_once = pb.RetryPolicy.RetryBackOff(base_interval=pb.Duration(nanos=RETRY_MS * 1_000_000))
+    retry = pb.RetryPolicy(num_retries=pb.UInt32Value(value=RETRIES), retry_back_off=at_once)
+    action = pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0), retry_policy=retry)
+    several = [*by_method(pb.Route(match=pb.RouteMatch(prefix="/"), route=action))]
+    host = pb.VirtualHost(
+        name=name, domains=["*"], routes=several, typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)}
     )
-    host = pb.VirtualHost(name=name, domains=["*"], routes=[route])
-    return pb.RouteConfiguration(
-        name=name,
-        virtual_hosts=[host],
-        request_headers_to_remove=_XFCC_VARIANTS,
-        response_headers_to_remove=_PROXY_HEADERS,  # before Envoy adds headers
-        response_headers_to_add=[_audit_mark()] if access.audited else [],
-    )
+    found = route_configuration(name, [host])
+    found.request_headers_to_remove.extend(_XFCC_VARIANTS)
+    found.response_headers_to_remove.extend(_PROXY_HEADERS)  # before Envoy adds headers
+    if access.audited:
+        found.response_headers_to_add.append(_audit_mark())
+    return found
 
 
 def _audit_mark() -> pb.HeaderValueOption:
@@ -215,7 +219,7 @@ def _cluster(name: str, protocol: Protocol) -> pb.Cluster:
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=limit, max_pending_requests=limit, max_requests=limit, max_retries=limit
     )
-    options = http_options(protocol)
+    options = http_options(protocol) if protocol.is_http else None
     return pb.Cluster(
         name=name,
         connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),

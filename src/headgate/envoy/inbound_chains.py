@@ -14,8 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.envoy import names, pb, rbac, tap, traffic_stats
 from headgate.envoy.config_source import ads
+from headgate.envoy.http_connections import connection_manager
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
+from headgate.envoy.unrouted import second_attempt
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
 from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode, server_name
 from headgate.resources.meta import Value
@@ -200,24 +202,17 @@ def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, authent
     if authenticated:
         forward, details = manager.ForwardClientCertDetails.SANITIZE_SET, manager.SetCurrentClientCertDetails(uri=True)
     nothing = pb.HttpRbac(rules=pb.RBAC(action=pb.RBAC.Action.ALLOW))
-    connection = manager(
-        stat_prefix=PREFIX,
-        codec_type=manager.CodecType.AUTO,
-        rds=pb.Rds(route_config_name=name, config_source=ads()),
-        http_filters=[
-            pb.HttpFilter(name=RBAC, typed_config=pb.pack(nothing)),
-            router_filter(),
-        ],
-        http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
-        upgrade_configs=[manager.UpgradeConfig(upgrade_type="websocket")],
-        server_header_transformation=manager.ServerHeaderTransformation.PASS_THROUGH,
-        generate_request_id=pb.BoolValue(value=False),
-        stream_idle_timeout=pb.Duration(seconds=0),
-        forward_client_cert_details=forward,
-        set_current_client_cert_details=details,
-        local_reply_config=_replies(_REFUSED if authenticated else _REFUSED_WITHOUT_MTLS),
-        access_log=logs,
+    connection = connection_manager(
+        prefix=PREFIX,
+        routes=pb.Rds(route_config_name=name, config_source=ads()),
+        filters=[*second_attempt(by_host=False), pb.HttpFilter(name=RBAC, typed_config=pb.pack(nothing))],
+        router=router_filter(),
+        logs=logs,
+        replies=_replies(_REFUSED if authenticated else _REFUSED_WITHOUT_MTLS),
     )
+    connection.forward_client_cert_details = forward
+    if details:
+        connection.set_current_client_cert_details.CopyFrom(details)
     return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
 
 

@@ -1,12 +1,15 @@
 """Render listeners: one for each Service port, the HTTP proxy, and those of `headgate try` and transparent sidecars."""
 
+from collections.abc import Sequence
+
 from headgate.envoy import gateway_hosts, names, pb, tap, traffic_stats
 from headgate.envoy.clusters import address
 from headgate.envoy.config_source import ads
 from headgate.envoy.draw import draw_filter
 from headgate.envoy.filter_state import state_filter
-from headgate.envoy.lowercase_host import lowercase_host_filters
+from headgate.envoy.http_connections import connection_manager, write_header
 from headgate.envoy.routes import ORIGINAL_ADDRESS
+from headgate.envoy.unrouted import second_attempt
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
 UPSTREAM_HEADER_PREFIX = "x-headgate-"
@@ -31,7 +34,7 @@ _NOT_ALLOWED = (
 
 def service_listener(name: str, host: str, port: int) -> pb.Listener:
     """Return the listener on a Service's own address."""
-    connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
+    connection = _http(pb.Rds(route_config_name=name, config_source=ads()), first=second_attempt(by_host=False))
     return _listener(name, address(host, port), connection)
 
 
@@ -71,11 +74,8 @@ def shared_chain() -> pb.FilterChain:
     destination, by which Envoy selects a scope (`routes.address_scope`). The chain overwrites this header if the client
     sent it, and the routes remove the header.
     """
-    connection = _http(scoped_routes=_scoped("addresses", ORIGINAL_ADDRESS))
-    overwrite = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
-    header = pb.HeaderValue(key=ORIGINAL_ADDRESS, value="%DOWNSTREAM_LOCAL_ADDRESS%")
-    rule = pb.HeaderMutationRule(append=pb.HeaderValueOption(header=header, append_action=overwrite))
-    _mutate_early(connection, pb.EarlyHeaderMutation(mutations=[rule]))
+    destination = write_header(ORIGINAL_ADDRESS, "%DOWNSTREAM_LOCAL_ADDRESS%")
+    connection = _http(_scoped("addresses", ORIGINAL_ADDRESS), early=[destination], first=second_attempt(by_host=False))
     return pb.FilterChain(name=names.SHARED_CHAIN, filters=[_manager(connection)])
 
 
@@ -91,13 +91,11 @@ def gateway_listener(name: str, host: str, port: int, tls_listener: str = "") ->
     `tls_listener` is the hostname of the TLS listener whose connections it serves.
     """
     connection = _http(
-        scoped_routes=_scoped("services", gateway_hosts.KEY, ":"),
+        _scoped("services", gateway_hosts.KEY, ":"),
         first=gateway_hosts.other_hosts_filters(),
-        reselects=True,
+        early=gateway_hosts.write_headers(name, tls_listener),
+        edge=True,
     )
-    _mutate_early(connection, gateway_hosts.write_headers(name, tls_listener))
-    connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
-    connection.strip_trailing_host_dot = True
     return _listener(name, address(host, port), connection)
 
 
@@ -107,7 +105,7 @@ def scopes_listener() -> pb.Listener:
     Without this listener, Envoy would drop the scopes when the last Gateway is deleted. With the next Gateway, it would
     not subscribe to them again, because its stream still counts them as delivered.
     """
-    connection = _http(scoped_routes=_scoped("services", ":authority"))
+    connection = _http(_scoped("services", ":authority"))
     return unbound(_listener(names.SCOPES, address("127.0.0.1", 0), connection))
 
 
@@ -156,9 +154,7 @@ def redirected_try_listener(path: str, identity: str = "") -> pb.Listener:
     connections, and gets the same routes. With `identity`, the proxy has only the Services that this identity may call.
     """
     replies = _replies(_NOT_ALLOWED.format(identity=identity) if identity else _NO_ROUTES)
-    connection = _http(
-        scoped_routes=_scoped("addresses", ORIGINAL_ADDRESS), local_reply_config=replies, first=(_name_upstream(),)
-    )
+    connection = _http(_scoped("addresses", ORIGINAL_ADDRESS), local_reply_config=replies, first=(_name_upstream(),))
     return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 
 
@@ -192,35 +188,26 @@ def _manager(connection: pb.HttpConnectionManager) -> pb.Filter:
 
 
 def _http(
+    routes: pb.Rds | pb.ScopedRoutes,
     *,
-    rds: pb.Rds | None = None,
-    scoped_routes: pb.ScopedRoutes | None = None,
     local_reply_config: pb.LocalReplyConfig | None = None,
     first: tuple[pb.HttpFilter, ...] = (),
-    reselects: bool = False,
+    early: Sequence[pb.HeaderMutationRule] = (),
+    edge: bool = False,
 ) -> pb.HttpConnectionManager:
-    """Return a connection manager that does not change requests and costs little (docs/performance.md).
+    """Return the connection manager of outbound requests.
 
-    The filters `first` run before all remaining ones; with `reselects`, they often select another route.
+    The filters `first` run before all remaining ones; those of an `edge`, a Gateway, often select another route.
     """
-    return pb.HttpConnectionManager(
-        stat_prefix="mesh",
-        codec_type=pb.HttpConnectionManager.CodecType.AUTO,
-        rds=rds,
-        scoped_routes=scoped_routes,
-        http_filters=[
-            *first,
-            state_filter(),
-            draw_filter(reselects=reselects),
-            router_filter(*traffic_stats.upstream_requests()),
-        ],
-        http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
-        upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
-        server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
-        generate_request_id=pb.BoolValue(value=False),
-        stream_idle_timeout=pb.Duration(seconds=0),
-        local_reply_config=local_reply_config,
-        access_log=[*traffic_stats.requests(), tap.client_logger()],
+    return connection_manager(
+        prefix="mesh",
+        routes=routes,
+        filters=[*first, state_filter(), draw_filter(reselects=edge)],
+        router=router_filter(*traffic_stats.upstream_requests()),
+        logs=[*traffic_stats.requests(), tap.client_logger()],
+        replies=local_reply_config,
+        early=early,
+        edge=edge,
     )
 
 
@@ -237,13 +224,8 @@ def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
 
 def _routed_by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
     """Return a connection manager that selects the Service by host, ignoring case and a trailing dot, as DNS does."""
-    found = _http(
-        scoped_routes=_scoped("services", ":authority"),
-        local_reply_config=replies,
-        first=(*lowercase_host_filters(), *filters),
-    )
-    found.strip_trailing_host_dot = True
-    return found
+    routes = _scoped("services", ":authority")
+    return _http(routes, local_reply_config=replies, first=(*second_attempt(by_host=True), *filters))
 
 
 def _scoped(name: str, header: str, separator: str = "") -> pb.ScopedRoutes:
@@ -259,12 +241,6 @@ def _scoped(name: str, header: str, separator: str = "") -> pb.ScopedRoutes:
         rds_config_source=ads(),
         scoped_rds=pb.ScopedRds(scoped_rds_config_source=ads()),
     )
-
-
-def _mutate_early(connection: pb.HttpConnectionManager, mutation: pb.EarlyHeaderMutation) -> None:
-    """Change the headers of requests before Envoy selects a scope."""
-    config = pb.TypedExtensionConfig(name="address", typed_config=pb.pack(mutation))
-    connection.early_header_mutation_extensions.append(config)
 
 
 def _replies(text: str) -> pb.LocalReplyConfig:

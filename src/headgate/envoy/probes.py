@@ -9,8 +9,9 @@ manifest and sends it to the application. It makes TCP and gRPC probes itself, a
 from collections.abc import Iterator
 
 from headgate.envoy import names, pb
-from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, http_options, wildcard_address
+from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, wildcard_address
 from headgate.envoy.config import CLUSTER, LISTENER, Part
+from headgate.envoy.http_connections import http_options
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.node_ids import PROBE_PORT
 from headgate.model.probes import PortCheck, Probe
@@ -82,8 +83,7 @@ def checked_cluster(name: str, host: str, check: PortCheck, source: str) -> pb.C
         health.grpc_health_check.CopyFrom(
             pb.HealthCheck.GrpcHealthCheck(service_name=check.service, authority=authority)
         )
-        if options := http_options(Protocol.HTTP2):
-            message.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(options))
+        message.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(http_options(Protocol.HTTP2)))
     else:
         health.tcp_health_check.CopyFrom(pb.HealthCheck.TcpHealthCheck())
     message.health_checks.append(health)

@@ -1,22 +1,20 @@
 """Render route configurations and the scopes that select them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from headgate.envoy import draw, pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
+from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
+from headgate.envoy.retries import by_method, retry_policy
 from headgate.envoy.route_filters import header_fields, merge, path_fields, redirect_action, rewritten_host
 from headgate.envoy.route_plan import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
 from headgate.envoy.sticky import hash_policies, issue_cookie, split_by_cookie
 from headgate.envoy.traffic_stats import route_name_without_cluster
-from headgate.envoy.upstream_tls import UNREACHED_HEADER
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
-RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"
-"""The errors after which Envoy retries a request. In all of them, the application has not received the request."""
-RETRIES = 2
 HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404
 FINEST = 1_000_000
@@ -37,7 +35,7 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
         text = _UNMATCHED % plan.name.partition("/")[2]
         answer = pb.DirectResponseAction(status=NOT_FOUND, body=pb.DataSource(inline_string=text))
         host.routes.append(pb.Route(match=pb.RouteMatch(prefix=""), direct_response=answer))
-    return configuration(plan.name, [host])
+    return route_configuration(plan.name, [host])
 
 
 def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.ScopedRouteConfiguration:
@@ -52,11 +50,6 @@ def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.Scoped
     return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))
 
 
-def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
-    """Return a route configuration with the virtual hosts."""
-    return pb.RouteConfiguration(name=name, virtual_hosts=hosts)
-
-
 def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute], *, parent: str) -> pb.VirtualHost:
     """Return the virtual host of a domain, or of `*`; requests that match no route get 404.
 
@@ -64,8 +57,13 @@ def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute],
     """
     return pb.VirtualHost(
         name=name,
-        domains=[domain],
-        routes=[_route(part, parent) for planned in planned_routes for part in split_by_cookie(planned)],
+        domains=[domain] if domain == "*" else [domain, f"{domain}."],
+        routes=[
+            route
+            for planned in planned_routes
+            for part in split_by_cookie(planned)
+            for route in by_method(_route(part, parent), part.match.methods)
+        ],
     )
 
 
@@ -215,16 +213,14 @@ def _share(item: ClusterWeight, pushed_down: Filters) -> pb.WeightedCluster.Clus
 
 
 def _retries(backend_ms: int) -> pb.RetryPolicy:
-    return pb.RetryPolicy(
-        retry_on=RETRY_ON,
-        retriable_headers=[pb.HeaderMatcher(name=UNREACHED_HEADER, present_match=True)],
-        num_retries=pb.UInt32Value(value=RETRIES),
-        per_try_timeout=_duration(backend_ms) if backend_ms else None,
-        retry_host_predicate=[
-            pb.RetryPolicy.RetryHostPredicate(name="previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate()))
-        ],
-        host_selection_retry_max_attempts=HOST_SELECTION_ATTEMPTS,
+    found = retry_policy()
+    if backend_ms:
+        found.per_try_timeout.CopyFrom(_duration(backend_ms))
+    found.retry_host_predicate.append(
+        pb.RetryPolicy.RetryHostPredicate(name="previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate()))
     )
+    found.host_selection_retry_max_attempts = HOST_SELECTION_ATTEMPTS
+    return found
 
 
 def _duration(milliseconds: int) -> pb.Duration:

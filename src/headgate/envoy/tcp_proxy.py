@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from headgate.envoy import listeners, names, pb, traffic_stats
 from headgate.envoy import routes as http_routes
 from headgate.envoy.clusters import CONNECT_SECONDS, address, pod_and_port
+from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.route_plan import ClusterWeight, RoutePlan
 from headgate.model.routing import Endpoint
 
@@ -85,7 +86,7 @@ def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
         pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal),
     ]
     host = pb.VirtualHost(name=plan.name, domains=["*"], routes=found)
-    return pb.RouteConfiguration(name=plan.name, virtual_hosts=[host])
+    return route_configuration(plan.name, [host])
 
 
 def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:

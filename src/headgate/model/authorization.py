@@ -22,7 +22,7 @@ from headgate.model.routing import (
     TlsMode,
     Workload,
 )
-from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
+from headgate.model.sanitizing import NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Key, Value
 
 ANY_REQUEST = Request()
@@ -123,16 +123,10 @@ def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized
 def _malformed(seen: Sanitized) -> Authorization | None:
     """Return the sidecar's refusal of a malformed request; None if the request is well-formed."""
     if seen.status:
-        # If no route matches a request, no access rule allows it, so the sidecar denies it (inbound_chains.py).
-        status = FORBIDDEN if seen.status == NOT_FOUND else seen.status
-        return Authorization(allowed=False, status=status, why=f"its sidecar answers {status}: {seen.reason}")
+        return Authorization(allowed=False, status=seen.status, why=f"its sidecar answers {seen.status}: {seen.reason}")
     if not seen.request.target.startswith("/"):
         return Authorization(
             allowed=False, status=NOT_FOUND, why="its sidecar answers 404: the path does not begin with a slash"
-        )
-    if seen.refused_upgrade:
-        return Authorization(
-            allowed=False, status=FORBIDDEN, why=f"its sidecar refuses an upgrade to {seen.refused_upgrade}"
         )
     return None
 

@@ -27,7 +27,7 @@ from headgate.model.routing import (
     Sticky,
     Target,
 )
-from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
+from headgate.model.sanitizing import NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 from headgate.shared_map import SharedMap
@@ -35,7 +35,6 @@ from headgate.shared_map import SharedMap
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"
-REFUSED_UPGRADE = "UpgradeNotAllowed"
 MALFORMED = "MalformedRequest"
 MISDIRECTED = 421
 MISDIRECTED_REQUEST = "MisdirectedRequest"
@@ -179,7 +178,8 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
 def _at_pod(mesh: Mesh, sanitized: Sanitized) -> Decision | None:
     """Return the decision for a request to a pod's own address; routes of Services do not apply."""
     named = ((ref, pod) for ref, several in pods(mesh).items() for pod in several)
-    found = next(((ref, pod) for ref, pod in named if sanitized.request.authority in pod_authorities(pod)), None)
+    authority = canonical(sanitized.request.authority).lower()
+    found = next(((ref, pod) for ref, pod in named if authority in pod_authorities(pod)), None)
     if found is None:
         return None
     ref, pod = found
@@ -191,15 +191,9 @@ def _at_pod(mesh: Mesh, sanitized: Sanitized) -> Decision | None:
 
 
 def _sanitized_request(request: Request, where: EntryPort | str) -> Sanitized:
-    """Return a request as routes see it; the HTTP proxy and Gateways normalize its host."""
+    """Return a request as routes see it."""
     gateway = where if isinstance(where, GatewayPort) else None
-    sanitized = sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls)))
-    if isinstance(where, PortRef) or sanitized.status:
-        return sanitized
-    authority = canonical(sanitized.request.authority)
-    if gateway is None and authority != authority.lower():  # Envoy checks upgrades before it normalizes the host
-        sanitized, authority = structs.replace(sanitized, refused_upgrade=""), authority.lower()
-    return structs.replace(sanitized, request=structs.replace(sanitized.request, authority=authority))
+    return sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls)))
 
 
 def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
@@ -230,7 +224,7 @@ def _at_gateway(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef,
 
 def _listener(port: GatewayPort, request: Request) -> str:
     """Return the hostname of the TLS listener for a request's connection; empty if no listener matches."""
-    name = without_port(request.authority) if request.server_name is None else request.server_name
+    name = without_port(canonical(request.authority)) if request.server_name is None else request.server_name
     return best_name({host for host, _ in port.tls}, name) or ""
 
 
@@ -242,9 +236,6 @@ def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef
     for route in routes:
         unmet = first_unmet(route.match, parts)
         tried.append(TriedRoute(route=route, unmet=unmet))
-        if unmet is None and sanitized.refused_upgrade:
-            answer = _proxy_response(FORBIDDEN, REFUSED_UPGRADE)
-            return Decision(sanitized=sanitized, route=route, shares=answer, tried=tuple(tried))
         if unmet is None:
             found = shares(route, ready)
             key = user_key(route.split.sticky, parts)
@@ -275,8 +266,8 @@ def by_host(*hosts: HostRoutes) -> SharedMap[str, HostRoutes]:
 
 
 def best_host(hosts: Mapping[str, HostRoutes], authority: str) -> HostRoutes | None:
-    """Return the routes of the best matching host: exact name, longest wildcard, or `*`; ignore port and case."""
-    found = best_name(hosts.keys(), without_port(authority))
+    """Return the routes of the best matching host: exact name, longest wildcard, or `*`; ignore port, case and a final dot."""
+    found = best_name(hosts.keys(), without_port(canonical(authority)))
     return hosts[found] if found else None
 
 
@@ -314,7 +305,7 @@ def host_fits(pattern: str, host: str) -> bool:
 def without_port(authority: str) -> str:
     """Return the host of an authority."""
     host, colon, port = authority.rpartition(":")
-    return host if colon and port.isdigit() else authority
+    return host if colon and (port.isdigit() or not port) else authority
 
 
 def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple[Portion, ...]:

@@ -18,7 +18,6 @@ CERTIFICATE = "x-forwarded-client-cert"
 WEBSOCKET, H2C = "websocket", "h2c"
 TRAILERS = "trailers"
 _SETTINGS = "http2-settings"
-_NO_PROTOCOL = "no protocol"
 _NOT_NOMINATED = {"close", "keep-alive", "upgrade", _SETTINGS, ""}
 _PROXIES_OWN = {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"}
 _NOMINATIONS = 10
@@ -129,15 +128,13 @@ class Downstream(Value, frozen=True, kw_only=True):
 class Sanitized(Value, frozen=True, kw_only=True):
     """The request that routes and access rules match; with a `status`, the proxy refuses it because of `reason`.
 
-    `changes` describe each removed or replaced header. A `refused_upgrade` gets 403 if a route matches the
-    request.
+    `changes` describe each removed or replaced header.
     """
 
     request: Request
     status: int = 0
     reason: str = ""
     changes: tuple[str, ...] = ()
-    refused_upgrade: str = ""
 
 
 class _Fields:
@@ -181,22 +178,15 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     upgrade = _upgrade(fields)
     if not upgrade and (reason := _remove_connection_headers(fields)):
         return Sanitized(request=request, status=wellformed.BAD_REQUEST, reason=reason)
-    if not downstream.edge and fields.get("x-forwarded-proto") == "":
-        reason = "X-Forwarded-Proto is empty, so Envoy finds no route; remove the header"
-        return Sanitized(request=request, status=NOT_FOUND, reason=reason)
-    _sanitize_te(fields, upgrade)
+    if not upgrade:  # an upgrade keeps its TE
+        _sanitize_te(fields)
     for name, why in (*REMOVED.items(), *(REMOVED_AT_EDGE.items() if downstream.edge else ())):
         fields.drop(name, why)
-    if (fields.get("expect") or "").lower() == "100-continue":
-        fields.drop("expect", "the proxy answers it")
     if (referer := fields.get("referer")) is not None and not wellformed.is_referer(referer):
         fields.drop("referer", "it is not a URL, or it has a fragment or a user")
     _set_forwarded(fields, downstream)
     found = structs.replace(request, headers=tuple(item for item in fields.items if item[0] != "host"))
-    refused = "" if upgrade == WEBSOCKET else upgrade
-    if refused:
-        fields.changes.append(f"an upgrade to {refused} is refused with {FORBIDDEN}; only {WEBSOCKET} is allowed")
-    return Sanitized(request=found, changes=tuple(fields.changes), refused_upgrade=refused)
+    return Sanitized(request=found, changes=tuple(fields.changes))
 
 
 def _joined_fields(request: Request) -> Iterator[tuple[str, str]]:
@@ -222,21 +212,23 @@ def _joined_cookie(values: Iterable[str]) -> str:
     return first
 
 
-def _upgrade(fields: _Fields) -> str:
-    """Return the protocol of an upgrade; empty for none, and for h2c, which Envoy ignores."""
-    upgrade = fields.get("upgrade")
-    if upgrade is None or "upgrade" not in _tokens(fields.get("connection")):
-        return ""
-    return "" if upgrade.lower() == H2C else upgrade.lower() or _NO_PROTOCOL
+def _upgrade(fields: _Fields) -> bool:
+    """Return whether the request asks for WebSocket. All other protocols are ignored: they are an offer (RFC 9110, 7.8)."""
+    written = fields.get("upgrade")
+    if written is None or "upgrade" not in _tokens(fields.get("connection")):
+        return False
+    if written.lower() == H2C:
+        fields.drop(_SETTINGS, _HOP_BY_HOP)
+        return False
+    protocols = [token for part in written.split(",") if (token := part.strip(" \t")).lower() == WEBSOCKET]
+    if protocols:
+        fields.replace("upgrade", ",".join(protocols), "all other protocols are ignored")
+    return bool(protocols)
 
 
 def _remove_connection_headers(fields: _Fields) -> str:
     """Remove hop-by-hop headers. Return the reason if the request must be refused, else an empty text."""
-    tokens = _tokens(fields.get("connection"))
-    if "upgrade" in tokens and fields.get("upgrade") is not None:
-        fields.drop(_SETTINGS, _HOP_BY_HOP)
-        tokens = [token for token in tokens if token not in {"upgrade", _SETTINGS}]
-    refused = _drop_nominated(fields, tokens)
+    refused = _drop_nominated(fields, _tokens(fields.get("connection")))
     fields.drop("connection", _HOP_BY_HOP)
     fields.drop("upgrade", _HOP_BY_HOP)
     return refused
@@ -263,9 +255,9 @@ def _drop_nominated(fields: _Fields, tokens: list[str]) -> str:
     return ""
 
 
-def _sanitize_te(fields: _Fields, upgrade: str) -> None:
-    """Reduce TE to the value that proxies forward; an upgrade keeps its TE."""
-    if (te := fields.get("te")) and not upgrade:
+def _sanitize_te(fields: _Fields) -> None:
+    """Reduce TE to the value that proxies forward."""
+    if te := fields.get("te"):
         if TRAILERS in [token.strip(" \t") for token in te.split(",")]:
             fields.replace("te", TRAILERS, "proxies forward only this value")
         else:
@@ -275,8 +267,10 @@ def _sanitize_te(fields: _Fields, upgrade: str) -> None:
 def _set_forwarded(fields: _Fields, downstream: Downstream) -> None:
     """Set the headers about the original scheme and the caller's certificate."""
     scheme = "https" if downstream.secure else "http"
-    if fields.get("x-forwarded-proto") is None:
+    if (proto := fields.get("x-forwarded-proto")) is None:
         fields.add("x-forwarded-proto", scheme)
+    elif not proto:
+        fields.replace("x-forwarded-proto", scheme, "it is empty")
     if downstream.certificate:
         fields.replace(CERTIFICATE, downstream.certificate, "the caller's verified certificate")
     else:

@@ -150,7 +150,6 @@ _SPECIAL = {
     "upgrade": Domain("(?i)websocket", optional=True),
     "referer": Domain(_REFERER, optional=True, usual=("http://other/",)),
     "content-length": Domain("[0-9]+", optional=True, usual=("0",)),
-    "expect": Domain(".*[^e]", optional=True, usual=("other",)),
     CERTIFICATE: _NEVER,
 }
 

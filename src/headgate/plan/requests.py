@@ -1,12 +1,8 @@
 """Build the request of an example from the text of each of its parts."""
 
-from msgspec import structs
-
-from headgate.model.authorities import canonical
 from headgate.model.evaluate import RequestParts
 from headgate.model.requests import Request
 from headgate.model.sanitizing import Downstream, sanitize
-from headgate.model.wellformed import METHOD_OF_HTTP1
 from headgate.plan.conditions import AUTHORITY, CERTIFICATE, METHOD, METHODS, PATH, Conjunction, Dimension, Setting
 from headgate.plan.solver import Values
 
@@ -31,16 +27,13 @@ def request_of(values: Values, setting: Setting) -> Request:
         target=f"{path}?{pairs}" if pairs else path,
         authority=authority,
         headers=tuple(headers.items()),
-        version="1.1" if METHOD_OF_HTTP1.fullmatch(method) else "2",
     )
 
 
 def parts_of(request: Request, setting: Setting) -> RequestParts | None:
     """Return a request as routes see it; None if the proxy refuses it."""
     seen = sanitize(request, Downstream(edge=setting.edge, secure=setting.secure))
-    if seen.status or seen.refused_upgrade:
-        return None
-    return RequestParts(structs.replace(seen.request, authority=canonical(seen.request.authority)))
+    return None if seen.status else RequestParts(seen.request)
 
 
 def fits(match: Conjunction, parts: RequestParts) -> bool:

@@ -121,7 +121,7 @@ def _host_expression(pattern: str) -> str:
 
 
 def _sanitizing(port: ProxyPort) -> Iterator[str]:
-    """Yield the rules for headers that only proxies set, for the host of a Gateway, and for upgrades to HTTP/2."""
+    """Yield the rules for headers that only proxies set, and for upgrades."""
     yield f"http-request del-header {CERTIFICATE}"
     yield "http-request del-header x-envoy- -m beg"
     edges = [host_name(port, host) for host in port.hosts if host.edge]
@@ -129,11 +129,12 @@ def _sanitizing(port: ProxyPort) -> Iterator[str]:
     if edges and outside:
         yield from (f"acl edge var(txn.entry) -m str -- {' '.join(some)}" for some in _lines(edges))
     if edges:
-        yield rf"http-request replace-header host '^(.*)\.(:[0-9]+)?$' '\1\2'{outside}"
         yield f"http-request del-header x-forwarded-proto{outside}"
         yield f"http-request add-header x-forwarded-for %[src]{outside}"
-    yield f"http-request set-header x-forwarded-proto {port.scheme} if !{{ req.fhdr(x-forwarded-proto) -m found }}"
-    yield "http-request del-header upgrade if { req.fhdr(upgrade) -i -m str h2c }"
+    yield f"http-request set-header x-forwarded-proto {port.scheme} if !{{ req.fhdr(x-forwarded-proto) -m reg . }}"
+    yield "acl websocket req.hdr(upgrade) -i -m str -- websocket"
+    yield "http-request del-header upgrade if !websocket"
+    yield "http-request set-header upgrade websocket if websocket !{ req.fhdr(upgrade) -i -m str -- websocket }"
 
 
 def _lines(names: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -152,9 +153,6 @@ def _routes(routes: Sequence[PlannedRoute], headers: Mapping[str, str], *, has_o
         needed = " ".join(("!routed", *entry, *dict.fromkeys(name for name, _ in pairs)))
         yield f"http-request set-var(txn.route) str({planned.name}) if {needed}"
     yield "http-request return status 404 if !routed"
-    yield "acl upgrade req.hdr(connection) -i -m str -- upgrade"
-    yield "acl websocket req.fhdr(upgrade) -i -m str -- websocket"
-    yield "http-request return status 403 if upgrade { req.fhdr(upgrade) -m found } !websocket"
 
 
 def _turns(routes: Sequence[PlannedRoute]) -> Iterator[str]:

@@ -11,16 +11,13 @@ from headgate.render.omissions import NotExpressible, Reason
 
 PATH = "$headgate_path"
 AUTHORITY = "$headgate_authority"
-CANONICAL = "$headgate_canonical_authority"
-"""The authority without the final dot of an absolute name, as Gateways see it."""
 UPGRADE = "$headgate_upgrade"
-"""The protocol of an upgrade that nginx forwards or refuses; empty for none and for h2c."""
+"""`websocket`, in the letter case of the client, if it asks for it; nginx ignores upgrades to all other protocols."""
 SCHEME = "$headgate_forwarded_proto"
 TE = "$headgate_te"
 _SPECIAL = {
     ":authority": AUTHORITY,
     "connection": "$headgate_upgrade_connection",
-    "expect": "$headgate_expect",
     "te": TE,
     "upgrade": UPGRADE,
     "x-forwarded-proto": SCHEME,
@@ -75,7 +72,7 @@ class Conditions:
             raise NotExpressible(what, Reason.HEADER, message)
         source = _SPECIAL.get(wanted.name) or f"$http_{wanted.name.replace('-', '_')}"
         if self._edge:
-            source = {SCHEME: "$scheme", AUTHORITY: CANONICAL}.get(source, source)
+            source = {SCHEME: "$scheme"}.get(source, source)
         return self._bit(source, pattern(rf"\A(?!\z){_text(what, wanted.text)}"))
 
     def _queries(self, match: Match) -> Iterator[str]:

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from headgate.model.requests import Filters
 from headgate.model.sanitizing import CERTIFICATE, REMOVED, REMOVED_AT_EDGE
 from headgate.render.edits import combined, host_of
-from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, SCHEME, TE
+from headgate.render.nginx.conditions import AUTHORITY, SCHEME, TE, UPGRADE
 from headgate.render.nginx.syntax import Variables, escaped, literal, template
 from headgate.render.omissions import Collector, Place, Reason
 
-CONNECTION, WEBSOCKET = "$headgate_connection", "$headgate_websocket"
+CONNECTION = "$headgate_connection"
 _WRITTEN_BY_NGINX = frozenset({"connection", "content-length", "date", "server", "transfer-encoding"})
 _OF_BODIES = frozenset({"content-length", "transfer-encoding"})
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -32,7 +32,7 @@ _BASE: Mapping[str, str] = MappingProxyType(
     {
         "host": AUTHORITY,
         "connection": CONNECTION,
-        "upgrade": WEBSOCKET,
+        "upgrade": UPGRADE,
         "te": TE,
         "expect": "$headgate_expect",
         **dict.fromkeys((name for name in REMOVED if name != "transfer-encoding"), ""),
@@ -44,7 +44,6 @@ _EDGE: Mapping[str, str] = MappingProxyType(
     {
         **_BASE,
         **dict.fromkeys(REMOVED_AT_EDGE, ""),
-        "host": CANONICAL,
         "x-forwarded-proto": "$scheme",
         "x-forwarded-for": "$proxy_add_x_forwarded_for",
     }

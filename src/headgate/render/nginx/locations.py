@@ -7,9 +7,9 @@ from typing import NamedTuple
 from headgate.model.evaluate import UNAVAILABLE
 from headgate.model.requests import Filters, Rewrite
 from headgate.model.routing import Mirror, Protocol, Route, Split
-from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND
+from headgate.model.sanitizing import NOT_FOUND
 from headgate.render.edits import path_edits, redirect_origin
-from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, Conditions
+from headgate.render.nginx.conditions import AUTHORITY, Conditions
 from headgate.render.nginx.headers import HeaderFilters
 from headgate.render.nginx.syntax import Variables, block, escaped, pattern, template
 from headgate.render.nginx.targets import edited_target
@@ -20,7 +20,6 @@ from headgate.render.route_omissions import add_sticky, place_of, service_place
 from headgate.render.shares import Group, Shares, grouped, parts
 
 WHOLE = 10_000  # split_clients has percentages with two decimals
-REFUSED_UPGRADE = "$headgate_refused_upgrade"
 COPY_SECONDS, COPY_CONNECT_SECONDS = 10, 1  # as for the copies of headgate's own proxies
 EMPTY = '""'
 
@@ -89,7 +88,7 @@ class HostLocations:
         """Return the value that names the location for the requests of a route, and its locations."""
         if route.redirect is not None:
             code = f"return {route.redirect.status} {template(self._location(route))};"
-            return f"@{name}", list(block(f"location @{name}", [_refuse_upgrades(), code]))
+            return f"@{name}", list(block(f"location @{name}", [code]))
         add_sticky(self._found, self._place(route), route.split, proxy="nginx", call="request")
         shares = grouped(route.split, self._selection.endpoints, self._selection.protocols)
         if not shares.groups:
@@ -108,7 +107,7 @@ class HostLocations:
         lines = [
             line
             for status in sorted(shares.failing)
-            for line in block(f"location @{name}-{status}", [_refuse_upgrades(), f"return {status};"])
+            for line in block(f"location @{name}-{status}", [f"return {status};"])
         ]
         return self._random(name, values, self._place(route)), lines
 
@@ -145,7 +144,7 @@ class HostLocations:
         headers = HeaderFilters(self._variables, self._found, place)
         if group.protocol is Protocol.HTTP_ANY:
             self._name_downgrades(group)
-        lines, copies = [_refuse_upgrades()], list[str]()
+        lines, copies = list[str](), list[str]()
         for index, mirror in enumerate(item for item in route.mirrors if item.numerator):
             copy = f"copy-{name}-{index + 1}"
             if found := list(self._copy(copy, mirror, route, filters)):
@@ -224,13 +223,8 @@ class HostLocations:
 
     def _requested_host(self) -> str:
         """Return the variable with the host of the request, without its port."""
-        authority = CANONICAL if self._host.edge else AUTHORITY
         without_port = (pattern(r"\A(?<headgate_rest>.*):\d+\z"), "$headgate_rest")
-        return self._variables.mapped("host", authority, [without_port], authority)
-
-
-def _refuse_upgrades() -> str:
-    return f"if ({REFUSED_UPGRADE}) {{ return {FORBIDDEN}; }}"
+        return self._variables.mapped("host", AUTHORITY, [without_port], AUTHORITY)
 
 
 def _bits(bits: Sequence[str], wanted: Sequence[str]) -> str:

@@ -6,9 +6,9 @@ from headgate.model.evaluate import MISDIRECTED, best_name
 from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate, Protocol
 from headgate.model.sanitizing import NOT_FOUND
-from headgate.render.nginx.conditions import AUTHORITY, CANONICAL, PATH, SCHEME, TE, UPGRADE
-from headgate.render.nginx.headers import CONNECTION, IGNORED, PASSED, WEBSOCKET, base, request_directives
-from headgate.render.nginx.locations import REFUSED_UPGRADE, HostLocations, Output
+from headgate.render.nginx.conditions import AUTHORITY, PATH, SCHEME, TE, UPGRADE
+from headgate.render.nginx.headers import CONNECTION, IGNORED, PASSED, base, request_directives
+from headgate.render.nginx.locations import HostLocations, Output
 from headgate.render.nginx.streams import listen
 from headgate.render.nginx.syntax import Variables, block, pattern, template
 from headgate.render.omissions import Place, Reason
@@ -76,18 +76,15 @@ def definitions() -> Iterator[str]:
             ((_insensitive(r"\A\S+ https?://(?<headgate_rest>[^/? ]+)"), "$headgate_rest"),),
             "$http_host",
         ),
-        (
-            CANONICAL,
-            AUTHORITY,
-            ((pattern(r"\A(?<headgate_rest>.*)\.(?<headgate_port>:\d+)?\z"), '"$headgate_rest$headgate_port"'),),
-            AUTHORITY,
-        ),
         (asked, "$http_connection", ((_insensitive(_LISTED.format("upgrade")), "$http_upgrade"),), '""'),
-        (UPGRADE, asked, ((_insensitive(r"\Ah2c\z"), '""'),), asked),
-        (WEBSOCKET, asked, ((_insensitive(r"\Awebsocket\z"), asked),), '""'),
-        (CONNECTION, WEBSOCKET, (('""', '""'),), "upgrade"),
+        (
+            UPGRADE,
+            asked,
+            ((_insensitive(r"\Awebsocket\z"), asked), (_insensitive(_LISTED.format("websocket")), "websocket")),
+            '""',
+        ),
+        (CONNECTION, UPGRADE, (('""', '""'),), "upgrade"),
         ("$headgate_upgrade_connection", UPGRADE, (('""', '""'),), "$http_connection"),
-        (REFUSED_UPGRADE, UPGRADE, (('""', '""'), (_insensitive(r"\Awebsocket\z"), '""')), "1"),
         (TE, "$http_te", ((pattern(_LISTED.format("trailers")), "trailers"),), '""'),
         ("$headgate_expect", "$http_expect", ((_insensitive(r"\A100-continue\z"), '""'),), "$http_expect"),
         (SCHEME, "$http_x_forwarded_proto", (('""', "$scheme"),), "$http_x_forwarded_proto"),

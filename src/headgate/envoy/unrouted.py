@@ -1,0 +1,52 @@
+"""Find the route of a request whose headers hide it from Envoy: a second attempt, by filters that only such requests run.
+
+Envoy compares scope keys byte by byte (ADR 0002), and finds no route if X-Forwarded-Proto is empty. All route
+configurations disable the filters, so they cost other requests nothing. They run for a request without a route, which in
+the end gets 404 if it finds none now.
+
+Envoy reads only once which filters a route enables. So the first filter also writes the filter state that the route may
+need. A route that draws a backend (`draw`) gets no number, so Envoy draws one for each such request independently; a
+number of the client does not count.
+"""
+
+from functools import cache
+
+from headgate.envoy import pb
+from headgate.envoy.draw import HEADER
+from headgate.envoy.filter_state import FILTER, state_writer
+
+_STATE, _FIND = f"{FILTER}_of_unrouted", "headgate.unrouted"
+_LUA = f"""
+function envoy_on_request(request)
+  local headers = request:headers()
+  local host = headers:get(":authority")
+  local name = %s
+  local has_proto = headers:get("x-forwarded-proto") ~= ""
+  if name == host and has_proto then return end
+  if not has_proto then headers:replace("x-forwarded-proto", headers:get(":scheme") or "http") end
+  headers:remove("{HEADER}")
+  headers:replace(":authority", name)
+  request:clearRouteCache()
+  request:metadata()
+  headers:replace(":authority", host)
+end
+"""
+"""The route is selected by the host as DNS compares it, and the server gets the host as the client wrote it."""
+_SAME, _AS_IN_DNS = "host", 'string.gsub(string.gsub(string.lower(host), "%.$", ""), "%.(:%d*)$", "%1")'
+
+
+@cache
+def second_attempt(*, by_host: bool) -> tuple[pb.HttpFilter, ...]:
+    """Return the filters; with `by_host`, the host selects a scope, and its letter case and final dot do not count."""
+    code = _LUA % (_AS_IN_DNS if by_host else _SAME)
+    lua = pb.Lua(default_source_code=pb.DataSource(inline_string=code), clear_route_cache=pb.BoolValue(value=False))
+    return (
+        pb.HttpFilter(name=_STATE, typed_config=pb.pack(state_writer())),
+        pb.HttpFilter(name=_FIND, typed_config=pb.pack(lua)),
+    )
+
+
+def disable_second_attempt(found: pb.RouteConfiguration) -> None:
+    """Disable the filters for all requests that have a route."""
+    for name in (_STATE, _FIND):
+        found.typed_per_filter_config[name].CopyFrom(pb.pack(pb.RouteFilterConfig(disabled=True)))

@@ -1,0 +1,322 @@
+"""What a proxy does to requests and responses, over plain sockets: at every place, without mutual TLS and with it.
+
+The cases are reports from users of other meshes and gateways, and the rows of the table in docs/protocols.md.
+"""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tests.envoy.http_rig import SERVICES, HttpRig, Place
+from tests.envoy.raw_http import RawConnection, RawMessage, answer
+
+SOON_S = 0.5  # a proxy that forwards at once has done so long before
+LARGE = 100_000  # bytes: more than the 60 KiB that Envoy accepts by default
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[HttpRig]:
+    with HttpRig() as rig:
+        yield rig
+
+
+@pytest.fixture(params=["service", "proxy", "gateway"])
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[*SERVICES])
+def service(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def place(rig: HttpRig, where: str, service: str) -> Place:
+    """Return a place; the server answers every request with 200 and its first line."""
+    for server in rig.servers:
+        server.use()
+    return next(place for place in rig.places(service) if place.name == where)
+
+
+# --- offers and expectations
+
+
+@pytest.mark.parametrize("protocols", ["TLS/1.2", "TLS/1.3, TLS/1.2", "h2c, TLS/1.2", "h2c", "other", ""])
+def test_an_upgrade_is_an_offer_that_the_proxy_ignores(rig, place, protocols):
+    """RFC 9110, 7.8: Apache HttpClient 5.4 offers TLS in each request."""
+    assert place.ask("/a", "Connection: Upgrade", f"Upgrade: {protocols}").head.status == 200
+    head = rig.server.seen[-1].head
+    assert head.line == "GET /a HTTP/1.1"
+    assert not head.values("upgrade")
+    assert not head.values("connection")
+
+
+@pytest.mark.parametrize("protocols", ["websocket", "WebSocket", "other, websocket"])
+def test_an_upgrade_to_websocket_is_forwarded(rig, place, protocols):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(RawMessage(connection.head(), b""))
+        connection.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+        connection.send(connection.exactly(3))
+
+    rig.server.use(serve)
+    client = place.connect()
+    client.send(place.head("/", "Connection: Upgrade", f"Upgrade: {protocols}"))
+    assert client.head().status == 101
+    client.send(b"abc")
+    assert client.exactly(3) == b"abc"
+    client.close()
+    assert rig.server.seen[-1].head.get("upgrade").lower() == "websocket"
+
+
+def test_the_server_decides_about_an_expectation(rig, place):
+    """RFC 9110, 10.1.1: the client gets the server's 401, and sends no byte of the body."""
+
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(RawMessage(connection.head(), b""))
+        connection.send(answer("no", "401 Unauthorized"))
+        connection.close()
+
+    rig.server.use(serve)
+    client = place.connect()
+    client.send(place.head("/upload", "Expect: 100-continue", "Content-Length: 1000", method="PUT"))
+    assert client.response().head.status == 401
+    client.close()
+    assert rig.server.seen[-1].head.get("expect") == "100-continue"
+
+
+def test_the_client_gets_100_when_the_server_sends_it(rig, place):
+    allowed = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        head = connection.head()
+        allowed.wait()
+        connection.send("HTTP/1.1 100 Continue\r\n\r\n")
+        connection.send(answer(connection.body(head).body))
+
+    rig.server.use(serve)
+    client = place.connect()
+    client.send(place.head("/upload", "Expect: 100-continue", "Content-Length: 3", method="PUT"))
+    assert client.is_silent(SOON_S)
+    allowed.set()
+    assert client.head().status == 100
+    client.send(b"abc")
+    assert client.response().body == b"abc"
+    client.close()
+
+
+def test_early_hints_arrive_before_the_response(rig, place):
+    """RFC 9110, 15.2: a proxy must forward a 1xx response."""
+    seen = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        connection.message()
+        connection.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")
+        seen.wait()
+        connection.send(answer("page"))
+
+    rig.server.use(serve)
+    client = place.connect()
+    client.send(place.head())
+    hints = client.head()
+    seen.set()
+    assert (hints.status, hints.get("link")) == (103, "</a.css>; rel=preload")
+    assert client.response().body == b"page"
+    client.close()
+
+
+# --- HTTP/1.0, methods, and headers that routes do not read
+
+
+def test_http_1_0_needs_no_host(rig, place):
+    """RFC 9112, 3.2: health checks of load balancers send no Host. The HTTP proxy gets the host from the URL."""
+    assert place.ask("/health", host=None, version="1.0").head.status == 200
+    client = place.connect()
+    for _ in range(2):
+        client.send(place.head("/health", "Connection: keep-alive", host=None, version="1.0"))
+        response = client.response()
+        assert (response.head.status, response.head.get("connection")) == (200, "keep-alive")
+    client.close()
+
+
+def test_http_1_1_needs_a_host(place):
+    status = place.ask("/", host=None).head.status
+    assert status == (200 if place.base else 400)
+
+
+def test_a_gateway_with_hostnames_has_no_route_without_a_host(rig, service):
+    assert rig.named_place(service).ask("/", host=None, version="1.0").head.status == 404
+
+
+def test_http_1_0_gets_no_chunks(rig, place):
+    def serve(connection: RawConnection) -> None:
+        connection.message()
+        connection.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+
+    rig.server.use(serve)
+    response = place.ask("/", host=None, version="1.0")
+    assert response.body == b"abc"
+    assert not response.head.values("transfer-encoding")
+
+
+@pytest.mark.parametrize("method", ["LIST", "VERSION-CONTROL", "QUERY", "PROPFIND", "get", "A~B"])
+def test_a_method_is_forwarded_whatever_it_is(rig, place, method):
+    """RFC 9110, 9.1; RFC 10008."""
+    lines = ("Content-Type: text/plain", "Content-Length: 8")
+    assert place.ask("/q", *lines, method=method, body=b"select 1").head.status == 200
+    request = rig.server.seen[-1]
+    assert (request.head.line, request.body) == (f"{method} /q HTTP/1.1", b"select 1")
+
+
+@pytest.mark.parametrize("values", [[""], ["https,http"], ["https", "http"], ["", ""]])
+def test_x_forwarded_proto_has_no_effect_on_routes(rig, place, values):
+    assert place.ask("/", *(f"X-Forwarded-Proto: {value}" for value in values)).head.status == 200
+    forwarded = rig.server.seen[-1].head.get("x-forwarded-proto")
+    joined = ",".join(value for value in values if value)
+    assert forwarded == (joined if joined and place.name != "gateway" else "http")
+
+
+# --- the host
+
+
+def test_a_host_in_capitals_needs_no_scheme(rig, service):
+    """Each of both hides the route from Envoy."""
+    proxy = rig.places(service)[1]
+    host = proxy.host.upper()
+    rig.server.use()
+    assert proxy._replace(host=host, base=f"http://{host}").ask("/", "X-Forwarded-Proto:").head.status == 200
+    assert rig.server.seen[-1].head.get("host") == host
+
+
+@pytest.mark.parametrize(
+    "host", ["shop.example.com:8000", "Shop.Example.COM", "shop.example.com.", "SHOP.example.com.:8000"]
+)
+def test_a_gateway_forwards_the_host_unchanged(rig, service, host):
+    """HTTPRoute.spec.hostnames: the port does not count, and Host must be forwarded unmodified."""
+    rig.server.use()
+    assert rig.named_place(service)._replace(host=host).ask().head.status == 200
+    assert rig.server.seen[-1].head.get("host") == host
+
+
+@pytest.mark.parametrize("change", [str.upper, lambda host: host.replace(":", ".:")])
+def test_the_proxy_forwards_the_host_unchanged(rig, service, change):
+    rig.server.use()
+    proxy = rig.places(service)[1]
+    host = change(proxy.host)
+    assert proxy._replace(host=host, base=f"http://{host}").ask().head.status == 200
+    assert rig.server.seen[-1].head.get("host") == host
+
+
+@pytest.mark.parametrize("host", ["Web.Example", "web.example.", "web.example:1"])
+def test_an_address_forwards_any_host_unchanged(rig, service, host):
+    rig.server.use()
+    assert rig.places(service)[0]._replace(host=host).ask().head.status == 200
+    assert rig.server.seen[-1].head.get("host") == host
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize("lines", [[f"x-{number}: 1" for number in range(900)], [f"x-a: {'v' * LARGE}"]])
+def test_large_heads_pass_both_ways(rig, place, lines):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send(answer("", "200 OK", *lines))
+
+    rig.server.use(serve)
+    response = place.ask("/", *lines)
+    expected = sum(map(len, lines))
+    for head in (rig.server.seen[-1].head, response.head):
+        assert sum(len(f"{name}: {value}") for name, value in head.fields if name.startswith("x-")) >= expected
+
+
+def test_a_long_url_passes(rig, place):
+    assert place.ask("/" + "a" * LARGE).head.status == 200
+    assert len(rig.server.seen[-1].head.line) > LARGE
+
+
+def test_more_than_a_thousand_headers_are_refused(place):
+    assert place.ask("/", *(f"x-{number}: 1" for number in range(1001))).head.status == 431
+
+
+def test_trailers_pass_both_ways(rig, place):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n")
+
+    rig.server.use(serve)
+    body = b"1\r\nb\r\n0\r\nx-check: 2\r\n\r\n"
+    response = place.ask("/", "TE: trailers", "Transfer-Encoding: chunked", method="POST", body=body)
+    assert response.trailers == (("x-sum", "1"),)
+    assert rig.server.seen[-1].trailers == (("x-check", "2"),)
+
+
+# --- connections that end before a response (D30)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+def test_an_idempotent_request_is_repeated_on_a_new_connection(rig, place, method):
+    """The server resets each connection on the first byte of its second request."""
+
+    def serve(connection: RawConnection) -> None:
+        if connection.requests > 1:
+            connection.reset()
+            return
+        connection.message()
+        connection.send(answer())
+
+    rig.server.use(serve)
+    client = place.connect()
+    statuses = []
+    for _ in range(10):
+        client.send(place.head("/", "Content-Length: 0", method=method))
+        statuses.append(client.head().status)
+    client.close()
+    assert statuses == [200] * 10
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "LIST"])
+def test_other_requests_are_never_sent_twice(rig, place, method):
+    """The server reads each request and closes the connection without a response."""
+
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.close()
+
+    rig.server.use(serve)
+    statuses = {place.ask("/", "Content-Length: 3", method=method, body=b"abc").head.status for _ in range(5)}
+    assert statuses <= {502, 503}
+    assert len(rig.server.seen) == 5
+
+
+def test_an_error_of_the_application_is_not_repeated(rig, place):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send(answer("", "503 Service Unavailable"))
+
+    rig.server.use(serve)
+    assert place.ask().head.status == 503
+    assert len(rig.server.seen) == 1
+
+
+def test_an_upload_that_is_cut_is_not_sent_again(rig, place):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(RawMessage(connection.head(), b""))
+        connection.exactly(1000)
+        connection.reset()
+
+    rig.server.use(serve)
+    sent = place.ask("/", "Content-Length: 3000000", method="POST", body=b"x" * 3_000_000)
+    assert sent.head.status in {502, 503}
+    assert len(rig.server.seen) == 1
+
+
+def test_a_response_that_is_cut_is_not_repeated(rig, place):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc")
+        connection.close()
+
+    rig.server.use(serve)
+    with pytest.raises(ConnectionError):
+        place.ask()
+    assert len(rig.server.seen) == 1
