@@ -123,14 +123,18 @@ def slice_causes(obj: Object) -> Iterator[Cause]:
     """Yield mistakes in the fields of an EndpointSlice that headgate reads."""
     kind = obj.get("addressType", "IPv4")
     yield from _choice(kind, ("IPv4", "IPv6", "FQDN"), "addressType")
+    names: set[object] = set()  # slices of large Services repeat the names of few nodes
     for index, endpoint in rows(obj.get("endpoints")):
         where, addresses = f"endpoints[{index}].addresses", endpoint.get("addresses")
         if not addresses:
             yield Cause(where, "is missing" if addresses is None else "is empty: give the endpoint an address")
         for number, address in enumerate(addresses if isinstance(addresses, list | tuple) else ()):
             yield from _address(address, kind, f"{where}[{number}]")
-        yield from _fault(endpoint.get("hostname"), label_fault, f"endpoints[{index}].hostname")
-        yield from _fault(endpoint.get("nodeName"), subdomain_fault, f"endpoints[{index}].nodeName")
+        if endpoint.get("hostname"):
+            yield from _fault(endpoint["hostname"], label_fault, f"endpoints[{index}].hostname")
+        if isinstance(node := endpoint.get("nodeName"), str) and node not in names:
+            names.add(node)
+            yield from _fault(node, subdomain_fault, f"endpoints[{index}].nodeName")
     for index, port in rows(obj.get("ports")):
         where = f"ports[{index}]"
         if port.get("port") is not None:
