@@ -198,7 +198,10 @@ async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(serve
         await channel.close()
 
 
-async def test_a_proxy_that_reports_old_versions_gets_new_resources_and_removals(served: ServedFleet) -> None:
+async def test_a_proxy_that_reports_old_versions_gets_new_resources_and_removals(
+    served: ServedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REMOVAL_DELAY_S", 0.1)
     served.fleet.expect("old")
     served.apply(mesh(1))
     async with AdsClient("old") as proxy:
@@ -208,9 +211,13 @@ async def test_a_proxy_that_reports_old_versions_gets_new_resources_and_removals
         await proxy.request(ROUTES, NAME)
         await served.settled("old")
         assert {type_url for type_url, _ in proxy.versions} == {CLUSTER, ENDPOINTS, LISTENER, ROUTES}
-        clusters = [response for response in proxy.received if response.type_url == CLUSTER]
-        removed = [name for response in clusters for name in response.removed_resources]
-        assert removed == ["outbound/default/gone/80"]
+
+        def removed() -> list[str]:
+            clusters = [response for response in proxy.received if response.type_url == CLUSTER]
+            return [name for response in clusters for name in response.removed_resources]
+
+        await until(removed, served.fleet.change_count)
+        assert removed() == ["outbound/default/gone/80"]
 
 
 async def test_a_request_for_an_unknown_type_gets_no_response(served: ServedFleet) -> None:

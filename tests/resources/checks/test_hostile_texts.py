@@ -37,7 +37,8 @@ UNCHECKED = {
     ),
     "GatewayClass": ("spec.description", "spec.parametersRef.name"),
     "Gateway": (
-        *("spec.addresses[0]", "spec.allowedListeners", "spec.gatewayClassName", "spec.infrastructure.annotations.k"),
+        *("spec.addresses[0]", "spec.allowedListeners", "spec.gatewayClassName"),
+        *("spec.infrastructure.annotations", "spec.infrastructure.labels"),  # Programmed has the API server's message
         *("spec.infrastructure.parametersRef.name", "spec.listeners[0].allowedRoutes.namespaces.selector"),
         *("spec.listeners[0].tls.certificateRefs[0].name", "spec.listeners[0].tls.options", "spec.tls."),
     ),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.meta import Object, annotation_causes, part, rows
+from headgate.resources.meta import Object, part, rows
 
 _WITHOUT_TLS = frozenset({"HTTP", "TCP", "UDP"})
 _WITHOUT_HOSTNAME = frozenset({"TCP", "UDP"})
@@ -12,9 +12,7 @@ _WITHOUT_HOSTNAME = frozenset({"TCP", "UDP"})
 
 def gateway_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a Gateway that its schema can't express."""
-    listeners, infrastructure = part(obj, "spec").get("listeners"), part(part(obj, "spec"), "infrastructure")
-    for field in ("labels", "annotations"):
-        yield from annotation_causes(part(infrastructure, field) or None, f"spec.infrastructure.{field}")
+    listeners = part(obj, "spec").get("listeners")
     yield from _clashes(listeners)
     for index, listener in rows(listeners):
         yield from _listener_causes(listener, f"spec.listeners[{index}]")
