@@ -1,8 +1,13 @@
 """Helpers for tests: decode an object in one call, and an admission step that rejects invalid objects."""
 
+from collections.abc import Callable
+
 from tests.cel_rules import broken_rules
 
+from headgate.admission.injection import Sidecars
+from headgate.admission.review import Review, review
 from headgate.errors import Cause, DecodeError, Invalid
+from headgate.objects.ports import AdmissionStep, View
 from headgate.resources import decode as admission
 from headgate.resources.meta import Object, Resource
 
@@ -27,9 +32,19 @@ def decode(obj: Object) -> Resource:
     return checked.value
 
 
-def admit(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Admit an object if it is valid (an `objects.ports.AdmissionStep`). Raises Invalid that lists every mistake."""
+def admitting(step: AdmissionStep) -> Callable[[Object, Object | None, View], Review]:
+    """Return the admission of a store that only does one step."""
+    return lambda new, old, view: Review(step(new, old, view))
+
+
+def completed(sidecars: Sidecars) -> Callable[[Object, Object | None, View], Object]:
+    """Return a function that returns an object after its review."""
+    return lambda new, old, view: review(new, old, view, sidecars).object
+
+
+def admit(new: Object, _old: Object | None, _view: object = None) -> Review:
+    """Admit an object if it is valid. Raises Invalid that lists every mistake."""
     causes = check(new).causes
     if causes:
         raise Invalid(*causes)
-    return new
+    return Review(new)

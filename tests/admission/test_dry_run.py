@@ -11,7 +11,8 @@ from tests.cli.conftest import plane
 from tests.embedded_api import TOKEN, ApiResponse, AsgiClient
 from tests.make.sound_objects import path, sound
 
-from headgate.admission.chain import admission_chain, object_check
+from headgate.admission.chain import admission, object_check
+from headgate.admission.injection import explicit_sidecars
 from headgate.plane.live_state import LiveState
 from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
@@ -49,7 +50,7 @@ async def api() -> AsyncIterator[DryRunApi]:
     addresses = AddressPool(77)
     store = MemoryStore(
         check=object_check(Settings()),
-        admit=admission_chain("all", {("v1", "Service"): service_admission(addresses)}),
+        admit=admission(explicit_sidecars("all"), {("v1", "Service"): service_admission(addresses)}),
         kept=track_cluster_ips(addresses),
     )
     live_state = LiveState(store, *plane(store))

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from tests.admission.stored_view import SHOP, shop_view
+from tests.decoding import completed
 from tests.make.objects import config_map, container, obj, pod, tls_config
 
-from headgate.admission.injection import InjectionMode, inject_sidecars
+from headgate.admission.injection import InjectionMode, explicit_sidecars
 from headgate.errors import Invalid
 from headgate.resources.meta import Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
@@ -42,7 +43,7 @@ def admitted(
     configs: Sequence[Object] = (),
 ) -> Object:
     """Return the pod after admission, if the namespace `shop` has the labels `around` and these TLSConfigs."""
-    return inject_sidecars(mode)(new, old, shop_view(around, *configs))
+    return completed(explicit_sidecars(mode))(new, old, shop_view(around, *configs))
 
 
 def said(obj: Object, name: str = SIDECAR) -> str | None:

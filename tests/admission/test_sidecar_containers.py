@@ -8,10 +8,11 @@ import pytest
 from msgspec import structs
 from tests.admission.stored_view import SHOP, shop_view
 from tests.admission.web_pod import APP, OPTIONS, web_pod
+from tests.decoding import completed
 from tests.make.objects import container, namespace, tls_config
 from tests.make.values import snapshot
 
-from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, with_transparent_sidecar
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars, with_transparent_sidecar
 from headgate.compiler.compile import compile_mesh
 from headgate.errors import Invalid
 from headgate.model.probes import PortCheck, Probe
@@ -23,7 +24,7 @@ from headgate.settings import DEFAULTS
 
 
 def injected(wanted: Object, namespace_labels: Mapping[str, str]) -> Object:
-    return inject_transparent_sidecars("labelled", OPTIONS)(wanted, None, shop_view(namespace_labels))
+    return completed(transparent_sidecars("labelled", OPTIONS))(wanted, None, shop_view(namespace_labels))
 
 
 def names(obj: Object, field: str) -> list[str]:
@@ -61,7 +62,7 @@ def test_a_tls_config_injects_pods_of_a_namespace_without_the_label(
     """R77. The webhook reads TLSConfigs from the snapshot. Without labels, a selector selects all pods of the namespace."""
     objects = (tls_config("strict", selector, namespace=SHOP), namespace(SHOP, labels=around))
     view = SnapshotView(snapshot(*objects))
-    inject = inject_transparent_sidecars("labelled", OPTIONS)
+    inject = completed(transparent_sidecars("labelled", OPTIONS))
     assert "headgate-sidecar" in names(inject(web_pod(labels={"app": "web"}), None, view), "containers")
     out = web_pod(labels={"app": "web", "headgate.dev/inject": "disabled"})
     assert inject(out, None, view) == out
@@ -85,7 +86,7 @@ def test_pods_of_system_namespaces_get_no_sidecar(system: str) -> None:
     wanted = web_pod(labels={"headgate.dev/inject": "true"})
     wanted = {**wanted, "metadata": {**wanted["metadata"], "namespace": system}}
     view = shop_view({"headgate.dev/inject": "true"}, name=system)
-    assert inject_transparent_sidecars("labelled", OPTIONS)(wanted, None, view) == wanted
+    assert completed(transparent_sidecars("labelled", OPTIONS))(wanted, None, view) == wanted
 
 
 @pytest.mark.parametrize("namespace_label", ["true", "false", ""])

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from tests.admission.stored_view import SHOP, shop_view
+from tests.decoding import completed
 from tests.make.objects import pod, sidecar
 
-from headgate.admission.injection import InjectionMode, inject_sidecars
-from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
+from headgate.admission.injection import InjectionMode, explicit_sidecars
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.resources.meta import Object
 
@@ -104,14 +105,19 @@ def test_adding_the_same_sidecars_again_changes_nothing() -> None:
 
 
 def test_a_pod_with_a_native_sidecar_is_not_injected_again() -> None:
-    inject = inject_transparent_sidecars("labelled", SidecarOptions(image="headgate:1", xds="headgate:1", native=True))
+    inject = completed(
+        transparent_sidecars("labelled", SidecarOptions(image="headgate:1", xds="headgate:1", native=True))
+    )
     once = inject(web_pod(), None, shop_view(LABELED, monitoring()))
     assert inject(once, None, shop_view(LABELED, monitoring())) == once
 
 
 def test_on_kubernetes_the_proxy_is_first_and_the_probes_of_added_containers_go_through_it() -> None:
     probed = {**AGENT, "livenessProbe": {"httpGet": {"path": "/live", "port": 9000}}}
-    inject, view = inject_transparent_sidecars("labelled", OPTIONS), shop_view(LABELED, monitoring(containers=[probed]))
+    inject, view = (
+        completed(transparent_sidecars("labelled", OPTIONS)),
+        shop_view(LABELED, monitoring(containers=[probed])),
+    )
     found = inject(web_pod(), None, view)
     assert names(found, "containers") == ["headgate-sidecar", "app", "agent"]
     assert found["spec"]["containers"][2]["livenessProbe"]["httpGet"]["path"] == "/agent/liveness"
@@ -132,25 +138,28 @@ def test_a_pod_without_a_proxy_and_a_pod_of_headgate_run_get_no_additions(
     new = web_pod(annotations={**annotations, "headgate.dev/process-id": "4711-88-boot"} if annotations else {})
     if mode == "none" or labels:
         new = {**new, "metadata": {**new["metadata"], "labels": {"app": "web", **labels}}}
-    found = inject_sidecars(mode)(new, None, shop_view({}, monitoring()))
+    found = completed(explicit_sidecars(mode))(new, None, shop_view({}, monitoring()))
     assert names(found, "containers") == ["app"]
     assert said(found, ADDED) is None
 
 
 def test_on_one_machine_a_pod_gets_the_containers_with_default_values() -> None:
     port = {"name": "agent", "ports": [{"containerPort": 9000}]}
-    found = inject_sidecars("all")(web_pod(), None, shop_view({}, monitoring(containers=[port])))
+    found = completed(explicit_sidecars("all"))(web_pod(), None, shop_view({}, monitoring(containers=[port])))
     assert found["spec"]["containers"][1]["ports"] == [{"protocol": "TCP", "containerPort": 9000}]
 
 
 def test_an_update_of_a_pod_keeps_the_annotations() -> None:
     """`kubectl replace` sends the manifest of the user, which does not have them."""
-    before = inject_sidecars("all")(web_pod(), None, shop_view({}, monitoring()))
+    before = completed(explicit_sidecars("all"))(web_pod(), None, shop_view({}, monitoring()))
     after = {**before, "metadata": {**before["metadata"], "annotations": {}}}
-    assert said(inject_sidecars("all")(after, before, shop_view({}, monitoring(generation=4))), ADDED) == "monitoring@3"
+    assert (
+        said(completed(explicit_sidecars("all"))(after, before, shop_view({}, monitoring(generation=4))), ADDED)
+        == "monitoring@3"
+    )
 
 
 def test_the_annotation_of_a_copied_pod_is_written_again() -> None:
     copied = web_pod(annotations={ADDED: "monitoring@1", CONFLICTS: "monitoring/containers/agent"})
-    found = inject_sidecars("all")(copied, None, shop_view({}))
+    found = completed(explicit_sidecars("all"))(copied, None, shop_view({}))
     assert (said(found, ADDED), said(found, CONFLICTS)) == (None, None)

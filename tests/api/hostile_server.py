@@ -9,7 +9,7 @@ from pathlib import Path
 import uvloop
 
 from headgate.admission.chain import object_check
-from headgate.admission.sidecar_containers import workload_causes
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.certificate import certificate_in
 from headgate.api.http_server import Server, serve
 from headgate.api.webhooks import Reviews, create_webhooks
@@ -27,8 +27,7 @@ async def _without_warnings(old: Object | None, new: Object | None, *, dry_run: 
 async def main(directory: Path) -> None:
     """Serve until standard input ends."""
     reviews = Reviews(
-        lambda obj, _old, _view: obj,
-        lambda obj, view: workload_causes(obj, "labelled", view),
+        transparent_sidecars("labelled", SidecarOptions(image="i", xds="x:1")),
         object_check(DEFAULTS),
         _without_warnings,
         lambda: SnapshotView(Snapshot()),

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,10 +10,9 @@ from starlette.applications import Starlette
 from tests.api.reviews import call, review
 
 from headgate.admission.chain import object_check
-from headgate.admission.sidecar_containers import workload_causes
+from headgate.admission.injection import PodNamespace
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
-from headgate.errors import Cause
-from headgate.objects.ports import View
 from headgate.resources.meta import Object
 from headgate.settings import DEFAULTS
 
@@ -35,7 +34,7 @@ class FakeView:
         return ()
 
 
-def label(pod: Object, _old: Object | None, _view: object) -> Object:
+def label(pod: Object, _around: PodNamespace, _injected: bool) -> Object:
     """Return a pod with another label and a further container."""
     if pod["spec"].get("hostNetwork"):
         return pod
@@ -43,9 +42,8 @@ def label(pod: Object, _old: Object | None, _view: object) -> Object:
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "containers": [*pod["spec"]["containers"], {}]}}
 
 
-def causes(obj: Object, view: View) -> Iterator[Cause]:
-    """Yield the mistakes in a workload, if only labelled pods get sidecars."""
-    return workload_causes(obj, "labelled", view)
+OPTIONS = SidecarOptions(image="headgate:1", xds="headgate:1")
+SIDECARS = transparent_sidecars("labelled", OPTIONS)._replace(create=label)
 
 
 async def warn(old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:
@@ -59,7 +57,7 @@ async def warn(old: Object | None, new: Object | None, *, dry_run: bool) -> Sequ
 
 @pytest.fixture
 def app() -> Starlette:
-    return create_webhooks(Reviews(label, causes, object_check(DEFAULTS), warn, FakeView), lambda: True)
+    return create_webhooks(Reviews(SIDECARS, object_check(DEFAULTS), warn, FakeView), lambda: True)
 
 
 async def test_injection_answers_with_a_patch_of_the_changed_fields(app: Starlette) -> None:
@@ -179,7 +177,7 @@ async def test_a_warning_is_shortened_only_if_the_api_server_would_drop_warnings
     async def long(*_write: object, dry_run: bool) -> Sequence[str]:
         return ["a" * length, "b" * length]
 
-    reviews = Reviews(label, causes, object_check(DEFAULTS), long, FakeView)
+    reviews = Reviews(SIDECARS, object_check(DEFAULTS), long, FakeView)
     _, answer = await call(create_webhooks(reviews, lambda: True), "/validate", review(SPLIT))
     warnings = answer["response"]["warnings"]
     assert [len(text) for text in warnings] == [expected] * 2
@@ -238,7 +236,7 @@ async def test_the_error_about_a_failed_conversion_names_the_invalid_field(app: 
 async def test_a_replica_is_ready_once_it_has_compiled_the_objects() -> None:
     for is_ready, status in ((False, 503), (True, 200)):
         app = create_webhooks(
-            Reviews(label, causes, object_check(DEFAULTS), warn, FakeView), lambda is_ready=is_ready: is_ready
+            Reviews(SIDECARS, object_check(DEFAULTS), warn, FakeView), lambda is_ready=is_ready: is_ready
         )
         assert (await call(app, "/readyz", b"", "GET"))[0] == status
         assert (await call(app, "/healthz", b"", "GET"))[0] == 200

@@ -17,7 +17,7 @@ from tests.identity.fakes import FakeIssuer, Time
 from tests.processes import Ran
 from typer.testing import CliRunner
 
-from headgate.admission.injection import InjectionMode
+from headgate.admission.injection import InjectionMode, explicit_sidecars
 from headgate.api.certificate import Certificate, certificate_in
 from headgate.cli.app import app
 from headgate.compiler.report import Finding
@@ -29,7 +29,7 @@ from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mesh_state import HostState
-from headgate.plane.predictions import Controllers, explicit_sidecars
+from headgate.plane.predictions import Controllers
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.meta import Key
 from headgate.resources.versions import kind_written

@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.cli.conftest import ServedMesh, serving
 
-from headgate.admission.chain import admission_chain, object_check
+from headgate.admission.chain import admission, object_check
+from headgate.admission.injection import explicit_sidecars
 from headgate.api.certificate import Certificate
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
@@ -49,7 +50,7 @@ class LivingMesh(ServedMesh):
     def __init__(self, state: Path, settings: Settings) -> None:
         self.addresses = AddressPool(FIRST_RANGE)
         self._ports = application_ports.ApplicationPorts(PORTS, free=lambda _: True)
-        admit = admission_chain("all", {("v1", "Service"): service_admission(self.addresses)})
+        admit = admission(explicit_sidecars("all"), {("v1", "Service"): service_admission(self.addresses)})
         store = MemoryStore(check=object_check(settings), admit=admit, kept=track_cluster_ips(self.addresses))
         super().__init__(store, state, "all")
 

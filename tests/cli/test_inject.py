@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.decoding import completed
 from tests.processes import Ran
 
-from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.kubernetes.names import XDS_ADDRESS
 from headgate.plane.snapshot_view import SnapshotView
@@ -66,8 +67,9 @@ def test_the_pods_of_a_workload_get_what_the_webhook_adds(inject: Inject, kind: 
     )
     written = template_of(workload(kind))
     labels = {**written["metadata"]["labels"], "headgate.dev/inject": "true"}
-    pod = {**written, "metadata": {**written["metadata"], "labels": labels, "namespace": "shop"}}
-    by_webhook = inject_transparent_sidecars("labelled", options)(pod, None, SnapshotView(Snapshot()))
+    metadata = {**written["metadata"], "labels": labels, "namespace": "shop"}
+    pod = {"apiVersion": "v1", "kind": "Pod", **written, "metadata": metadata}
+    by_webhook = completed(transparent_sidecars("labelled", options))(pod, None, SnapshotView(Snapshot()))
     assert found["spec"] == by_webhook["spec"]
     assert found["metadata"]["annotations"] == by_webhook["metadata"]["annotations"]
     assert found["metadata"]["labels"] == {"app": "web"}

@@ -4,8 +4,9 @@ from itertools import repeat
 from typing import Any
 
 import pytest
+from tests.decoding import completed
 
-from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.kubernetes import retries
@@ -135,7 +136,7 @@ async def test_the_sidecar_of_a_job_restarts_on_servers_with_native_sidecars(
     metadata = {"generateName": "count-", "namespace": "shop", "labels": {"headgate.dev/inject": "true"}}
     spec = {"containers": [{"name": "count"}], "restartPolicy": "Never"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    found = inject_transparent_sidecars("labelled", options)(pod, None, SnapshotView(Snapshot()))["spec"]
+    found = completed(transparent_sidecars("labelled", options))(pod, None, SnapshotView(Snapshot()))["spec"]
     sidecars = [item for item in found["initContainers"] if item["name"] == "headgate-sidecar"]
     assert [item.get("restartPolicy") for item in sidecars] == ([policy] if policy else [])
     assert len(found["containers"]) == (1 if policy else 2)

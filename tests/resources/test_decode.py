@@ -209,7 +209,7 @@ def test_all_mistakes_are_reported_together():
     "obj", [split_with(), backend(weight=0), backend(FIRST, weight="500m"), service_with(), grant_with(), slice_()]
 )
 def test_a_valid_object_is_admitted_unchanged(obj):
-    assert admit(obj, None) is obj
+    assert admit(obj, None).object is obj
 
 
 def test_admission_reports_every_mistake():

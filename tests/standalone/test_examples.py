@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.decoding import admitting
 from tests.standalone.pods.machine import without_proxies
 from tests.watching import until
 
@@ -36,7 +37,7 @@ def ask(address: str) -> str:
 async def ready(tmp_path: Path):
     a, guard = claim_range()
     addresses = AddressPool(a)
-    store = MemoryStore(admit=service_admission(addresses), kept=track_cluster_ips(addresses))
+    store = MemoryStore(admit=admitting(service_admission(addresses)), kept=track_cluster_ips(addresses))
     for obj in objects():
         await store.create(obj)
     runtime = LocalRuntime(store, tmp_path, addresses, without_proxies())

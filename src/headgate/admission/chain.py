@@ -1,11 +1,12 @@
-"""The admission of every write to a store: a check of the object, then the admission steps of its kind.
+"""The admission of every write to a store: a check of the object, the admission steps of its kind, and the review.
 
 A step is a pure function of the new object, the old object and a view of the store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from headgate.admission.injection import InjectionMode, inject_sidecars
+from headgate.admission.injection import Sidecars
+from headgate.admission.review import Review, review
 from headgate.admission.workloads import DEFAULTERS, check_workload
 from headgate.errors import Cause
 from headgate.objects.ports import AdmissionStep, View
@@ -36,28 +37,18 @@ def object_check(settings: Settings) -> Check:
     return checked
 
 
-def admission_chain(sidecars: InjectionMode, host: Mapping[tuple[str, str], AdmissionStep]) -> AdmissionStep:
-    """Return the admission step for all kinds.
+def admission(
+    sidecars: Sidecars, host: Mapping[tuple[str, str], AdmissionStep]
+) -> Callable[[Object, Object | None, View], Review]:
+    """Return the admission of the embedded API: what Kubernetes itself checks and completes, then the review of every host.
 
     `host` contains additional steps of the embedding program by apiVersion and kind. They replace the built-in steps.
     """
-    workload = chain(check_workload, inject_sidecars(sidecars))
-    workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), workload)
+    workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), check_workload)
     steps: Mapping[tuple[str, str], AdmissionStep] = {**workloads, **host}
 
-    def admit(new: Object, old: Object | None, view: View) -> Object:
+    def admit(new: Object, old: Object | None, view: View) -> Review:
         step = steps.get((new["apiVersion"], new["kind"]))
-        return step(new, old, view) if step else new
-
-    return admit
-
-
-def chain(*steps: AdmissionStep) -> AdmissionStep:
-    """Return a step that runs the given steps in order, each on the result of the previous step."""
-
-    def admit(new: Object, old: Object | None, view: View) -> Object:
-        for step in steps:
-            new = step(new, old, view)
-        return new
+        return review(step(new, old, view) if step else new, old, view, sidecars)
 
     return admit

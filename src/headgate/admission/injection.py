@@ -6,18 +6,17 @@ selects the pod (R77), the namespace's label of that name, `headgate up --sideca
 a sidecar.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
 
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.admission.workloads import DEFAULTERS
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
-from headgate.objects.ports import AdmissionStep, View
+from headgate.objects.ports import View
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object, part
-from headgate.resources.pod_templates import pod_of_template, template_path
 from headgate.resources.pods import (
     ADDED,
     APPLICATION_PORTS,
@@ -37,7 +36,7 @@ from headgate.resources.workloads import Pod
 
 InjectionMode = Literal["all", "labelled", "none"]
 """The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""
-EXPLICIT = "explicit"
+EXPLICIT: Literal["explicit"] = "explicit"
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS, ADDED, CONFLICTS)  # removed on create: a copy of an existing pod has them
 
 
@@ -91,18 +90,25 @@ class PodNamespace(NamedTuple):
     sidecars: Iterable[Object] = ()
 
 
-def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
-    """Return the admission step that injects sidecars. It must run after the defaults and checks of pods."""
+class Sidecars(NamedTuple):
+    """How a host adds sidecars to pods, of the kind `capture`, which listen on `own_ports`.
 
-    def admit(new: Object, old: Object | None, view: View) -> Object:
-        kind = (new["apiVersion"], new["kind"])
-        if kind == ("v1", "Pod"):
-            return _kept(new, old) if old else _created(new, mode, pod_namespace(view, new))
-        if template_path(new):
-            _check(pod_of_template(new), mode, pod_namespace(view, new), where=f"{template_path(new)}.")
-        return new
+    `decide` says whether a pod gets one. `create` returns a new pod with it, or the pod without it if it is not injected.
+    `keep` returns an update of a pod with what injection has written, or raises Invalid. `is_complete` says that a pod has
+    everything already.
+    """
 
-    return admit
+    decide: Callable[[Object, PodNamespace], Decision]
+    capture: Literal["explicit", "transparent"]
+    own_ports: Container[int]
+    create: Callable[[Object, PodNamespace, bool], Object]
+    keep: Callable[[Object, Object], Object] = lambda new, _old: new
+    is_complete: Callable[[Object], bool] = lambda _pod: False
+
+
+def explicit_sidecars(mode: InjectionMode) -> Sidecars:
+    """Return how one machine adds sidecars to pods."""
+    return Sidecars(lambda pod, around: decide(pod, mode, around), EXPLICIT, (OUTBOUND_PORT,), _created, _kept)
 
 
 def decide(pod: Object, mode: InjectionMode, around: PodNamespace) -> Decision:
@@ -137,12 +143,11 @@ def _selects(config: Object, labels: Mapping[str, str]) -> bool:
     return isinstance(wanted, Mapping) and all(label in labels.items() for label in wanted.items())
 
 
-def _created(pod: Object, mode: InjectionMode, around: PodNamespace) -> Object:
-    _check(pod, mode, around, where="")
+def _created(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`
     annotations = {
         name: text for name, text in part(pod["metadata"], "annotations").items() if name not in _WRITTEN_HERE
     }
-    if decide(pod, mode, around).injected:
+    if injected:
         annotations[SIDECAR] = EXPLICIT
         return DEFAULTERS["v1", "Pod"](with_sidecars(_annotated(pod, annotations), around.sidecars))
     return _annotated(pod, annotations)
@@ -160,7 +165,9 @@ def _kept(new: Object, old: Object) -> Object:
     if _only_adds_ports(before.get(APPLICATION_PORTS, ""), now.get(APPLICATION_PORTS, "")) and not _has_started(old):
         fixed = [name for name in fixed if name != APPLICATION_PORTS]
     message = "can't be changed after the pod is created: delete the pod, and create it again with the new value"
-    _refuse((Cause(_field(name), message) for name in fixed if now.get(name, before.get(name)) != before.get(name)), "")
+    changed = [name for name in fixed if now.get(name, before.get(name)) != before.get(name)]
+    if changed:
+        raise Invalid(*(Cause(_field(name), message) for name in changed))
     return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
 
 
@@ -173,15 +180,6 @@ def _has_started(pod: Object) -> bool:
     """Return whether a container of a pod runs or has run."""
     statuses = part(pod, "status").get("containerStatuses") or ()
     return any(part(status, "state").keys() & {"running", "terminated"} for status in statuses)
-
-
-def _check(pod: Object, mode: InjectionMode, around: PodNamespace, *, where: str) -> None:
-    """Check a pod or a pod template. Raises Invalid with field paths that begin with `where`."""
-    if decide(pod, mode, around).injected:
-        _refuse(sidecar_causes(pod, (OUTBOUND_PORT,)), where)
-    elif part(pod["metadata"], "annotations").get(PROCESS):
-        message = "needs a sidecar, and this headgate runs with --sidecars none"
-        _refuse([Cause(_field(PROCESS), message)], where)
 
 
 def sidecar_causes(pod: Object, own_ports: Container[int]) -> Iterator[Cause]:
@@ -218,12 +216,6 @@ def _process_causes(metadata: Metadata) -> Iterator[Cause]:
         yield Cause(_field(PROCESS), f"must be {EXTERNAL}, not {process!r}; or leave it out")
     elif process and parse_process_identity(metadata) is None:
         yield Cause(_field(PROCESS_ID), "must name a process, as `headgate run` writes it: PID-START-BOOT")
-
-
-def _refuse(causes: Any, where: str) -> None:
-    found = [Cause(f"{where}{cause.field}", cause.message) for cause in causes]
-    if found:
-        raise Invalid(*found)
 
 
 def pod_namespace(view: View, obj: Object) -> PodNamespace:

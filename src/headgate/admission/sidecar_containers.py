@@ -4,16 +4,12 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.admission.injection import Decision, InjectionMode, PodNamespace, decide, pod_namespace, sidecar_causes
+from headgate.admission.injection import Decision, InjectionMode, PodNamespace, Sidecars, decide
 from headgate.admission.proxy_resources import DEFAULTS, proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.envoy.probes import READY_PATH
-from headgate.errors import Cause, Invalid
-from headgate.objects.ports import AdmissionStep, View
-from headgate.resources.checks.pods import pod_causes, template_causes
 from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value, part
-from headgate.resources.pod_templates import pod_of_template, template_path
 from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
 
 CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
@@ -56,22 +52,19 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     log_level: str = "warning"
 
 
-def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) -> AdmissionStep:
-    """Return the admission step that adds transparent sidecars, and what Sidecars add, to new pods.
+def transparent_sidecars(mode: InjectionMode, options: SidecarOptions) -> Sidecars:
+    """Return how a cluster adds transparent sidecars, and what Sidecars add, to new pods."""
 
-    The step raises Invalid.
-    """
+    def create(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`
+        return with_transparent_sidecar(with_sidecars(pod, around.sidecars), options) if injected else pod
 
-    def admit(new: Object, old: Object | None, view: View) -> Object:
-        if old is not None or CONTAINER in container_names(new):
-            return new
-        around = pod_namespace(view, new)
-        wanted = decide_transparent(new, mode, around).injected
-        if causes := [*pod_causes(new), *(sidecar_causes(new, OWN_PORTS) if wanted else ())]:
-            raise Invalid(*causes)
-        return with_transparent_sidecar(with_sidecars(new, around.sidecars), options) if wanted else new
-
-    return admit
+    return Sidecars(
+        lambda pod, around: decide_transparent(pod, mode, around),
+        "transparent",
+        OWN_PORTS,
+        create,
+        is_complete=lambda pod: CONTAINER in container_names(pod),
+    )
 
 
 def container_names(pod: Object) -> Collection[str]:
@@ -87,15 +80,6 @@ def decide_transparent(pod: Object, mode: InjectionMode, around: PodNamespace) -
     if pod["metadata"].get("namespace") in NEVER_INJECTED:
         return Decision("SystemNamespace", injected=False)
     return decide(pod, mode, around)
-
-
-def workload_causes(obj: Object, mode: InjectionMode, view: View) -> Iterator[Cause]:
-    """Yield the mistakes in the pod template of a workload that would make injection reject its pods."""
-    yield from template_causes(obj)
-    pod = pod_of_template(obj)
-    if decide_transparent(pod, mode, pod_namespace(view, pod)).injected:
-        for cause in sidecar_causes(pod, OWN_PORTS):
-            yield Cause(f"{template_path(obj)}.{cause.field}", cause.message)
 
 
 def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:

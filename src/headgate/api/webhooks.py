@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.admission.foreign_keys import foreign_keys
-from headgate.admission.useless_keys import useless_keys_of_pods
+from headgate.admission.injection import Sidecars
+from headgate.admission.review import Review, review
 from headgate.api.request_body import check_depth, decode_body, read_body
 from headgate.api.responses import json_response
 from headgate.api.status import ApiError, invalid_object
-from headgate.errors import Cause, DecodeError, Invalid
-from headgate.objects.ports import AdmissionStep, View
+from headgate.errors import DecodeError, Invalid
+from headgate.objects.ports import View
 from headgate.plan.quote import LONGEST, shortened
 from headgate.resources.decode import Check, type_mistakes, without_nulls
 from headgate.resources.meta import Input, Key, Object, part
@@ -82,14 +82,12 @@ class WriteWarnings(Protocol):
 
 
 class Reviews(NamedTuple):
-    """The functions of the webhooks: `inject` changes new pods, `check` validates objects, `warn` returns warnings.
+    """What the webhooks review with: `check` validates objects, `warn` returns warnings about their meaning.
 
-    `check_workload` yields the mistakes in a workload's pod template. `view` returns the objects that injection reads:
-    Namespaces, TLSConfigs and Sidecars.
+    `sidecars` are added to new pods. `view` returns the objects that injection reads: Namespaces, TLSConfigs and Sidecars.
     """
 
-    inject: AdmissionStep
-    check_workload: Callable[[Object, View], Iterable[Cause]]
+    sidecars: Sidecars
     check: Check
     warn: WriteWarnings
     view: Callable[[], View]
@@ -158,12 +156,12 @@ class _Handlers:
         pod = {"spec": {}, **without_nulls(asked.object or {})}
         _check_types(pod, "v1", "Pod")
         metadata = {**(pod.get("metadata") or {}), "namespace": asked.namespace}
-        found = self._reviews.inject({**pod, "metadata": metadata}, None, self._reviews.view())
-        patch = list(_patch(pod, found, namespace=asked.namespace))
+        reviewed = self._review({**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}, None)
+        patch = list(_patch(pod, reviewed.object, namespace=asked.namespace))
         if not patch:
-            return _warnings([*foreign_keys(pod), *useless_keys_of_pods(pod)])
+            return _warnings(reviewed.warnings)
         encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
-        return {"patchType": "JSONPatch", "patch": encoded, **_warnings(useless_keys_of_pods(pod))}
+        return {"patchType": "JSONPatch", "patch": encoded, **_warnings(reviewed.warnings)}
 
     async def _validated(self, asked: _Request) -> dict[str, Any]:
         if asked.operation == "DELETE":
@@ -174,8 +172,12 @@ class _Handlers:
         checked = self._reviews.check(obj, request=True)
         if checked.causes:
             raise Invalid(*checked.causes)
+        reviewed = self._review(obj, asked.old_object)
         warnings = await self._reviews.warn(_stored(asked), to_hub(obj), dry_run=asked.dry_run)
-        return _warnings([*foreign_keys(obj), *warnings])
+        return _warnings([*reviewed.warnings, *warnings])
+
+    def _review(self, new: Object, old: Object | None) -> Review:
+        return review(new, old, self._reviews.view(), self._reviews.sidecars)
 
     async def _deleted(self, asked: _Request) -> dict[str, Any]:
         """Allow a deletion, with warnings. The controllers of Kubernetes delete many objects and read no warnings."""
@@ -185,15 +187,10 @@ class _Handlers:
         return _warnings(await self._reviews.warn(old, None, dry_run=asked.dry_run))
 
     def _validated_workload(self, obj: Object, old: Object | None) -> dict[str, Any]:
-        """Check a workload. An update, which may come from a controller, is denied only for new mistakes."""
-        view, new, before = self._reviews.view(), without_nulls(obj), without_nulls(old or {})
+        new, before = without_nulls(obj), without_nulls(old or {})
         _check_types(pod_of_template(new), "v1", "Pod", where=f"{template_path(obj)}.")
-        is_readable = not type_mistakes(pod_of_template(before), "v1", "Pod")
-        known = set(self._reviews.check_workload(before, view)) if old and is_readable else set()
-        causes = [cause for cause in self._reviews.check_workload(new, view) if cause not in known]
-        if causes:
-            raise Invalid(*causes)
-        return _warnings([*foreign_keys(obj), *useless_keys_of_pods(obj)])
+        is_readable = old and not type_mistakes(pod_of_template(before), "v1", "Pod")
+        return _warnings(self._review(new, before if is_readable else None).warnings)
 
 
 def _stored(asked: _Request) -> Object | None:

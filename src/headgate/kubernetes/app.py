@@ -39,7 +39,7 @@ from headgate.kubernetes.serving_certificate import ServingCertificate, follow_k
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
 from headgate.kubernetes.token_reviews import TokenReview, pod_uids
-from headgate.kubernetes.webhooks import serve_webhooks, transparent_sidecars
+from headgate.kubernetes.webhooks import predicted_sidecars, serve_webhooks
 from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
 from headgate.objects.ports import Events, Ports, Store
@@ -83,7 +83,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             _proxies(api),
             options.settings,
             Trust(issuer, options.settings, trusted),
-            controllers=Controllers(expected_objects, transparent_sidecars(options)),
+            controllers=Controllers(expected_objects, predicted_sidecars(options, sidecars)),
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -4,13 +4,8 @@ import asyncio
 from functools import partial
 
 from headgate.admission.chain import object_check
-from headgate.admission.injection import Decision, PodNamespace
-from headgate.admission.sidecar_containers import (
-    SidecarOptions,
-    decide_transparent,
-    inject_transparent_sidecars,
-    workload_causes,
-)
+from headgate.admission.injection import Decision, PodNamespace, Sidecars
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.http_server import Server, drained, serve
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.webhooks import Reviews, create_webhooks
@@ -22,14 +17,13 @@ from headgate.kubernetes.sockets import listen
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.plane.live_state import LiveState
-from headgate.plane.new_pods import Injection
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.write_warnings import warnings_before_write
 from headgate.resources.meta import Object
 
 
-def transparent_sidecars(options: Options) -> Injection:
-    """Return how a cluster adds sidecars to pods.
+def predicted_sidecars(options: Options, sidecars: SidecarOptions) -> Sidecars:
+    """Return how a cluster adds sidecars to pods, for plans and explanations.
 
     In a mesh of some namespaces, the API server calls the webhooks only for namespaces with a label of their name.
     """
@@ -37,9 +31,10 @@ def transparent_sidecars(options: Options) -> Injection:
     def decide(pod: Object, around: PodNamespace) -> Decision:
         if options.namespaces and NAMESPACE_NAME not in around.labels:
             return Decision("NamespaceName", NAMESPACE_NAME)
-        return decide_transparent(pod, options.sidecars, around)
+        return injecting.decide(pod, around)
 
-    return Injection(decide, "transparent")
+    injecting = transparent_sidecars(options.sidecars, sidecars)
+    return injecting._replace(decide=decide)
 
 
 async def serve_webhooks(
@@ -55,8 +50,7 @@ async def serve_webhooks(
     whose connection is closed.
     """
     reviews = Reviews(
-        inject_transparent_sidecars(options.sidecars, sidecars),
-        lambda obj, view: workload_causes(obj, options.sidecars, view),
+        transparent_sidecars(options.sidecars, sidecars),
         object_check(options.settings),
         partial(warnings_before_write, live_state),
         lambda: SnapshotView(live_state.feed.snapshot.get() or Snapshot()),

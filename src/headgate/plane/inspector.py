@@ -139,7 +139,7 @@ class Inspector:
         proxy = self.live_state.fleet.proxies.get(f"{SIDECAR}/{name.namespace}/{name.name}")
         known = snapshot.pods.get(f"{name.namespace}/{name.name}")
         status = proxy_status(proxy, known, self._origin(), self._clock()) if proxy else None
-        decision = self.live_state.controllers.injection.decide(pod, around)
+        decision = self.live_state.controllers.sidecars.decide(pod, around)
         return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status))
 
     async def plan(self, query: PlanQuery) -> PlanResult:

@@ -1,12 +1,11 @@
 """Predict a pod that is created: its sidecar, what Sidecars add to it, its ports and an address."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ipaddress import IPv4Address
-from typing import Literal, NamedTuple
 
 from msgspec import structs
 
-from headgate.admission.injection import Decision, PodNamespace, pod_namespace
+from headgate.admission.injection import Sidecars, pod_namespace
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import DecodeError
@@ -19,14 +18,7 @@ _FIRST_APPLICATION_PORT = 20_000
 _FIRST_ADDRESS = int(IPv4Address("192.0.2.1"))  # for documentation (RFC 5737), so no pod has it
 
 
-class Injection(NamedTuple):
-    """How a host adds sidecars to pods: whether a pod gets one, and of which kind."""
-
-    decide: Callable[[Object, PodNamespace], Decision]
-    capture: Literal["explicit", "transparent"]
-
-
-def created_pod(snapshot: Snapshot, obj: Object, injection: Injection, number: int) -> Pod | None:
+def created_pod(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: int) -> Pod | None:
     """Return a new pod as it runs: with its sidecar and the address of a `number`; None if it is invalid.
 
     A plan does not compare addresses.
@@ -35,8 +27,8 @@ def created_pod(snapshot: Snapshot, obj: Object, injection: Injection, number: i
     annotations: Mapping[str, str] = part(obj["metadata"], "annotations")
     status = {"phase": "Running", "podIP": str(IPv4Address(_FIRST_ADDRESS + number))}
     obj = {**obj, "status": status}
-    if annotations.get(SIDECAR) or injection.decide(obj, around).injected:
-        annotations = {SIDECAR: injection.capture, **annotations}
+    if annotations.get(SIDECAR) or sidecars.decide(obj, around).injected:
+        annotations = {SIDECAR: sidecars.capture, **annotations}
         obj = with_sidecars({**obj, "metadata": {**obj["metadata"], "annotations": annotations}}, around.sidecars)
     try:
         return with_application_ports(snapshot, read(obj, Pod))

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.admission.injection import InjectionMode, decide
+from headgate.admission.injection import Sidecars, explicit_sidecars
 from headgate.compiler.gateway_api.gateways import own_gateways
 from headgate.compiler.snapshot import Snapshot
 from headgate.objects.ports import Reader
 from headgate.plane.expected_slices import with_expected_slices
 from headgate.plane.feed import with_objects
 from headgate.plane.made_objects import Makes, made_objects
-from headgate.plane.new_pods import Injection
 from headgate.plane.replaced_pods import Workloads, with_predicted_pods
 from headgate.resources.gateway import IP_ADDRESS, Gateway, GatewayAddress
 from headgate.resources.meta import Key, Object
@@ -30,16 +29,11 @@ _RECREATING = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"
 _FIRST_GATEWAY = int(IPv4Address("198.51.100.1"))  # for documentation (RFC 5737), so no Gateway has it
 
 
-def explicit_sidecars(mode: InjectionMode) -> Injection:
-    """Return how one machine adds sidecars to pods."""
-    return Injection(lambda pod, around: decide(pod, mode, around), "explicit")
-
-
 class Controllers(NamedTuple):
     """What the controllers of a host do: that of Canaries, and injection. The defaults are for tests without a host."""
 
     canaries: Makes = lambda *_: {}
-    injection: Injection = explicit_sidecars("labelled")
+    sidecars: Sidecars = explicit_sidecars("labelled")
 
 
 class Change(NamedTuple):
@@ -69,7 +63,7 @@ async def predict(store: Reader, before: Snapshot, change: Change, controllers: 
     objects = {key: obj for key, (_, obj) in made.items()} | {key_of(obj): obj for obj in change.written}
     after = _with_addresses(before, with_objects(before, {**objects, **dict.fromkeys(deleted)}))
     changed = {*objects, *deleted}
-    predicted = with_predicted_pods(before, after, change.workloads, changed, controllers.injection)
+    predicted = with_predicted_pods(before, after, change.workloads, changed, controllers.sidecars)
     makers = {key: maker for key, (maker, _) in made.items() if key not in change.deleted}
     makers |= predicted.makers
     snapshot, slices = with_expected_slices(before, predicted.snapshot, {*changed, *predicted.makers})

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
-from headgate.admission.injection import Decision, PodNamespace, pod_namespace
+from headgate.admission.injection import Decision, PodNamespace, Sidecars, pod_namespace
 from headgate.admission.sidecar_merge import selecting
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.errors import DecodeError
-from headgate.plane.new_pods import Injection, created_pod, with_application_ports
+from headgate.plane.new_pods import created_pod, with_application_ports
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
@@ -51,7 +51,7 @@ class Predicted(NamedTuple):
 
 
 def with_predicted_pods(
-    before: Snapshot, after: Snapshot, workloads: Workloads, changed: Collection[Key], injection: Injection
+    before: Snapshot, after: Snapshot, workloads: Workloads, changed: Collection[Key], sidecars: Sidecars
 ) -> Predicted:
     """Return `after` with the pods that follow from a change of workloads and other objects (`changed`).
 
@@ -60,7 +60,7 @@ def with_predicted_pods(
     pods: dict[Key, Pod | None] = {}
     makers: dict[Key, Key] = {}
     for obj in workloads.written:
-        found = _of_template(after, obj, injection, len(pods))
+        found = _of_template(after, obj, sidecars, len(pods))
         pods |= found
         makers |= dict.fromkeys(found, key_of_workload(obj))
     for key in workloads.deleted:
@@ -70,8 +70,8 @@ def with_predicted_pods(
     for key in changed:
         pod = after.objects.get(key)
         if isinstance(pod, Pod) and key not in before.objects and not pod.status.pod_ip:
-            pods[key] = created_pod(after, msgspec.to_builtins(pod), injection, len(pods))
-    again = dict(_created_again(before, after, pods.keys() | changed, changed, injection))
+            pods[key] = created_pod(after, msgspec.to_builtins(pod), sidecars, len(pods))
+    again = dict(_created_again(before, after, pods.keys() | changed, changed, sidecars))
     for key in again:
         deciding = (item for item in sorted(changed) if item.kind in _DECIDING)
         makers[key] = next(item for item in deciding if key.namespace in (item.namespace, item.name))
@@ -104,7 +104,7 @@ def _pods_of(snapshot: Snapshot, workload: Key) -> Iterator[str]:
             yield name
 
 
-def _of_template(snapshot: Snapshot, obj: Object, injection: Injection, number: int) -> Mapping[Key, Pod | None]:
+def _of_template(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: int) -> Mapping[Key, Pod | None]:
     """Return the pods of a written workload: none without replicas, a new one if it has none, else those that replace them.
 
     `number` is the number of new pods so far.
@@ -114,11 +114,11 @@ def _of_template(snapshot: Snapshot, obj: Object, injection: Injection, number: 
     if spec.get("replicas") == 0:
         return dict.fromkeys((POD.key(*name.split("/")) for name in names), None)
     if not names:
-        pod = created_pod(snapshot, _pod_named_after(obj, workload), injection, number)
+        pod = created_pod(snapshot, _pod_named_after(obj, workload), sidecars, number)
         return {POD.key(workload.namespace, workload.name): pod} if pod else {}
     if workload.kind not in _REPLACING or spec.get("paused"):
         return {}
-    return _from_template(snapshot, obj, names, injection)
+    return _from_template(snapshot, obj, names, sidecars)
 
 
 def _pod_named_after(obj: Object, workload: Key) -> Object:
@@ -134,19 +134,19 @@ def _pod_named_after(obj: Object, workload: Key) -> Object:
     return {**raw, "metadata": metadata}
 
 
-def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], injection: Injection) -> Mapping[Key, Pod]:
+def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], sidecars: Sidecars) -> Mapping[Key, Pod]:
     raw = pod_of_template(obj)
     try:
         template = read({**raw, "metadata": {**raw["metadata"], "name": "template"}}, Pod)
     except DecodeError:  # the check of the object reports the invalid template
         return {}
     injected = bool(template.metadata.annotations.get(SIDECAR)) or (
-        injection.decide(raw, pod_namespace(SnapshotView(snapshot), raw)).injected
+        sidecars.decide(raw, pod_namespace(SnapshotView(snapshot), raw)).injected
     )
     found: dict[Key, Pod] = {}
     for name in names:
         old = snapshot.pods[name]
-        new = _successor(snapshot, name, template, injection, injected=injected)
+        new = _successor(snapshot, name, template, sidecars, injected=injected)
         if _facts(new) != _facts(old):
             found[POD.key(*name.split("/"))] = new
     return found
@@ -160,7 +160,7 @@ def _facts(pod: Pod) -> object:
     return pod.metadata.labels, annotations, spec.service_account_name or "default", spec.host_network, ports
 
 
-def _successor(snapshot: Snapshot, name: str, template: Pod, injection: Injection, *, injected: bool) -> Pod:
+def _successor(snapshot: Snapshot, name: str, template: Pod, sidecars: Sidecars, *, injected: bool) -> Pod:
     """Return the pod that replaces one: with its name, its address and the containers that injection added."""
     old = snapshot.pods[name]
     labels = {key: text for key, text in old.metadata.labels.items() if _is_of_controller(key)}
@@ -179,7 +179,7 @@ def _successor(snapshot: Snapshot, name: str, template: Pod, injection: Injectio
     new = structs.replace(old, metadata=metadata, spec=spec)
     if not injected:
         return without_sidecar(new)
-    return _guarded(snapshot, new, injection)
+    return _guarded(snapshot, new, sidecars)
 
 
 def _is_of_controller(label: str) -> bool:
@@ -187,7 +187,7 @@ def _is_of_controller(label: str) -> bool:
 
 
 def _with_ports(container: Container, written: Container | None) -> Container:
-    """Return a container of a pod with the ports of the template; its probes may be changed by injection."""
+    """Return a container of a pod with the ports of the template; its probes may be changed by sidecars."""
     return structs.replace(container, ports=written.ports) if written else container
 
 
@@ -197,16 +197,16 @@ def without_sidecar(pod: Pod) -> Pod:
     return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations))
 
 
-def _guarded(snapshot: Snapshot, pod: Pod, injection: Injection) -> Pod:
+def _guarded(snapshot: Snapshot, pod: Pod, sidecars: Sidecars) -> Pod:
     """Return a pod that gets a sidecar."""
-    annotations = {SIDECAR: injection.capture, **pod.metadata.annotations}
+    annotations = {SIDECAR: sidecars.capture, **pod.metadata.annotations}
     return with_application_ports(
         snapshot, structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations))
     )
 
 
 def _created_again(
-    before: Snapshot, after: Snapshot, known: Collection[Key], changed: Collection[Key], injection: Injection
+    before: Snapshot, after: Snapshot, known: Collection[Key], changed: Collection[Key], sidecars: Sidecars
 ) -> Iterator[tuple[Key, Pod]]:
     """Yield the pods to which injection would add something else, because their namespace, a TLSConfig or a Sidecar changed."""
     spaces = {key.name if key.kind == NAMESPACE else key.namespace for key in changed if key.kind in _DECIDING}
@@ -216,13 +216,13 @@ def _created_again(
         if key.namespace not in spaces or key in known:
             continue
         raw = msgspec.to_builtins(pod)
-        old, new = (_Added.of(raw, pod_namespace(view, raw), injection.decide) for view in views)
+        old, new = (_Added.of(raw, pod_namespace(view, raw), sidecars.decide) for view in views)
         if old != new and old.injected == has_sidecar(pod):
             kept = tuple(item for item in pod.spec.containers if item not in old.containers)
             names = {item.name for item in kept}
             added = tuple(item for item in new.containers if item.name not in names)
             bare = structs.replace(pod, spec=structs.replace(pod.spec, containers=(*kept, *added)))
-            yield key, _guarded(after, bare, injection) if new.injected else without_sidecar(bare)
+            yield key, _guarded(after, bare, sidecars) if new.injected else without_sidecar(bare)
 
 
 class _Added(NamedTuple):

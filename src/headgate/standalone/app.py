@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from headgate.admission.injection import explicit_sidecars
 from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
 from headgate.envoy import stats_sink
@@ -31,7 +32,7 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import By, MeshMetrics
-from headgate.plane.predictions import Controllers, explicit_sidecars
+from headgate.plane.predictions import Controllers
 from headgate.plane.trust import Trust
 from headgate.plane.workload_readiness import workload_counts
 from headgate.plane.write_warnings import warnings_after_write

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from headgate.admission.chain import admission_chain, object_check
+from headgate.admission.chain import admission, object_check
+from headgate.admission.injection import explicit_sidecars
 from headgate.api.exposition import PATH
 from headgate.objects.gateways import ensure_class
 from headgate.proxy_programs.programs import find_program
@@ -107,8 +108,9 @@ def _objects(
     addresses = AddressPool(number)
     store = MemoryStore(
         check=object_check(settings),
-        admit=admission_chain(
-            options.sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): service_admission(addresses)}
+        admit=admission(
+            explicit_sidecars(options.sidecars),
+            {("v1", "Node"): admit_nodes, ("v1", "Service"): service_admission(addresses)},
         ),
         kept=track_cluster_ips(addresses),
         journal=journal,

@@ -404,7 +404,7 @@ def test_a_mistake_is_reported_with_its_field_and_a_fix(obj: dict[str, Any], fie
     ],
 )
 def test_a_valid_object_is_admitted_unchanged(obj: dict[str, Any]) -> None:
-    assert admit(obj, None) is obj
+    assert admit(obj, None).object is obj
 
 
 def test_a_target_without_a_namespace_is_in_the_namespace_default() -> None:

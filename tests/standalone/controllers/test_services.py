@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.decoding import admitting
 from tests.make.objects import obj
 
 from headgate.errors import Invalid
@@ -24,7 +25,7 @@ def addresses() -> AddressPool:
 
 @pytest.fixture
 def store(addresses: AddressPool) -> MemoryStore:
-    return MemoryStore(check=check, admit=service_admission(addresses), kept=track_cluster_ips(addresses))
+    return MemoryStore(check=check, admit=admitting(service_admission(addresses)), kept=track_cluster_ips(addresses))
 
 
 def web_service(name: str = "web", **spec: Any) -> dict[str, Any]:
@@ -100,7 +101,7 @@ async def test_services_get_new_addresses_if_another_headgate_owns_their_range(s
     old = await store.create(web_service("a"))
     addresses = AddressPool(78)
     # headgate was restarted with another address range
-    store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)
+    store._admit, store._kept = admitting(service_admission(addresses)), track_cluster_ips(addresses)
     await reserve_cluster_ips(store, addresses)
     new = await store.get(Key("", "Service", "default", "a"))
     assert new["spec"]["clusterIP"].startswith("127.78.")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.decoding import admitting
 from tests.make import objects
 from tests.make.objects import container, pod
 from tests.watching import until
@@ -73,7 +74,9 @@ class ProcessMachine:
     def __init__(self, state: Path, a: int) -> None:
         self.state = state
         self.addresses = AddressPool(a)
-        self.store = MemoryStore(admit=service_admission(self.addresses), kept=track_cluster_ips(self.addresses))
+        self.store = MemoryStore(
+            admit=admitting(service_admission(self.addresses)), kept=track_cluster_ips(self.addresses)
+        )
         self.unrouted: Callable[[str], Any] = at_once
         self.runtime: LocalRuntime
         self._task: asyncio.Task[None] | None = None

@@ -14,8 +14,8 @@ from typing import Any, Self
 from tests.processes import runs
 from tests.standalone.pods.machine import ProcessMachine, without_proxies
 
-from headgate.admission.chain import chain
-from headgate.admission.injection import inject_sidecars
+from headgate.admission.chain import admission
+from headgate.admission.injection import explicit_sidecars
 from headgate.envoy import inbound
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
@@ -43,7 +43,7 @@ class MeshedMachine(ProcessMachine):
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
         self.store = MemoryStore(
-            admit=chain(service_admission(self.addresses), inject_sidecars("all")),
+            admit=admission(explicit_sidecars("all"), {("v1", "Service"): service_admission(self.addresses)}),
             kept=track_cluster_ips(self.addresses),
         )
         self.fleet = Fleet()

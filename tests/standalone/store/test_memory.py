@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+from tests.decoding import admitting
 from tests.make.objects import config_map, namespace, owner_reference, split
 from tests.watching import changes_after
 
@@ -198,7 +199,7 @@ async def test_admission_can_change_and_reject_objects():
             raise Invalid(Cause("data.bad", "is not allowed"))
         return {**new, "data": {**new["data"], "seen": "update" if old else "create"}}
 
-    store = MemoryStore(admit=admit)
+    store = MemoryStore(admit=admitting(admit))
     made = await store.create(map_with("x"))
     assert made["data"] == {"seen": "create"}
     changed = await store.update(map_with("x"))

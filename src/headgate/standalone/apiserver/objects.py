@@ -19,7 +19,7 @@ from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import ServedKind
 from headgate.resources.versions import from_hub, with_metadata_name
-from headgate.standalone.store.memory import MemoryStore
+from headgate.standalone.store.memory import MemoryStore, Warn
 
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
@@ -102,7 +102,7 @@ class Objects:
         managers = tracked_update(None, as_served(hub, target.served), _write(target, options, "Update"))
         with _as_api_errors(target):
             hub = with_metadata(hub, managedFields=managers)
-            stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
+            stored = await self.store.create(hub, dry_run=options.dry_run, sound=True, warn=warnings.append)
         return await self._written(target, (None, stored), warnings, options)
 
     async def change(
@@ -120,7 +120,7 @@ class Objects:
                 hub, warnings = self._checked(target, new, old, options)
                 hub = with_metadata(hub, managedFields=tracked_update(old, as_served(hub, target.served), write))
                 try:
-                    stored = await self._updated(hub, subresource, options)
+                    stored = await self._updated(hub, subresource, options, warnings.append)
                 except Conflict:
                     if attempt + 1 == _ATTEMPTS or _revision(new) != _revision(old):
                         raise
@@ -148,9 +148,9 @@ class Objects:
             new = tracked_apply(old, decode.without_nulls(config), write)
             hub, _ = self._checked(target, new, old, options._replace(validation="Ignore"))
             if old is None:
-                stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
+                stored = await self.store.create(hub, dry_run=options.dry_run, sound=True, warn=warnings.append)
             else:
-                stored = await self._updated(hub, subresource, options)
+                stored = await self._updated(hub, subresource, options, warnings.append)
         return await self._written(target, (old, stored), warnings, options)
 
     async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Deletion:
@@ -170,7 +170,7 @@ class Objects:
 
     def _checked(
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
-    ) -> tuple[Object, Sequence[str]]:
+    ) -> tuple[Object, list[str]]:
         """Validate a client's object; return it in the hub version, and warnings about unknown fields."""
         whole = _with_path_identity(target, obj)
         check_depth(whole)  # a JSON patch can nest it deeper than the limit of bodies
@@ -180,10 +180,10 @@ class Objects:
             raise invalid(target.served, target.name or _name(whole), checked.causes)
         return checked.hub, warnings
 
-    async def _updated(self, hub: Object, subresource: Subresource, options: WriteOptions) -> Object:
+    async def _updated(self, hub: Object, subresource: Subresource, options: WriteOptions, warn: Warn) -> Object:
         """Update an object or its status. For `scale`, update the object, because the replicas are in its spec."""
         part: Literal["", "status"] = "status" if subresource == "status" else ""
-        return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True)
+        return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True, warn=warn)
 
     async def _written(
         self, target: Target, written: tuple[Object | None, Object], warnings: Sequence[str], options: WriteOptions
@@ -191,7 +191,8 @@ class Objects:
         """Return the result of a write; `written` has the object before and after it."""
         old, stored = written
         advice = await self._write_warnings(old, stored, dry_run=options.dry_run) if self._write_warnings else ()
-        return WriteResult(as_served(stored, target.served), [*warnings, *advice], created=old is None)
+        texts = list(dict.fromkeys((*warnings, *advice)))  # a finding about a pod may say what its review says
+        return WriteResult(as_served(stored, target.served), texts, created=old is None)
 
 
 @contextmanager
@@ -230,7 +231,7 @@ def _with_path_identity(target: Target, obj: Mapping[str, Any]) -> Object:
 
 def _unknown_field_warnings(
     target: Target, paths: Sequence[str], old: Object | None, options: WriteOptions
-) -> Sequence[str]:
+) -> list[str]:
     """Return warnings about unknown fields that a write adds. Raises ApiError 400 with `fieldValidation=Strict`."""
     served = target.served
     known = check_schema(old, target.schema, required=False).unknown if paths and old else ()
@@ -239,7 +240,7 @@ def _unknown_field_warnings(
         raise ApiError(
             400, f"{served.kind.kind} in version {served.api_version}: strict decoding error: {', '.join(unknown)}"
         )
-    return unknown if options.validation == "Warn" else ()
+    return unknown if options.validation == "Warn" else []
 
 
 def _write(

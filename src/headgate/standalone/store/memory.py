@@ -5,19 +5,20 @@ are rolled back when validation or the journal rejects them, and sent to watches
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from headgate.admission.chain import object_check
+from headgate.admission.review import Review
 from headgate.errors import AlreadyExists, Cause, Invalid, NotFound, TooLarge
 from headgate.merge.managed_fields import Manager, Write, versions_of
 from headgate.merge.server_side_apply import tracked_apply
 from headgate.merge.structured_merge import MergeError
 from headgate.objects import lifecycle
-from headgate.objects.ports import AdmissionStep, Change, ChangeListener, Listing
+from headgate.objects.ports import Change, ChangeListener, Listing, View
 from headgate.resources.decode import Check, Checked
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
@@ -29,6 +30,16 @@ SYSTEM_NAMESPACES = ("default", "kube-system")
 LARGEST_OBJECT = 1536 * 1024  # the most bytes of an object as JSON: etcd's limit of a request
 _NAME_ATTEMPTS = 20  # the most names to generate from `generateName` until one is free
 _DEFAULT_CHECK = object_check(DEFAULTS)
+
+
+Admission: TypeAlias = Callable[[Object, Object | None, View], Review]
+"""A function of a written object, the old one (None on create) and a view of all objects. Raises Invalid."""
+Warn: TypeAlias = Callable[[str], object]
+"""A function that is called with each warning about a write."""
+
+
+def _ignore(_text: str) -> None:
+    """Ignore a warning: controllers read none."""
 
 
 class Journal(Protocol):
@@ -63,7 +74,7 @@ class MemoryStore:
         self,
         *,
         check: Check | None = None,
-        admit: AdmissionStep | None = None,
+        admit: Admission | None = None,
         kept: Mapping[tuple[str, str], ChangeListener] | None = None,
         journal: Journal | None = None,
         history: int = 10_000,
@@ -111,16 +122,17 @@ class MemoryStore:
         """Validate a client's object of any version. The result's `hub` can then be stored with `sound=True`."""
         return (self._check or _DEFAULT_CHECK)(obj, request=True)
 
-    async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False) -> Object:
+    async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False, warn: Warn = _ignore) -> Object:
         """Store a new object. Raises AlreadyExists, Invalid, TooLarge, NotFound (when its namespace does not exist).
 
-        `sound` says that `checked` has validated the object and converted it to the hub version already.
+        `sound` says that `checked` has validated the object and converted it to the hub version already. `warn` is called
+        with the warnings of the review.
         """
         kind = lifecycle.kind_of(obj)
         wanted = self._named(lifecycle.with_namespace(obj, kind), kind)
         with self._transaction(dry_run=dry_run):
             self._check_namespace(wanted["metadata"].get("namespace"))
-            wanted = self._admitted(wanted, None, sound=sound)
+            wanted = self._admitted(wanted, None, sound=sound, warn=warn)
             key = key_of(wanted)
             if self._index.get(key) is not None:
                 raise AlreadyExists(f'{lifecycle.qualified_name(kind)} "{key.name}" already exists')
@@ -130,7 +142,13 @@ class MemoryStore:
         return lifecycle.with_metadata(stored, resourceVersion=None) if dry_run else stored
 
     async def update(
-        self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False, sound: bool = False
+        self,
+        obj: Object,
+        *,
+        subresource: Literal["", "status"] = "",
+        dry_run: bool = False,
+        sound: bool = False,
+        warn: Warn = _ignore,
     ) -> Object:
         """Replace an object, or only its status. Equal content changes nothing. Raises Conflict, NotFound, Invalid, TooLarge."""
         kind = lifecycle.kind_of(obj)
@@ -143,7 +161,7 @@ class MemoryStore:
         if subresource:
             merged = lifecycle.prepare_status_update(new, old, kind)
         else:
-            new = self._admitted(new, old, sound=sound)
+            new = self._admitted(new, old, sound=sound, warn=warn)
             merged = lifecycle.prepare_update(new, old, kind)
         if merged == old:
             return old
@@ -238,13 +256,18 @@ class MemoryStore:
             self._add(lifecycle.service_account(stored["metadata"]["name"]), _kind("", "ServiceAccount"))
         return stored
 
-    def _admitted(self, new: Object, old: Object | None, *, sound: bool) -> Object:
+    def _admitted(self, new: Object, old: Object | None, *, sound: bool, warn: Warn) -> Object:
         if self._check and not sound:
             found = self._check(new)
             if found.hub is None:
                 raise Invalid(*found.causes)
             new = found.hub
-        return self._admit(new, old, self._index) if self._admit else new
+        if not self._admit:
+            return new
+        reviewed = self._admit(new, old, self._index)
+        for text in reviewed.warnings:
+            warn(text)
+        return reviewed.object
 
     def _existing(self, key: Key) -> Object:
         obj = self._index.get(key)

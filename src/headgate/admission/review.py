@@ -1,0 +1,72 @@
+"""The review of a written object, which is the same on one machine and on a cluster: what is refused, completed and warned of.
+
+On a cluster, webhooks call it after the API server's own checks. The embedded API calls it after those of `chain`.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headgate.admission.foreign_keys import foreign_keys
+from headgate.admission.injection import Sidecars, pod_namespace, sidecar_causes
+from headgate.admission.useless_keys import useless_keys_of_pods
+from headgate.errors import Cause, Invalid
+from headgate.objects.ports import View
+from headgate.resources.checks.pods import pod_causes, template_causes
+from headgate.resources.meta import Object, part
+from headgate.resources.pod_templates import pod_of_template, template_path
+from headgate.resources.pods import PROCESS
+
+
+class Review(NamedTuple):
+    """A written object as it is stored, and warnings for its writer."""
+
+    object: Object
+    warnings: tuple[str, ...] = ()
+
+
+def review(new: Object, old: Object | None, view: View, sidecars: Sidecars) -> Review:
+    """Review a written object. Raises Invalid with all its mistakes.
+
+    A created pod gets its sidecar. An update of a workload may keep the mistakes that it has: controllers update workloads
+    too, and a workload may be older than headgate.
+    """
+    if template_path(new):
+        known = set(_causes(new=old, view=view, sidecars=sidecars)) if old else set()
+        _refuse(cause for cause in _causes(new=new, view=view, sidecars=sidecars) if cause not in known)
+        return Review(new, (*foreign_keys(new), *useless_keys_of_pods(new)))
+    kind = (new.get("apiVersion"), new.get("kind"))
+    if kind == ("v1", "Namespace"):
+        return Review(new, tuple(foreign_keys(new)))
+    if kind != ("v1", "Pod"):
+        return Review(new)
+    if old:
+        return Review(sidecars.keep(new, old), tuple(useless_keys_of_pods(new)))
+    if sidecars.is_complete(new):
+        return Review(new)
+    around = pod_namespace(view, new)
+    injected = sidecars.decide(new, around).injected
+    _refuse(_causes(new=new, view=view, sidecars=sidecars))
+    foreign = () if injected else foreign_keys(new)
+    return Review(sidecars.create(new, around, injected), (*foreign, *useless_keys_of_pods(new)))
+
+
+def _causes(*, new: Object, view: View, sidecars: Sidecars) -> Iterator[Cause]:
+    """Yield the mistakes in a pod, or in the pod template of a workload that would make the review refuse its pods."""
+    path = template_path(new)
+    pod = pod_of_template(new) if path else new
+    if mistakes := tuple(template_causes(new) if path else pod_causes(new)):
+        yield from mistakes  # the embedded API, like an API server, refuses these before it asks for a review
+        return
+    decision = sidecars.decide(pod, pod_namespace(view, pod))
+    where = f"{path}." if path else ""
+    if decision.injected:
+        for cause in sidecar_causes(pod, sidecars.own_ports):
+            yield Cause(f"{where}{cause.field}", cause.message)
+    elif decision.by == "Option" and part(pod["metadata"], "annotations").get(PROCESS):
+        message = f"needs a sidecar, and this headgate runs with --sidecars {decision.value}"
+        yield Cause(f"{where}metadata.annotations.{PROCESS}", message)
+
+
+def _refuse(causes: Iterator[Cause]) -> None:
+    if found := tuple(dict.fromkeys(causes)):
+        raise Invalid(*found)
