@@ -6,7 +6,9 @@ import stat
 
 import grpc
 import grpc.aio
+import msgspec
 import pytest
+from msgspec import structs
 from tests.telemetry.proxies import ABSENCES, START, ReportingProxy, counter, histogram, message, series_of
 
 from headgate.standalone.state_files import StateFiles
@@ -217,6 +219,19 @@ async def test_an_unreadable_file_is_logged_and_counts_start_at_zero(tmp_path, c
         (tmp_path / NAME).write_bytes(content)
         assert await load_checkpoint(StateFiles(tmp_path)) is None
     assert "the traffic counts start at 0" in caplog.text
+
+
+@pytest.mark.parametrize("bounds", ["latency_bounds", "size_bounds"])
+async def test_counts_with_other_buckets_are_dropped_with_a_message(tmp_path, caplog, bounds):
+    """With another bucket, each later count would be that of the bucket before it."""
+    storage, receiver, proxy = StateFiles(tmp_path), fresh(), ReportingProxy()
+    proxy.count("a", 3)
+    receiver.take(proxy.flush())
+    saved = await receiver.checkpoint()
+    for checkpoint, known in ((saved, True), (structs.replace(saved, **{bounds: getattr(saved, bounds)[1:]}), False)):
+        await storage.save(NAME, msgspec.msgpack.encode(checkpoint))
+        assert (await load_checkpoint(storage) is not None) is known
+        assert ("other buckets than this release, so the traffic counts start at 0" in caplog.text) is not known
 
 
 @pytest.mark.usefixtures("eager")

@@ -11,6 +11,8 @@ import time
 import msgspec
 
 from headgate.errors import StoreError
+from headgate.model.latency_buckets import BOUNDS_US
+from headgate.model.size_buckets import BOUNDS_BYTES
 from headgate.objects.ports import StateStorage
 from headgate.telemetry.counters.time_buckets import KEPT
 from headgate.telemetry.receiver import Checkpoint, Receiver
@@ -23,13 +25,17 @@ log = logging.getLogger(__name__)
 
 
 async def load_checkpoint(storage: StateStorage) -> Checkpoint | None:
-    """Return the saved checkpoint; None if there is none, or if it is unreadable or has the format of another release."""
+    """Return the saved checkpoint; None if there is none, or if it is unreadable, or has the format or the buckets of another release."""
     try:
         data = await storage.load(NAME)
-        return None if data is None else msgspec.msgpack.decode(data, type=Checkpoint)
+        found = None if data is None else msgspec.msgpack.decode(data, type=Checkpoint)
     except (StoreError, msgspec.DecodeError) as error:
         log.warning("%s can't be read, so the traffic counts start at 0: %s", NAME, error)
         return None
+    if found and (found.latency_bounds, found.size_bounds) != (BOUNDS_US, BOUNDS_BYTES):
+        log.warning("%s has histograms with other buckets than this release, so the traffic counts start at 0", NAME)
+        return None
+    return found
 
 
 async def write_checkpoints(receiver: Receiver, storage: StateStorage) -> None:

@@ -10,6 +10,8 @@ import grpc
 from headgate.envoy.stats_sink import STATS_OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.latest import Latest, until
+from headgate.model.latency_buckets import BOUNDS_US
+from headgate.model.size_buckets import BOUNDS_BYTES
 from headgate.resources.meta import Value
 from headgate.telemetry.access_records import AccessCheckpoint, AccessRecords, FindCall, no_call
 from headgate.telemetry.counters.flows import Peer
@@ -37,10 +39,13 @@ NOTES = (LATE, UNKNOWN, LOST, DROPPED, FULL, UNREADABLE)
 class Checkpoint(Value, frozen=True, kw_only=True):
     """All traffic counts, in the format of the checkpoint file.
 
-    `version` changes when the order of counters or a series name changes.
+    `version` changes when the order of counters or a series name changes. `latency_bounds` (microseconds) and `size_bounds`
+    (bytes) are those of the histograms, whose counts mean nothing with other bounds.
     """
 
-    version: Literal[4]
+    version: Literal[5]
+    latency_bounds: tuple[int, ...]
+    size_bounds: tuple[int, ...]
     growth: DeltaCheckpoint
     windows: WindowsCheckpoint
     access: AccessCheckpoint = AccessCheckpoint()
@@ -143,7 +148,9 @@ class Receiver:
             if not done % BATCH:
                 await asyncio.sleep(0)
         return Checkpoint(
-            version=4,
+            version=5,
+            latency_bounds=BOUNDS_US,
+            size_bounds=BOUNDS_BYTES,
             growth=self._deltas.checkpoint(),
             windows=self.windows.checkpoint(),
             access=self.access.checkpoint(),
