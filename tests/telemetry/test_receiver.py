@@ -222,14 +222,14 @@ async def test_an_unreadable_file_is_logged_and_counts_start_at_zero(tmp_path, c
 
 
 @pytest.mark.parametrize("bounds", ["latency_bounds", "size_bounds"])
-async def test_counts_with_other_buckets_are_dropped_with_a_message(tmp_path, caplog, bounds):
+async def test_counts_with_other_buckets_are_dropped_with_a_message(tmp_path, caplog, bounds) -> None:
     """With another bucket, each later count would be that of the bucket before it."""
     storage, receiver, proxy = StateFiles(tmp_path), fresh(), ReportingProxy()
     proxy.count("a", 3)
     receiver.take(proxy.flush())
     saved = await receiver.checkpoint()
-    for checkpoint, known in ((saved, True), (structs.replace(saved, **{bounds: getattr(saved, bounds)[1:]}), False)):
-        await storage.save(NAME, msgspec.msgpack.encode(checkpoint))
+    for stored, known in ((saved, True), (structs.replace(saved, **{bounds: getattr(saved, bounds)[1:]}), False)):
+        await storage.save(NAME, msgspec.msgpack.encode(stored))
         assert (await load_checkpoint(storage) is not None) is known
         assert ("other buckets than this release, so the traffic counts start at 0" in caplog.text) is not known
 

@@ -20,7 +20,7 @@ from headgate.admission.review import Review, review
 from headgate.api.request_body import check_depth, decode_body, read_body
 from headgate.api.responses import json_response
 from headgate.api.status import ApiError, invalid_object
-from headgate.errors import DecodeError, Invalid
+from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import View
 from headgate.plan.quote import LONGEST, shortened
 from headgate.resources.decode import Check, type_mistakes, without_nulls
