@@ -113,7 +113,10 @@ def web_pod_of(*containers: Object, **metadata: Any) -> Object:
 
 
 OBJECTS: Mapping[str, tuple[Object, str]] = {
-    "another mesh's key on a pod": (web_pod_of(labels={"sidecar.istio.io/inject": "true"}), "headgate does not read this key"),
+    "another mesh's key on a pod": (
+        web_pod_of(labels={"sidecar.istio.io/inject": "true"}),
+        "headgate does not read this key",
+    ),
     "another mesh's key on an injected pod": (
         web_pod_of(labels={"sidecar.istio.io/inject": "true", **INJECTED}),
         "",

@@ -31,7 +31,7 @@ from tests.make.objects import (
 )
 
 from headgate.admission.chain import object_check
-from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, workload_causes
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.view import Node
@@ -174,8 +174,7 @@ async def started() -> tuple[Starlette, list[asyncio.Task[None]]]:
     working = [asyncio.create_task(part.run()) for part in (feed, loop)]
     await live_state.wait_compiled()
     reviews = Reviews(
-        inject_transparent_sidecars("all", SidecarOptions(image="headgate", xds="xds:15010")),
-        lambda obj, view: workload_causes(obj, "all", view),
+        transparent_sidecars("all", SidecarOptions(image="headgate", xds="xds:15010")),
         object_check(DEFAULTS),
         partial(warnings_before_write, live_state),
         lambda: SnapshotView(feed.snapshot.get() or Snapshot()),
