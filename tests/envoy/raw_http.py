@@ -14,10 +14,11 @@ _END = b"\r\n\r\n"
 
 
 class RawHead(NamedTuple):
-    """The first line and the headers of a message, as they were sent; names of `fields` are in lower case."""
+    """The first line and the headers of a message; names of `fields` are in lower case, `names` as they were sent."""
 
     line: str
     fields: tuple[tuple[str, str], ...]
+    names: tuple[str, ...] = ()
 
     @property
     def status(self) -> int:
@@ -65,7 +66,7 @@ class RawConnection:
             self._receive()
         text, _, self._read = self._read.partition(_END)
         line, *lines = text.decode("latin-1").split("\r\n")
-        return RawHead(line, tuple(map(_field, lines)))
+        return RawHead(line, tuple(map(_field, lines)), tuple(item.partition(":")[0] for item in lines))
 
     def exactly(self, count: int) -> bytes:
         """Return the next bytes."""

@@ -4,11 +4,17 @@ The cases are reports from users of other meshes and gateways, and the rows of t
 """
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
+from tests.envoy.gateway_ports import SHOP as SHOP_ROUTE
 from tests.envoy.http_rig import SERVICES, HttpRig, Place
 from tests.envoy.raw_http import RawConnection, RawMessage, answer
+from tests.wire import DEADLINE_S
+
+from headgate.envoy.http_connections import IDLE_MS
+from headgate.model.requests import Filters, Match, Path, PathEdit, Redirect, Rewrite
 
 SOON_S = 0.5  # a proxy that forwards at once has done so long before
 LARGE = 100_000  # bytes: more than the 60 KiB that Envoy accepts by default
@@ -248,6 +254,112 @@ def test_trailers_pass_both_ways(rig, place):
     response = place.ask("/", "TE: trailers", "Transfer-Encoding: chunked", method="POST", body=body)
     assert response.trailers == (("x-sum", "1"),)
     assert rig.server.seen[-1].trailers == (("x-check", "2"),)
+
+
+# --- what stays and what changes
+
+
+@pytest.mark.parametrize("target", ["/a/../b//c/./d", "/%2e%2E/%2f?x=/../y", "/a;b=c?d&&e"])
+def test_a_path_is_forwarded_as_it_was_written(rig, place, target):
+    assert place.ask(target).head.status == 200
+    assert rig.server.seen[-1].head.line == f"GET {target} HTTP/1.1"
+
+
+def test_names_of_headers_are_in_lower_case(rig, place):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send(answer("", "200 OK", "X-Answer: 1"))
+
+    rig.server.use(serve)
+    assert "x-answer" in place.ask("/", "X-Camel: 1").head.names
+    assert "x-camel" in rig.server.seen[-1].head.names
+
+
+def test_hop_by_hop_fields_are_for_one_connection(rig, place):
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send(answer("", "200 OK", "Keep-Alive: timeout=5", "Proxy-Connection: keep-alive"))
+
+    rig.server.use(serve)
+    head = place.ask("/", "Connection: x-a", "X-A: 1", "Keep-Alive: timeout=5").head
+    assert not head.get("keep-alive")
+    assert not head.get("proxy-connection")
+    assert not {"x-a", "keep-alive", "connection"} & dict(rig.server.seen[-1].head.fields).keys()
+
+
+@pytest.mark.parametrize("lines", [(), ("Date: Sat, 01 Jan 2000 00:00:00 GMT", "Server: mine")])
+def test_date_is_added_and_server_is_not(rig, place, lines):
+    def serve(connection: RawConnection) -> None:
+        connection.message()
+        connection.send(answer("", "200 OK", *lines))
+
+    rig.server.use(serve)
+    head = place.ask().head
+    assert head.get("server") == ("mine" if lines else "")
+    assert head.get("date").startswith("Sat, 01 Jan 2000") if lines else head.get("date")
+
+
+@pytest.mark.parametrize("name", [*SERVICES])
+def test_an_idle_connection_to_an_application_is_closed_before_ordinary_servers_do(rig, name):
+    closed = threading.Event()
+    times: list[float] = []
+
+    def serve(connection: RawConnection) -> None:
+        connection.message()
+        connection.send(answer())
+        times.append(time.monotonic())
+        try:
+            connection.wait_for_bytes()
+        except ConnectionError:
+            times.append(time.monotonic())
+            closed.set()
+            raise
+
+    rig.server.use(serve)
+    assert rig.places(name)[0].ask().head.status == 200
+    assert closed.wait(DEADLINE_S)
+    assert times[1] - times[0] >= IDLE_MS / 1000 - 0.1
+
+
+# --- redirects and rewrites
+
+
+@pytest.fixture
+def routed(rig: HttpRig) -> Iterator[Callable[..., None]]:
+    """Return `set_routes`; afterwards all requests go to the first server again."""
+    yield rig.set_routes
+    rig.set_routes()
+
+
+@pytest.mark.parametrize("port", [0, 443])
+def test_a_redirect_does_not_write_the_default_port(routed, place, port):
+    """HTTPRequestRedirectFilter.port: 80 and 443 should not be written, whatever port the client wrote."""
+    routed(redirect=Redirect(scheme="https", status=301, port=port))
+    name = place.host.partition(":")[0]
+    for host in (place.host, *(() if place.base else (f"{place.host}:8000", f"{place.host}:80"))):
+        head = place.ask("/x?y=1", host=host).head
+        assert (head.status, head.get("location")) == (301, f"https://{name}/x?y=1")
+
+
+def test_a_redirect_to_http_does_not_write_port_80(routed, place):
+    routed(redirect=Redirect(scheme="http"))
+    assert place.ask("/x").head.get("location") == f"http://{place.host.partition(':')[0]}/x"
+
+
+def test_a_redirect_of_the_path_keeps_the_port_of_the_gateway(routed, rig, service):
+    routed(redirect=Redirect(path=PathEdit(kind="full", value="/new")))
+    gateway = rig.places(service)[2]
+    port = gateway.address.port
+    assert gateway.ask("/x?y=1").head.get("location") == f"http://web.example:{port}/new?y=1"
+
+
+@pytest.mark.parametrize("weights", [(1,), (1, 1)])
+def test_a_prefix_is_put_before_every_path(routed, rig, place, weights):
+    rewrite = Rewrite(path=PathEdit(kind="prefix", value="/foo"))
+    match = Match(path=Path(kind="prefix", value="/"))
+    routed(*weights, filters=Filters(rewrite=rewrite), match=match, origin=SHOP_ROUTE, name="0")
+    for sent, received in (("/", "/foo/"), ("/test", "/foo/test"), ("//test", "/foo/test"), ("/foo?a", "/foo/foo?a")):
+        assert place.ask(sent).body.decode() == f"GET {received} HTTP/1.1"
 
 
 # --- connections that end before a response (D30)

@@ -17,11 +17,11 @@ SECURE = ListenerInfo(scheme="https", port=443)
 @pytest.mark.parametrize(
     ("listener", "wanted", "completed"),
     [
-        (PLAIN, Redirect(), Redirect(scheme="http")),
-        (PLAIN, Redirect(scheme="https"), Redirect(scheme="https")),
+        (PLAIN, Redirect(), Redirect(scheme="http", port=80)),
+        (PLAIN, Redirect(scheme="https"), Redirect(scheme="https", port=443)),
         (PLAIN, Redirect(port=8080), Redirect(scheme="http", port=8080)),
-        (PLAIN, Redirect(scheme="https", port=443), Redirect(scheme="https")),
-        (SECURE, Redirect(scheme="http"), Redirect(scheme="http")),
+        (PLAIN, Redirect(scheme="https", port=443), Redirect(scheme="https", port=443)),
+        (SECURE, Redirect(scheme="http"), Redirect(scheme="http", port=80)),
         (SECURE, Redirect(port=80), Redirect(scheme="https", port=80)),
         (ODD, Redirect(), Redirect(scheme="http", port=8080)),
         (ODD, Redirect(scheme="https"), Redirect(scheme="https", hostname="shop.example")),

@@ -198,7 +198,7 @@ def test_a_backend_can_have_its_own_rewrite(rig):
 @pytest.mark.parametrize(
     ("redirect", "location"),
     [
-        (Redirect(scheme="https"), "https://web.example:443/p"),
+        (Redirect(scheme="https"), "https://web.example/p"),
         (Redirect(scheme="https", hostname="out.example"), "https://out.example/p"),
         (Redirect(hostname="out.example"), "http://out.example:{port}/p"),
         (Redirect(hostname="out.example", port=80), "http://out.example/p"),

@@ -39,7 +39,7 @@ def cluster(
         max_requests=pb.UInt32Value(value=UNLIMITED),
         max_retries=pb.UInt32Value(value=UNLIMITED),
     )
-    options = http_options(protocol) if protocol.is_http else None
+    options = http_options(protocol, to_proxy=bool(peers)) if protocol.is_http else None
     if options and peers:
         options = with_max_age(options, seconds)
     found = pb.Cluster(
@@ -68,7 +68,7 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
-    options = http_options(protocol)
+    options = http_options(protocol, to_proxy=bool(peers))
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
     if peers:
         with_max_age(options, seconds)

@@ -55,10 +55,14 @@ def draw_filter(*, reselects: bool = False) -> pb.HttpFilter:
 
 def enable(route: pb.Route, weights: Sequence[int]) -> None:
     """Make a route draw from clusters with these weights."""
-    source = _DRAW % (", ".join(map(str, weights)), HEADER)
+    run(route, _DRAW % (", ".join(map(str, weights)), HEADER))
+    route.request_headers_to_remove.append(HEADER)
+
+
+def run(route: pb.Route, source: str) -> None:
+    """Make a route run a Lua program."""
     program = pb.LuaPerRoute(source_code=pb.DataSource(inline_string=source))
     route.typed_per_filter_config[FILTER].CopyFrom(pb.pack(program))
-    route.request_headers_to_remove.append(HEADER)
 
 
 def enable_later(route: pb.Route) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import TypedDict
 
-from headgate.envoy import pb
+from headgate.envoy import draw, pb
 from headgate.model.applied_filters import DEFAULT_PORTS
 from headgate.model.requests import Filters, HeaderEdit, Path, PathEdit, Redirect, Rewrite
 from headgate.resources.meta import Value
@@ -12,6 +12,13 @@ from headgate.resources.meta import Value
 _HOST = "host"
 _ANYTHING = "^/.*$"
 _NO_EDIT = HeaderEdit()
+_OMIT_PORT = """
+function envoy_on_response(response)
+  local headers = response:headers()
+  local location = headers:get("location")
+  if location then headers:replace("location", (string.gsub(location, "^(%%a+://[^/?]*):%d", "%%1"))) end
+end
+"""
 
 
 class HeaderFields(TypedDict):
@@ -134,18 +141,22 @@ def complete_redirect(redirect: Redirect, listener: ListenerInfo) -> Redirect:
     """Complete a redirect with its scheme and, if needed, with port and host (HTTPRequestRedirectFilter).
 
     The port is that of the redirect, else the default port of the redirect's scheme, else the listener's port. The
-    default port of a scheme is omitted.
+    default port of a scheme is omitted. Envoy keeps the request's port unless the redirect has a host or a port. So without a host,
+    the redirect has the default port, which `omit_default_port` removes from the response.
     """
     scheme = redirect.scheme or listener.scheme
     usual = DEFAULT_PORTS.get(scheme, 0)
     port = redirect.port or (usual if redirect.scheme else 0) or listener.port
-    hostname = redirect.hostname
-    if port == usual:
-        # Envoy omits the request's port if the redirect has a host, or if the port is the default of the request's
-        # scheme. Any other port must be replaced.
-        hostname = hostname or listener.host
-        port = 0 if hostname or listener.port == DEFAULT_PORTS.get(listener.scheme) else usual
+    hostname = redirect.hostname or (listener.host if port == usual else "")
+    if port == usual and hostname:
+        port = 0
     return Redirect(status=redirect.status, scheme=scheme, hostname=hostname, port=port, path=redirect.path)
+
+
+def omit_default_port(route: pb.Route, redirect: Redirect) -> None:
+    """Omit the default port of the scheme from the URL of a redirect that `complete_redirect` returned."""
+    if redirect.port and redirect.port == DEFAULT_PORTS.get(redirect.scheme):
+        draw.run(route, _OMIT_PORT % redirect.port)
 
 
 def redirect_action(redirect: Redirect, matched: Path | None) -> pb.RedirectAction:

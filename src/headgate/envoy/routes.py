@@ -9,7 +9,14 @@ from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
 from headgate.envoy.retries import by_method, retry_policy
-from headgate.envoy.route_filters import header_fields, merge, path_fields, redirect_action, rewritten_host
+from headgate.envoy.route_filters import (
+    header_fields,
+    merge,
+    omit_default_port,
+    path_fields,
+    redirect_action,
+    rewritten_host,
+)
 from headgate.envoy.route_plan import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
 from headgate.envoy.sticky import hash_policies, issue_cookie, split_by_cookie
 from headgate.envoy.traffic_stats import route_name_without_cluster
@@ -79,6 +86,7 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
         draw.enable(found, [item.weight for item in planned.clusters])
     if planned.redirect:
         found.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
+        omit_default_port(found, planned.redirect)
     elif planned.clusters:
         found.route.CopyFrom(_action(planned))
         if planned.sticky and planned.issues_cookie:
