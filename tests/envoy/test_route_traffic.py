@@ -320,4 +320,4 @@ def test_a_removed_mirror_gets_no_more_copies(rig):
     rig.apply(rig.route("one", **rule_of_web()))
     rig.load(50)
     assert Counter(item.path for item in two.seen) == {"/": 10}
-    assert "mirror/" not in rig.configured("ClustersConfigDump")
+    until(lambda: "mirror/" not in rig.configured("ClustersConfigDump"), "the cluster is removed")  # after 11 s
