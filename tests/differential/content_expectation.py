@@ -15,7 +15,7 @@ from headgate.model.evaluate import Decision, Portion
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Route
 
-OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # a Gateway adds these headers with the client's address
+OF_CLIENTS = ("x-forwarded-for",)  # a Gateway adds the client's address
 NOTHING = ("content-length", "0")  # proxies add this header for methods that may have a body
 USUAL = re.compile(r"(?<=^http:)(//[^/]*):80(?=/)|(?<=^https:)(//[^/]*):443(?=/)")
 HOST = re.compile(r"(?<=://)[^/]*")

@@ -18,6 +18,7 @@ _EVERYWHERE = {
     "circuit_breakers",
     "config_source",
     "connect_timeout",
+    "early_header_mutation_extensions",
     "generate_request_id",
     "http_protocol_options",
     "idle_timeout",

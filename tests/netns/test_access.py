@@ -1,11 +1,13 @@
 """Access rules, enforced by the server's sidecar for the identity in the client's certificate (003, D21)."""
 
 import pytest
+from tests.envoy.forged_headers import FORGED, FORGERIES, OF_PROXIES, OWN, SPELLINGS, assert_words_of_the_client
 from tests.make.objects import http_route_group, http_rule, smi_tcp_route, tcp_rule, tls_config, traffic_target
 from tests.netns.objects import ECHO, GREETING, H2, ONE, TWO, WEB
 from tests.netns.traffic import CLOSED, ask, ask_h2, talk
 from tests.wire import Address
 
+from headgate.model.sanitizing import CERTIFICATE
 from headgate.settings import Settings
 
 MARKER = "a-secret-that-must-not-be-sent"
@@ -58,6 +60,20 @@ def test_an_application_sees_only_the_verified_client_identity(lab, services):
     assert anonymous == ""
     assert "URI=spiffe://cluster.local/ns/default/sa/client" in known
     assert "sa/admin" not in known
+
+
+def test_an_application_behind_two_transparent_sidecars_gets_no_forged_statement(lab, services):
+    one, plain, client = lab.members["one"], lab.members["plain"], lab.members["client"]
+    lab.serve(*services)
+    sent = [(name, FORGED) for name in (*FORGERIES, *OWN, *OF_PROXIES, *SPELLINGS)]
+    seen = one.apps[8080].seen
+    seen.clear()
+    assert lab.run(ask(plain, Address(one.address, 8080), headers=sent)).status == 200
+    assert lab.run(ask(client, ONE, headers=sent)).status == 200
+    for request in seen:
+        got = {name.lower(): value for name, value in request.headers.items()}
+        assert FORGED not in got.pop(CERTIFICATE, "")
+        assert_words_of_the_client(got)
 
 
 def test_a_port_that_no_rule_allows_is_closed(example):  # R69

@@ -17,6 +17,8 @@ KEY = "x-headgate-host"
 """A request header inside a gateway: the key of the scope, followed by the port of the request's host, if any."""
 LISTENER = "x-headgate-listener"
 """A request header inside a gateway: the hostname of the connection's TLS listener."""
+_OF_ENVOY = ("x-envoy-external-address", "x-envoy-internal")
+"""Headers about the client that Envoy adds at a gateway. Applications read x-forwarded-for, as behind other proxies."""
 WILDCARDS = "*"
 _MISDIRECTED = (
     "headgate: this TLS connection was opened for another listener of the Gateway; open a new one for this host\n"
@@ -84,7 +86,7 @@ def scope(port: str, host: str, virtual_hosts: Sequence[pb.VirtualHost]) -> pb.S
     """Return the scope of a host, or of all `WILDCARDS` of a port."""
     found = route_configuration("", virtual_hosts)
     found.ignore_port_in_host_matching = True
-    found.request_headers_to_remove.extend((KEY, LISTENER))
+    found.request_headers_to_remove.extend((KEY, LISTENER, *_OF_ENVOY))
     found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
     if host != WILDCARDS:
         _keep(found)

@@ -9,7 +9,6 @@ at once.
 """
 
 from collections.abc import Iterator
-from itertools import chain, product
 from typing import NamedTuple
 
 from headgate.envoy import inbound_chains, names, pb, probes, rbac, traffic_stats
@@ -29,17 +28,6 @@ TLS_DETECTION_SECONDS = 5
 the connection as plaintext. A shorter time would treat TLS connections of slow clients as plaintext."""
 RETRY_MS = 1  # the application is on the same machine
 _OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
-_XFCC_WORDS = ("x", "forwarded", "client", "cert")
-"""The parts of the header name x-forwarded-client-cert. This header names the client to the application. If the client
-sends it, Envoy replaces it."""
-_XFCC_VARIANTS = tuple(
-    "".join(chain.from_iterable(zip(_XFCC_WORDS, (*marks, ""), strict=True)))
-    for marks in product("-_", repeat=len(_XFCC_WORDS) - 1)
-    if "_" in marks
-)
-"""Spellings of x-forwarded-client-cert with underscores. They are removed from requests, because many applications
-(with CGI or WSGI) would treat them as the real header."""
-
 _PROXY_HEADERS = (DENIED_HEADER, UNREACHED_HEADER)
 """Response headers that only the sidecar may add. If the application sends them, the sidecar removes them."""
 
@@ -173,7 +161,6 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
         name=name, domains=["*"], routes=several, typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)}
     )
     found = route_configuration(name, [host])
-    found.request_headers_to_remove.extend(_XFCC_VARIANTS)
     found.response_headers_to_remove.extend(_PROXY_HEADERS)  # before Envoy adds headers
     if access.audited:
         found.response_headers_to_add.append(_audit_mark())

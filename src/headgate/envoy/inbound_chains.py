@@ -17,6 +17,7 @@ from headgate.envoy.config_source import ads
 from headgate.envoy.http_connections import connection_manager
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
+from headgate.envoy.reserved_headers import remove_reserved
 from headgate.envoy.unrouted import second_attempt
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
 from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode, server_name
@@ -213,6 +214,7 @@ def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, authent
     connection.forward_client_cert_details = forward
     if details:
         connection.set_current_client_cert_details.CopyFrom(details)
+    remove_reserved(connection)
     return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
 
 

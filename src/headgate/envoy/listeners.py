@@ -8,9 +8,11 @@ from headgate.envoy.config_source import ads
 from headgate.envoy.draw import draw_filter
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.http_connections import connection_manager, write_header
+from headgate.envoy.reserved_headers import remove_reserved
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.envoy.unrouted import second_attempt
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.model.sanitizing import RESERVED, RESERVED_AT_EDGE, RESERVED_OF_ENVOY
 
 UPSTREAM_HEADER_PREFIX = "x-headgate-"
 """Prefix of the response headers with the attributes `traffic_stats.UPSTREAM_ATTRIBUTES`, for `headgate try`."""
@@ -96,7 +98,7 @@ def gateway_listener(name: str, host: str, port: int, tls_listener: str = "") ->
         early=gateway_hosts.write_headers(name, tls_listener),
         edge=True,
     )
-    return _listener(name, address(host, port), connection)
+    return _listener(name, address(host, port), connection, RESERVED_AT_EDGE)
 
 
 def scopes_listener() -> pb.Listener:
@@ -155,7 +157,8 @@ def redirected_try_listener(path: str, identity: str = "") -> pb.Listener:
     """
     replies = _replies(_NOT_ALLOWED.format(identity=identity) if identity else _NO_ROUTES)
     connection = _http(_scoped("addresses", ORIGINAL_ADDRESS), local_reply_config=replies, first=(_name_upstream(),))
-    return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
+    where = pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE))
+    return _listener(names.TRY, where, connection, RESERVED_OF_ENVOY)
 
 
 def _name_upstream() -> pb.HttpFilter:
@@ -173,17 +176,21 @@ def _name_upstream() -> pb.HttpFilter:
     return pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
 
 
-def _listener(name: str, where: pb.Address, connection: pb.HttpConnectionManager) -> pb.Listener:
+def _listener(
+    name: str, where: pb.Address, connection: pb.HttpConnectionManager, reserved: str = RESERVED
+) -> pb.Listener:
     return pb.Listener(
         name=name,
         address=where,
-        filter_chains=[pb.FilterChain(filters=[_manager(connection)])],
+        filter_chains=[pb.FilterChain(filters=[_manager(connection, reserved)])],
         # A second process on the address must fail with an error, not silently take half of the connections.
         enable_reuse_port=pb.BoolValue(value=False),
     )
 
 
-def _manager(connection: pb.HttpConnectionManager) -> pb.Filter:
+def _manager(connection: pb.HttpConnectionManager, reserved: str = RESERVED) -> pb.Filter:
+    """Return the filter. Clients can't send the headers whose names match `reserved`."""
+    remove_reserved(connection, reserved)
     return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
 
 

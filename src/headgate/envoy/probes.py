@@ -14,6 +14,7 @@ from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.http_connections import http_options
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.node_ids import PROBE_PORT
+from headgate.envoy.reserved_headers import remove_reserved
 from headgate.model.probes import PortCheck, Probe
 from headgate.model.routing import Protocol, Workload
 
@@ -103,6 +104,7 @@ def listener(wildcard: str, probes: tuple[Probe, ...], port_checks: tuple[PortCh
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
     )
+    remove_reserved(connection)
     http = pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
     return pb.Listener(
         name=names.PROBES,

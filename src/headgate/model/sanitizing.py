@@ -2,10 +2,13 @@
 
 Routes and access rules match the sanitized request, not the request of the client. The rules are those of Envoy 1.40
 with headgate's listener settings; tests/differential compares them with Envoy.
+
+RESERVED and RESERVED_AT_EDGE decide which headers no client may send to an application (docs/security.md). Every listener
+and every rendered proxy takes them from here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+import re
+from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
@@ -71,52 +74,43 @@ _JOINED = frozenset(
 )
 """Headers that Envoy stores in one field: it joins their values and drops empty ones."""
 _HOP_BY_HOP = "it is for one connection only"
-_INTERNAL = "only a proxy may set it"
-REMOVED: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(("keep-alive", "proxy-connection", "transfer-encoding"), _HOP_BY_HOP)
-    | dict.fromkeys(
-        (
-            "x-envoy-expected-rq-timeout-ms",
-            "x-envoy-force-trace",
-            "x-envoy-hedge-on-per-try-timeout",
-            "x-envoy-internal",
-            "x-envoy-ip-tags",
-            "x-envoy-max-retries",
-            "x-envoy-original-url",
-            "x-envoy-retriable-header-names",
-            "x-envoy-retriable-status-codes",
-            "x-envoy-retry-grpc-on",
-            "x-envoy-retry-on",
-            "x-envoy-upstream-alt-stat-name",
-            "x-envoy-upstream-rq-per-try-timeout-ms",
-            "x-envoy-upstream-rq-timeout-alt-response",
-            "x-envoy-upstream-rq-timeout-ms",
-            "x-envoy-upstream-stream-duration-ms",
-        ),
-        _INTERNAL,
-    )
+RESERVED_OF_ENVOY = r"x[-_]envoy[-_].*|x[-_]forwarded[-_]client[-_]cert"
+RESERVED = rf"x[-_]headgate[-_].*|{RESERVED_OF_ENVOY}"
+"""The headers that only a proxy may set, in lower case. Many applications read `_` as `-`, those with CGI or WSGI for example."""
+RESERVED_AT_EDGE = rf"{RESERVED}|x[-_]forwarded[-_]proto|x_forwarded[-_]for|x-forwarded_for"
+"""The same at a Gateway, which sets x-forwarded-proto, and appends its client's address to x-forwarded-for."""
+RESERVED_NAMES = (
+    CERTIFICATE,
+    *("x-envoy-attempt-count", "x-envoy-decorator-operation", "x-envoy-downstream-service-cluster"),
+    *("x-envoy-downstream-service-node", "x-envoy-expected-rq-timeout-ms", "x-envoy-external-address"),
+    *("x-envoy-force-trace", "x-envoy-hedge-on-per-try-timeout", "x-envoy-internal", "x-envoy-ip-tags"),
+    *("x-envoy-is-timeout-retry", "x-envoy-max-retries", "x-envoy-original-dst-host", "x-envoy-original-host"),
+    *("x-envoy-original-method", "x-envoy-original-path", "x-envoy-original-url"),
+    *("x-envoy-retriable-header-names", "x-envoy-retriable-status-codes"),
+    *("x-envoy-retry-grpc-on", "x-envoy-retry-on", "x-envoy-upstream-alt-stat-name"),
+    *("x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-upstream-rq-timeout-alt-response"),
+    *("x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-stream-duration-ms"),
 )
-REMOVED_AT_EDGE: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(
-        (
-            "x-envoy-decorator-operation",
-            "x-envoy-downstream-service-cluster",
-            "x-envoy-downstream-service-node",
-            "x-envoy-external-address",
-            "x-envoy-original-host",
-            "x-envoy-original-path",
-            "x-forwarded-proto",
-        ),
-        "a Gateway does not accept it from its clients",
-    )
-)
+"""The known names among RESERVED, for proxies that can't remove headers by a pattern."""
+HOP_BY_HOP = ("keep-alive", "proxy-connection", "transfer-encoding")
+"""Headers that concern one connection only."""
+_RESERVED, _RESERVED_AT_EDGE = re.compile(RESERVED), re.compile(RESERVED_AT_EDGE)
+
+
+def why_removed(name: str, *, edge: bool) -> str:
+    """Return why a proxy, or with `edge` a Gateway, removes a header of this lower-case name; empty if it does not."""
+    if name in HOP_BY_HOP:
+        return _HOP_BY_HOP
+    if _RESERVED.fullmatch(name):
+        return "only a proxy may set it"
+    return "a Gateway does not accept it from its clients" if edge and _RESERVED_AT_EDGE.fullmatch(name) else ""
 
 
 class Downstream(Value, frozen=True, kw_only=True):
     """The connection that a request arrives on; `secure` means TLS.
 
-    A Gateway (`edge`) accepts requests from outside the mesh. The headers with the client's address
-    (`x-forwarded-for`, `x-envoy-external-address`) are not modeled. `certificate` is the header value about the
+    A Gateway (`edge`) accepts requests from outside the mesh. The header with the client's address (`x-forwarded-for`) is
+    not modeled. `certificate` is the header value about the
     caller's identity.
     """
 
@@ -180,8 +174,7 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
         return Sanitized(request=request, status=wellformed.BAD_REQUEST, reason=reason)
     if not upgrade:  # an upgrade keeps its TE
         _sanitize_te(fields)
-    for name, why in (*REMOVED.items(), *(REMOVED_AT_EDGE.items() if downstream.edge else ())):
-        fields.drop(name, why)
+    _drop_removed(fields, edge=downstream.edge)
     if (referer := fields.get("referer")) is not None and not wellformed.is_referer(referer):
         fields.drop("referer", "it is not a URL, or it has a fragment or a user")
     _set_forwarded(fields, downstream)
@@ -253,6 +246,12 @@ def _drop_nominated(fields: _Fields, tokens: list[str]) -> str:
         if name not in _NOT_NOMINATED and name != "connection":
             fields.drop(name, "the header Connection names it")
     return ""
+
+
+def _drop_removed(fields: _Fields, *, edge: bool) -> None:
+    for name in dict(fields.items):
+        if name != CERTIFICATE and (why := why_removed(name, edge=edge)):
+            fields.drop(name, why)
 
 
 def _sanitize_te(fields: _Fields) -> None:

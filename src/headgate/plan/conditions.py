@@ -10,7 +10,7 @@ from headgate.compiler.regex_samples import beginning, bounds, sample
 from headgate.model.ambiguous_paths import AMBIGUOUS_PATH
 from headgate.model.evaluate import path_fits, text_fits
 from headgate.model.requests import Match, Path, Text
-from headgate.model.sanitizing import REMOVED, REMOVED_AT_EDGE
+from headgate.model.sanitizing import why_removed
 from headgate.plan.patterns import Parser
 from headgate.plan.regular import Algebra, Node
 
@@ -183,6 +183,6 @@ class Setting(NamedTuple):
             return Domain(scheme, usual=(scheme,)) if self.edge else Domain(rf"[!-~]{_VALUE}", usual=(scheme,))
         if name == CERTIFICATE and self.certificate:
             return Domain(self.certificate)
-        if name in REMOVED or (self.edge and name in REMOVED_AT_EDGE) or name == "host" or name.startswith(":"):
+        if why_removed(name, edge=self.edge) or name == "host" or name.startswith(":"):
             return _NEVER
         return _SPECIAL.get(name) or Domain(_VALUE, optional=True, usual=("other", "1", ""))

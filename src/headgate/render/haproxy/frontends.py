@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headgate.model.routing import Protocol, Route
-from headgate.model.sanitizing import CERTIFICATE
+from headgate.model.sanitizing import RESERVED, RESERVED_AT_EDGE
 from headgate.render.haproxy import conditions
 from headgate.render.haproxy.backends import http2_name
 from headgate.render.haproxy.certificates import bind_options
@@ -122,14 +122,13 @@ def _host_expression(pattern: str) -> str:
 
 def _sanitizing(port: ProxyPort) -> Iterator[str]:
     """Yield the rules for headers that only proxies set, and for upgrades."""
-    yield f"http-request del-header {CERTIFICATE}"
-    yield "http-request del-header x-envoy- -m beg"
+    yield f"http-request del-header {word(f'^({RESERVED})$')} -m reg"
     edges = [host_name(port, host) for host in port.hosts if host.edge]
     outside = "" if len(edges) == len(port.hosts) else " if edge"
     if edges and outside:
         yield from (f"acl edge var(txn.entry) -m str -- {' '.join(some)}" for some in _lines(edges))
     if edges:
-        yield f"http-request del-header x-forwarded-proto{outside}"
+        yield f"http-request del-header {word(f'^({RESERVED_AT_EDGE})$')} -m reg{outside}"
         yield f"http-request add-header x-forwarded-for %[src]{outside}"
     yield f"http-request set-header x-forwarded-proto {port.scheme} if !{{ req.fhdr(x-forwarded-proto) -m reg . }}"
     yield "acl websocket req.hdr(upgrade) -i -m str -- websocket"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from headgate.model.requests import Header, Match, Path, Query, Text
-from headgate.model.sanitizing import CERTIFICATE, REMOVED, REMOVED_AT_EDGE
+from headgate.model.sanitizing import why_removed
 from headgate.render.nginx.regexes import Untranslatable, to_pcre
 from headgate.render.nginx.syntax import Variables, exactly, pattern
 from headgate.render.omissions import NotExpressible, Reason
@@ -60,9 +60,8 @@ class Conditions:
 
     def _header(self, wanted: Header) -> str | None:
         what = f"header {wanted.name}"
-        if wanted.name in REMOVED or wanted.name in {CERTIFICATE, "host"}:
-            return None
-        if self._edge and wanted.name in REMOVED_AT_EDGE and wanted.name != "x-forwarded-proto":
+        is_removed = wanted.name != "x-forwarded-proto" and why_removed(wanted.name, edge=self._edge)
+        if is_removed or wanted.name == "host":
             return None
         if wanted.text == Text(value=""):
             message = "nginx does not distinguish an empty header from a missing one; the route gets no requests"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from headgate.model.requests import Filters
-from headgate.model.sanitizing import CERTIFICATE, REMOVED, REMOVED_AT_EDGE
+from headgate.model.sanitizing import CERTIFICATE, HOP_BY_HOP, RESERVED_NAMES
 from headgate.render.edits import combined, host_of
 from headgate.render.nginx.conditions import AUTHORITY, SCHEME, TE, UPGRADE
 from headgate.render.nginx.syntax import Variables, escaped, literal, template
@@ -35,15 +35,15 @@ _BASE: Mapping[str, str] = MappingProxyType(
         "upgrade": UPGRADE,
         "te": TE,
         "expect": "$headgate_expect",
-        **dict.fromkeys((name for name in REMOVED if name != "transfer-encoding"), ""),
-        CERTIFICATE: "",
+        **dict.fromkeys((name for name in HOP_BY_HOP if name != "transfer-encoding"), ""),
+        **dict.fromkeys((*RESERVED_NAMES, CERTIFICATE.replace("-", "_")), ""),
         "x-forwarded-proto": SCHEME,
     }
 )
 _EDGE: Mapping[str, str] = MappingProxyType(
     {
         **_BASE,
-        **dict.fromkeys(REMOVED_AT_EDGE, ""),
+        **dict.fromkeys(("x_forwarded_for", "x_forwarded_proto"), ""),
         "x-forwarded-proto": "$scheme",
         "x-forwarded-for": "$proxy_add_x_forwarded_for",
     }
