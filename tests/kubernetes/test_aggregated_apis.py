@@ -7,7 +7,6 @@ from tests.make.objects import deployment, meshed_pod, pod
 from headgate.errors import Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.aggregated_apis import ClusterHost, Sources
-from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions
 from headgate.objects.ports import Listing
 from headgate.resources.registry import KINDS, key_of
@@ -30,7 +29,7 @@ class Unreachable(MemoryStore):
 def host(store: MemoryStore) -> ClusterHost:
     unused: Any = None
     versions: Any = Versions()
-    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(())), Options(pod="p", image="i"))
+    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(())))
 
 
 async def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:
