@@ -189,7 +189,11 @@ def follows_again(cluster: KubeApiServer) -> bool:
         of_definition = target.get("resource") == "customresourcedefinitions"
         plural = target.get("name", "").partition(".")[0] if of_definition else target.get("resource", "")
         is_done = event["stage"] == "ResponseComplete" and event.get("responseStatus", {}).get("code") == 200
-        if is_done and [event["verb"]] == steps.get(plural, [])[:1] and of_definition == (event["verb"] == "update"):
+        if plural not in steps or not is_done or of_definition != (event["verb"] == "update"):
+            continue
+        if of_definition:  # a later change ends the watches again
+            steps[plural] = ["watch", "list"]
+        elif [event["verb"]] == steps[plural][:1]:
             del steps[plural][0]
     return not any(steps.values())
 
