@@ -115,5 +115,5 @@ def _unsupported(public: CertificatePublicKeyTypes) -> str:
 
 def _blocks(pem: bytes, label: str) -> list[str]:
     """Return the PEM blocks whose label ends with `label`: `EC PRIVATE KEY` and `PRIVATE KEY` are both keys."""
-    found = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
-    return [f"{match[0].decode()}\n" for match in found]
+    matches = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
+    return [f"{match[0].decode()}\n" for match in matches]
