@@ -119,6 +119,7 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
         pull_policy=token("{{ .Values.image.pullPolicy }}"),
         mtls=token("{{ .Values.mtls }}"),
         access=token("{{ .Values.access }}"),
+        outbound=token("{{ .Values.outbound }}"),
         sidecars=token("{{ .Values.sidecars }}"),
         trust_domain=token("{{ .Values.trustDomain }}"),
         budget_version=token(BUDGET),

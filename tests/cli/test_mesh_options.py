@@ -8,6 +8,9 @@ import yaml
 from tests.processes import Ran
 
 from headgate.cli.mesh_options import parse_metrics_source, series_by
+from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.options import Options
+from headgate.settings import Settings
 
 
 def pod_spec_in(text: str) -> Any:
@@ -22,6 +25,27 @@ def test_install_sets_the_image_pull_secrets_and_the_option_of_the_control_plane
     assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror.example"}]
     assert "--pull-secrets=registry,mirror.example" in pod["containers"][0]["args"]
     assert "imagePullSecrets" not in pod_spec_in(run("install", "--dry-run").out)
+
+
+def test_every_setting_that_install_offers_reaches_the_compiler(
+    run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control plane gets the arguments of the installed Deployment, and starts with these settings."""
+    settings = {"mtls": "strict", "access": "deny", "outbound": "refuse", "trust-domain": "mesh.example"}
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    container = pod_spec_in(run("install", "--dry-run", *options).out)["containers"][0]
+    started: list[Options] = []
+
+    async def start(options: Options, _access: InCluster) -> None:
+        started.append(options)
+
+    monkeypatch.setattr("headgate.cli.control_plane.run", start)
+    monkeypatch.setenv("POD_NAME", "headgate-1")
+    monkeypatch.setenv("HEADGATE_IMAGE", "headgate:1")
+    assert run(*container["command"][1:], *container["args"]).code == 0
+    assert started[0].settings == Settings(
+        mtls="strict", access="deny", outbound="refuse", trust_domain="mesh.example", gateway_pods=True
+    )
 
 
 @pytest.mark.parametrize("value", ["Registry", "a, b", "a,,b", ","])

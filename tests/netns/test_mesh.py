@@ -211,6 +211,8 @@ def test_the_outbound_setting_forwards_or_refuses_connections_to_unknown_address
     lab.serve(*services, settings=Settings(outbound="refuse"))
     assert lab.run(ask(client, place)).status == 0
     assert lab.run(ask(client, ONE)).body == "one"
+    lab.serve(*services, settings=Settings(outbound="refuse", access="deny"))
+    assert lab.run(ask(client, ONE)).status == 0  # the sidecar lacks Services that its workload may not call
 
 
 @pytest.mark.parametrize("port", [15001, 15006])

@@ -11,6 +11,7 @@ from headgate.plane.mesh_state import LATE_S, Observed, mesh_state
 from headgate.resources.inspect import Certificate, ObjectName, Proxy, ProxyProcess, ProxyStatus, Refusal
 from headgate.resources.mesh_status import Revisions
 from headgate.resources.meta import Key, timestamp
+from headgate.settings import Settings
 
 NOW = 1_800_000_000.0
 VALID = Certificate(
@@ -31,6 +32,13 @@ def state(*proxies: Proxy, reasons: tuple[Reason, ...] = (), **revisions: Any) -
     findings = [Finding(about=about, reason=reason, field="", message="m") for reason in reasons]
     mesh = Observed(structs.replace(Revisions(stored=1, compiled=1), **revisions), proxies, findings)
     return mesh_state(mesh, started=NOW - 10, now=NOW)
+
+
+def test_the_state_has_the_settings_of_the_operator() -> None:
+    chosen = {"domain": "corp.example", "trust_domain": "mesh.example", "mtls": "strict", "access": "deny"}
+    mesh = Observed(Revisions(stored=1, compiled=1), (), [], settings=Settings(**chosen, outbound="refuse"))
+    shown = mesh_state(mesh, started=NOW - 10, now=NOW).settings
+    assert structs.asdict(shown) == {**chosen, "outbound": "refuse"}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from headgate.cli.mesh_options import (
     Namespaces,
     NginxImage,
     OtlpCollector,
+    Outbound,
     PullSecrets,
     Sidecars,
     TrustDomain,
@@ -44,6 +45,7 @@ def control_plane(
     sidecars: Sidecars = "labelled",
     mtls: Mtls = "permissive",
     access: Access = "selected",
+    outbound: Outbound = "allow",
     trust_domain: TrustDomain = "cluster.local",
     pull_secrets: PullSecrets = "",
     cert_manager_issuer: CertManagerIssuer = "",
@@ -91,7 +93,7 @@ def control_plane(
         collector=check_collector(otlp_collector),
         nginx_image=nginx_image,
         namespaces=parse_namespaces(namespaces),
-        settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain, gateway_pods=True),
+        settings=Settings(mtls=mtls, access=access, outbound=outbound, trust_domain=trust_domain, gateway_pods=True),
         volume_seconds=volume_sync,
     )
     event_loop.run(_until_signal(options))

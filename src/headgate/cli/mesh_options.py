@@ -34,6 +34,13 @@ Access = Annotated[
     Literal["selected", "deny"],
     typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
 ]
+Outbound = Annotated[
+    Literal["allow", "refuse"],
+    typer.Option(
+        help="Connections through transparent sidecars to addresses that belong to no Service of the mesh; allow: they"
+        " pass; refuse: they are closed."
+    ),
+]
 PullSecrets = Annotated[
     str,
     typer.Option(

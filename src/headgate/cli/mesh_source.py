@@ -5,6 +5,8 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from msgspec import structs
+
 import headgate
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, reason_in
@@ -25,7 +27,7 @@ from headgate.settings import Settings
 async def settings_in_force(client: Client) -> Settings:
     """Return the settings with which the running headgate compiles. Raises HeadgateError."""
     found = (await InspectClient(client).status()).status.settings
-    return Settings(domain=found.domain, trust_domain=found.trust_domain, mtls=found.mtls, access=found.access)
+    return Settings(**structs.asdict(found))
 
 
 async def current_mesh(client: Client, settings: Settings) -> Mesh:

@@ -72,6 +72,7 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
             trust_domain=mesh.settings.trust_domain,
             mtls=mesh.settings.mtls,
             access=mesh.settings.access,
+            outbound=mesh.settings.outbound,
         ),
     )
 

@@ -111,6 +111,7 @@ class SettingsInForce(Answer, frozen=True, kw_only=True):
     trust_domain: str = DEFAULTS.trust_domain
     mtls: Literal["off", "permissive", "strict"] = DEFAULTS.mtls
     access: Literal["selected", "deny"] = DEFAULTS.access
+    outbound: Literal["allow", "refuse"] = DEFAULTS.outbound
 
 
 class MeshState(Answer, frozen=True, kw_only=True):

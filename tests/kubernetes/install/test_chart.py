@@ -28,8 +28,23 @@ POD_VALUES = {
 SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
     "defaults": ({}, Values(image=IMAGE)),
     "options": (
-        {"replicas": 3, "sidecars": "all", "mtls": "strict", "access": "deny", "trustDomain": "mesh.example"},
-        Values(image=IMAGE, replicas=3, sidecars="all", mtls="strict", access="deny", trust_domain="mesh.example"),
+        {
+            "replicas": 3,
+            "sidecars": "all",
+            "mtls": "strict",
+            "trustDomain": "mesh.example",
+            "access": "deny",
+            "outbound": "refuse",
+        },
+        Values(
+            image=IMAGE,
+            replicas=3,
+            sidecars="all",
+            mtls="strict",
+            trust_domain="mesh.example",
+            access="deny",
+            outbound="refuse",
+        ),
     ),
     "pull secrets": (
         {"imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}]},
@@ -91,6 +106,7 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/sidecars", {"sidecars": "labeled"}),
     ("/mtls", {"mtls": "on"}),
     ("/access", {"access": "all"}),
+    ("/outbound", {"outbound": "deny"}),
     ("/trustDomain", {"trustDomain": "Mesh: example"}),
     ("/resources", {"resources": {"request": {}}}),
     ("/podAnnotations/a", {"podAnnotations": {"a": True}}),

@@ -41,6 +41,7 @@ class Values(Value, frozen=True, kw_only=True):
     replicas: int = 2
     mtls: str = "permissive"
     access: str = "selected"
+    outbound: str = "allow"
     sidecars: str = "labelled"
     trust_domain: str = "cluster.local"
     budget_version: str = "policy/v1"
@@ -174,6 +175,7 @@ def _container(values: Values) -> Mapping[str, Any]:
         "sidecars": values.sidecars,
         "mtls": values.mtls,
         "access": values.access,
+        "outbound": values.outbound,
         "trust-domain": values.trust_domain,
         "pull-secrets": values.pull_secrets,
         "cert-manager-issuer": values.cert_manager_issuer,
