@@ -2,7 +2,8 @@
 
 On a small machine, measured times are too noisy to distinguish ratios of 0.97 and 0.98. Counts of instructions
 (callgrind, from Debian's package valgrind) vary by at most 0.3 %, whatever else the machine does. Only the worker
-thread is counted, with one connection and one request at a time. The count excludes the kernel's share, about 30 % of
+thread is counted, with one connection and one request at a time: first requests with the header `Host` alone, then requests
+with the headers of a browser behind a proxy, since each header has a price of its own. The count excludes the kernel's share, about 30 % of
 the CPU time, which is equal for both.
 """
 
@@ -13,7 +14,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -40,6 +43,20 @@ class Scale(NamedTuple):
 
 
 USUAL = Scale(warm=300, few=100, many=600, tries=3)
+BROWSER = {
+    "user-agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    "accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "accept-language": "en-US,en;q=0.5",
+    "accept-encoding": "gzip, deflate, br",
+    "cookie": "session=3b1f8c20",
+    "referer": "http://shop.example/",
+    "sec-fetch-dest": "document",
+    "sec-fetch-mode": "navigate",
+    "sec-fetch-site": "same-origin",
+    "x-forwarded-for": "192.0.2.1",
+    "x-request-id": "5b6fda2f-9c0e-4b43-8f44-2f7d7f2ad1f6",
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+}
 SMALLEST = None  # under valgrind, four Envoys take a minute to start
 
 
@@ -54,8 +71,10 @@ async def measure(scale: Scale) -> None:
         stack.enter_context(mock.patch.dict(os.environ, HEADGATE_ENVOY=str(counted)))
         port = free_port()
         by_hand = minimal(port, backends, f"{directory}/least.sock", localities=True)
-        least = await _per_request(directory, await start_envoy(stack, directory / "least", by_hand), port, scale)
-        print(f"{'by hand, localities':<20} {least:9,.0f} instructions per request", flush=True)
+        pid = await start_envoy(stack, directory / "least", by_hand)
+        least = [await _per_request(directory, pid, port, scale, headers) for headers in ({}, BROWSER)]
+        print(f"{'instructions':<20}{'Host alone':>20}{len(BROWSER) + 1:>12} headers")
+        print(f"{'by hand, localities':<20}{least[0]:20,.0f}{least[1]:20,.0f}", flush=True)
         split = website(free_port(), backends, WEIGHTS)
         for what, node, mesh in (
             ("gateway, split", GATEWAY, split),
@@ -65,8 +84,11 @@ async def measure(scale: Scale) -> None:
             async with AsyncExitStack() as inner:
                 place = Path(inner.enter_context(tempfile.TemporaryDirectory(dir=directory)))
                 found = await start_gateway(inner, place, mesh, node)
-                ours = await _per_request(directory, found.pid, found.port, scale)
-            print(f"{what:<20} {ours:9,.0f} instructions per request, ratio {ours / least:.3f}", flush=True)
+                ours = [
+                    await _per_request(directory, found.pid, found.port, scale, headers) for headers in ({}, BROWSER)
+                ]
+            ratios = [f"{mine:,.0f} ({mine / other:.3f})" for mine, other in zip(ours, least, strict=True)]
+            print(f"{what:<20}{ratios[0]:>20}{ratios[1]:>20}", flush=True)
 
 
 def _without_split(mesh: Mesh) -> Mesh:
@@ -88,25 +110,28 @@ def _under_valgrind(directory: Path, envoy: Path) -> Path:
     return program
 
 
-async def _per_request(directory: Path, pid: int, port: int, scale: Scale) -> float:
-    """Return the instructions per request: the minimum of some tries."""
-    await _ask(port, scale.warm)
+async def _per_request(directory: Path, pid: int, port: int, scale: Scale, headers: Mapping[str, str]) -> float:
+    """Return the instructions per request with these headers: the minimum of some tries."""
+    head = "".join(f"{name}: {value}\r\n" for name, value in {"host": f"127.0.0.1:{port}", **headers}.items())
+    request = f"GET / HTTP/1.1\r\n{head}\r\n".encode()
+    await _ask(port, request, scale.warm)
     await _control("--instr=on", pid)
-    await _ask(port, scale.warm)
-    return min([await _try(directory, pid, port, scale) for _ in range(scale.tries)])
+    await _ask(port, request, scale.warm)
+    results = []
+    for _ in range(scale.tries):
+        few, many = [
+            await _counted(directory, pid, partial(_ask, port, request, times)) for times in (scale.few, scale.many)
+        ]
+        # the busiest thread: a long run minus a short run, to exclude what does not depend on the number
+        results.append(max(many[thread] - few.get(thread, 0) for thread in many) / (scale.many - scale.few))
+    return min(results)
 
 
-async def _try(directory: Path, pid: int, port: int, scale: Scale) -> float:
-    """Return the busiest thread's instructions per request: a long run minus a short run, to exclude start-up."""
-    few, many = [await _counted(directory, pid, port, requests) for requests in (scale.few, scale.many)]
-    return max(many[thread] - few.get(thread, 0) for thread in many) / (scale.many - scale.few)
-
-
-async def _counted(directory: Path, pid: int, port: int, requests: int) -> dict[str, int]:
-    """Send requests and return the instructions of each thread."""
+async def _counted(directory: Path, pid: int, traffic: Callable[[], Awaitable[None]]) -> dict[str, int]:
+    """Send traffic and return the instructions of each thread."""
     before = set(directory.glob(f"count.{pid}*"))
     await _control("--zero", pid)
-    await _ask(port, requests)
+    await traffic()
     await _control("--dump", pid)
     written = set(directory.glob(f"count.{pid}*")) - before
     return {file.name.rpartition("-")[2]: _total(file) for file in written}
@@ -120,11 +145,11 @@ async def _control(what: str, pid: int) -> None:
     await asyncio.to_thread(subprocess.run, ["callgrind_control", what, str(pid)], check=True, capture_output=True)
 
 
-async def _ask(port: int, requests: int) -> None:
-    """Send requests over one connection, one after the other."""
+async def _ask(port: int, request: bytes, times: int) -> None:
+    """Send a request over one connection, one time after the other."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for _ in range(requests):
-        writer.write(f"GET / HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode())
+    for _ in range(times):
+        writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(f"a request failed: {head!r}")
