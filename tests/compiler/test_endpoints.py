@@ -2,7 +2,7 @@
 
 import pytest
 from tests.compiler.split_meshes import root_split, split_world, targets
-from tests.make.objects import endpoint, endpoint_slice, port, service
+from tests.make.objects import endpoint, endpoint_slice, meshed_pod, pod, port, service
 from tests.make.values import compiled
 
 from headgate.compiler.reasons import Reason
@@ -49,6 +49,20 @@ def test_a_pod_with_addresses_of_both_families_counts_once():
     assert addresses(four, six, ipFamilies=["IPv6", "IPv4"]) == ["fd00::1"]
     assert addresses(four, six, clusterIP="fd00::99") == ["fd00::1"]
     assert addresses(six) == ["fd00::1"]
+
+
+@pytest.mark.parametrize("meshed", [True, False])
+def test_an_endpoint_without_a_name_belongs_to_the_pod_with_its_address(meshed):
+    """So its traffic counts for the pod. A pod in the network of its node has the address of several pods."""
+    old = pod("old", "10.1.0.1", metadata={"creationTimestamp": "2026-01-01T00:00:00Z"})
+    new = pod("new", "10.1.0.1", metadata={"creationTimestamp": "2026-01-02T00:00:00Z"})
+    if meshed:
+        new = meshed_pod("new", "10.1.0.1", metadata={"creationTimestamp": "2026-01-02T00:00:00Z"})
+    node = pod("node", "10.1.0.2", hostNetwork=True)
+    (entry,) = compiled(
+        service("web", port(80, "main")), slice_of("10.1.0.1", "10.1.0.2", "10.1.0.3"), old, new, node
+    ).mesh.endpoints
+    assert [item.workload for item in entry.ready] == ["default/new", "", ""]
 
 
 def split_with_ending(*ending, ready=(), no_endpoints="skip"):

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.make.objects import Object, container, pod
+from tests.make.objects import Object, container, endpoint_slice, pod
 
 from headgate.errors import Unavailable
 from headgate.kubernetes import informers as module
@@ -20,6 +20,7 @@ def full_pod(name: str) -> Object:
     app = container("app", env=[{"name": "A", "value": "1"}], ports=[{"name": "http", "containerPort": 80}])
     return pod(
         name,
+        "10.0.0.1",
         account="web",
         containers=[app],
         labels={"app": "web"},
@@ -68,12 +69,23 @@ async def test_an_unchanged_object_is_the_same_in_each_list(store: MemoryStore) 
     assert first is second
 
 
+async def test_only_hand_written_slices_are_listed_with_endpoints(store: MemoryStore) -> None:
+    """Metrics use those of Services without a selector; those of selectors would be most of the memory."""
+    manager = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
+    await store.create(endpoint_slice("web", ["10.0.0.1"], {"": 80}, labels=manager))
+    await store.create(endpoint_slice("written", ["10.0.0.1"], {"": 80}))
+    async with following(store) as informers:
+        listed = (await informers.list("discovery.k8s.io", "EndpointSlice")).items
+    assert {item["metadata"]["name"]: len(item["endpoints"]) for item in listed} == {"web": 0, "written": 1}
+
+
 async def test_a_listed_pod_has_the_fields_that_metrics_need(store: MemoryStore) -> None:
     await store.create(full_pod("a"))
     async with following(store) as informers:
         (found,) = (await informers.list("", "Pod")).items
     assert found["metadata"]["labels"] == {"app": "web"}
     assert "managedFields" not in found["metadata"]
+    assert found["status"]["podIP"] == "10.0.0.1"
     ports = [{"ports": [{"name": "http", "containerPort": 80}]}]
     assert found["spec"] == {"nodeName": "one", "serviceAccountName": "web", "containers": ports}
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.compiler import protocols, service_gateways, services, sidecars, unreachable_routes
-from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
+from headgate.compiler.endpoints import endpoints, external_hosts, identified, known_pods, with_hosts
 from headgate.compiler.gateway_api.compile import (
     RouteGroups,
     compile_host,
@@ -154,13 +154,13 @@ class Compiler:
         claims = SplitCompiler(snapshot, service_endpoints.ready, served.choices, settings)
         tables = tuple(claims.tables(served.plain))
         api = self._gateway_api(snapshot, claims.ready, tables, settings)
-        service_pods = self._part(snapshot, Service, Pod)
+        pods, service_pods = self._part(snapshot, Pod), self._part(snapshot, Service, Pod)
         running = self._stages.once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
         selected = self._part(snapshot, Service, Pod, *POLICY_KINDS)
         policies = self._stages.once(
             apply_policies, selected, service_endpoints.pod_ports, settings, running, dict(tls_modes)
         )
-        known = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads)
+        known = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads, pods)
         mesh = with_hosts(
             Mesh(
                 domain=settings.domain,
@@ -170,7 +170,7 @@ class Compiler:
                 connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
                 frontends=served.frontends,
                 gateways=api.gateways,
-                gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Pod)),
+                gateway_pods=self._stages.once(gateway_pods, pods),
                 tables=self._kept(api.tables),
                 endpoints=known,
                 workloads=policies.workloads,
@@ -297,9 +297,9 @@ class Compiler:
         )
 
     def _identified(
-        self, service_endpoints: Iterable[Endpoints], workloads: tuple[Workload, ...]
+        self, service_endpoints: Iterable[Endpoints], workloads: tuple[Workload, ...], pods: Snapshot
     ) -> tuple[Endpoints, ...]:
-        known = self._stages.once(identities, workloads)
+        known = self._stages.once(known_pods, workloads, pods)
         return tuple(self._stages.each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
 
     def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:

@@ -5,11 +5,12 @@ Service with addresses of both families, only endpoints of the first family are 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
 from headgate.compiler.services import external_name, fault, is_external, routed_ports
+from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import by_host
 from headgate.model.requests import Filters, Rewrite
 from headgate.model.routing import (
@@ -46,28 +47,47 @@ def endpoints(
     return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in found.items())
 
 
-def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
-    """Return the SPIFFE ID for each (pod, port) and (address, port) whose clients use mutual TLS.
+class KnownPods(NamedTuple):
+    """What endpoints do not say about the pods behind them.
 
-    The address identifies endpoints of EndpointSlices that do not name a pod.
+    `identities` has the SPIFFE ID for each (pod, port) and (address, port) whose clients use mutual TLS. `named` has the
+    pod (`namespace/name`) of each address.
     """
-    return {
+
+    identities: Mapping[tuple[str, int], str]
+    named: Mapping[str, str]
+
+
+def known_pods(workloads: Iterable[Workload], snapshot: Snapshot) -> KnownPods:
+    """Return the identities of the workloads, and the pods by address, without those in the network of their node.
+
+    The addresses identify endpoints of EndpointSlices that do not name a pod, as hand-written ones: traffic counts for
+    the pod. Of several pods with the same address it is the youngest: the older ones are terminating.
+    """
+    identities = {
         (place, port.port): item.identity
         for item in workloads
         if item.tls_mode.clients_use_tls
         for port in item.ports
         for place in (item.address, item.name)
     }
+    by_age = sorted(snapshot.pods.items(), key=lambda named: (named[1].metadata.creation_timestamp, named[0]))
+    named = {pod.status.pod_ip: name for name, pod in by_age if pod.status.pod_ip and not pod.spec.host_network}
+    return KnownPods(identities, named)
 
 
-def identified(entry: Endpoints, known: Mapping[tuple[str, int], str]) -> Endpoints:
-    """Return an entry of endpoints with the SPIFFE ID of each endpoint filled in."""
-    return structs.replace(entry, ready=tuple(_identified(item, known) for item in entry.ready)) if known else entry
+def identified(entry: Endpoints, known: KnownPods) -> Endpoints:
+    """Return an entry of endpoints with the pod and the SPIFFE ID of each endpoint filled in."""
+    return structs.replace(entry, ready=tuple(_identified(item, known) for item in entry.ready))
 
 
-def _identified(endpoint: Endpoint, known: Mapping[tuple[str, int], str]) -> Endpoint:
-    identity = known.get((endpoint.workload, endpoint.port)) or known.get((endpoint.address, endpoint.port))
-    return structs.replace(endpoint, identity=identity) if identity else endpoint
+def _identified(endpoint: Endpoint, known: KnownPods) -> Endpoint:
+    place, port = endpoint.address, endpoint.port
+    workload = endpoint.workload or known.named.get(place, "")
+    identity = known.identities.get((workload, port)) or known.identities.get((place, port), "")
+    if (workload, identity) == (endpoint.workload, endpoint.identity):
+        return endpoint
+    return structs.replace(endpoint, workload=workload, identity=identity)
 
 
 def _of_family(slices: tuple[core.EndpointSlice, ...], family: str) -> tuple[core.EndpointSlice, ...]:

@@ -21,6 +21,8 @@ K = TypeVar("K")
 Listed = SharedMap[Key, Resource]
 _NONE: Listed = SharedMap()
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+SELECTING_MANAGERS = ("headgate", "endpointslice-controller.k8s.io")
+"""The managers of EndpointSlices with the pods that a Service selects: headgate's and that of Kubernetes."""
 SLICE_MANAGER_LABEL, GATEWAY_SLICES = "endpointslice.kubernetes.io/managed-by", "headgate-gateway"
 """The label with the manager of an EndpointSlice, and its value in slices that lead to the gateway of a Service."""
 

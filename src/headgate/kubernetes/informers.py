@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.compiler.snapshot import SELECTING_MANAGERS, SLICE_MANAGER_LABEL
 from headgate.errors import Unavailable
 from headgate.latest import Latest, until
 from headgate.objects.ports import Listing, Reader, Relist, follow
@@ -17,7 +18,8 @@ WAIT_S = 20.0
 class Informers:
     """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
 
-    Pods have only the fields that traffic metrics and the status of the mesh need. Later lists contain the same Python object while it is unchanged.
+    Pods have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that follow from
+    selectors have no endpoints. Later lists contain the same Python object while it is unchanged.
     """
 
     def __init__(self, reader: Reader, tasks: asyncio.TaskGroup) -> None:
@@ -55,13 +57,15 @@ class Informers:
 def _reduced(obj: Object) -> Object:
     """Return an object without the fields that no reader of the informers needs."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    if obj["kind"] == "EndpointSlice" and (metadata.get("labels") or {}).get(SLICE_MANAGER_LABEL) in SELECTING_MANAGERS:
+        return {**obj, "metadata": metadata, "endpoints": []}
     if obj["kind"] != "Pod":
         return {**obj, "metadata": metadata}
     spec: Mapping[str, Any] = obj.get("spec") or {}
-    kept = {name: spec[name] for name in ("nodeName", "serviceAccountName") if name in spec}
+    kept = {name: spec[name] for name in ("nodeName", "serviceAccountName", "hostNetwork") if name in spec}
     ports = [{"ports": container.get("ports") or []} for container in spec.get("containers") or ()]
     status = obj.get("status") or {}
-    shown = {name: status[name] for name in ("phase", "conditions") if name in status}
+    shown = {name: status[name] for name in ("phase", "podIP", "conditions") if name in status}
     for field in CONTAINER_STATUSES:
         shown[field] = [{"name": item["name"], "state": item.get("state")} for item in status.get(field) or ()]
     return {**obj, "metadata": metadata, "spec": {**kept, "containers": ports}, "status": shown}

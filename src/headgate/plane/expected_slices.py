@@ -2,14 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from headgate.compiler.snapshot import SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
+from headgate.compiler.snapshot import SELECTING_MANAGERS, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
 from headgate.resources.core import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, ObjectReference, Service
 from headgate.resources.meta import Key, Metadata, Resource
 from headgate.resources.pods import Pod
 from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE
-
-_CONTROLLERS = ("headgate", "endpointslice-controller.k8s.io")
-"""The managers of slices that follow from selectors: the controller of one machine, and that of Kubernetes."""
 
 
 def with_expected_slices(
@@ -36,7 +33,7 @@ def with_expected_slices(
 
 def is_managed(item: EndpointSlice) -> bool:
     """Return whether a controller computes a slice from a selector."""
-    return item.metadata.labels.get(SLICE_MANAGER_LABEL) in _CONTROLLERS
+    return item.metadata.labels.get(SLICE_MANAGER_LABEL) in SELECTING_MANAGERS
 
 
 def _concerned(before: Snapshot, after: Snapshot, key: Key) -> Iterator[str]:
@@ -79,7 +76,7 @@ def _expected(
             metadata = Metadata(
                 name=f"{short}-{own}",
                 namespace=namespace,
-                labels={SERVICE_NAME_LABEL: short, SLICE_MANAGER_LABEL: _CONTROLLERS[0]},
+                labels={SERVICE_NAME_LABEL: short, SLICE_MANAGER_LABEL: SELECTING_MANAGERS[0]},
             )
             yield (
                 ENDPOINT_SLICE.key(namespace, metadata.name),

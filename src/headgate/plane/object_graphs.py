@@ -5,7 +5,13 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from headgate.compiler.services import EXTERNAL_NAME
-from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.snapshot import (
+    GATEWAY_SLICES,
+    SELECTING_MANAGERS,
+    SERVICE_NAME_LABEL,
+    SLICE_MANAGER_LABEL,
+    Snapshot,
+)
 from headgate.kinds import names_of
 from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
@@ -13,12 +19,14 @@ from headgate.objects.ports import Lister
 from headgate.resources.meta import Object, service_name
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, FindObject, Ownership, Ref, controller, ownership_of
 from headgate.resources.pods import ENDED, SIDECAR, SIDECARS
+from headgate.resources.registry import ENDPOINT_SLICE
 from headgate.resources.registry import POD as POD_KIND
 from headgate.settings import Settings
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 
-_INTERMEDIATE_OWNERS: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
-"""Maps the kind of an indirect owner of pods to the kinds in between: a Deployment owns pods through ReplicaSets."""
+SLICE = ENDPOINT_SLICE.kind
+_INTERMEDIATE: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",), SERVICE: (SLICE,)}
+"""Maps a kind to those between it and pods: a Deployment owns pods through ReplicaSets."""
 
 
 class ObjectGraphs:
@@ -31,14 +39,14 @@ class ObjectGraphs:
         self._graphs: dict[str, tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
 
     async def graph(self, kind: str) -> ObjectGraph:
-        """Return a graph of all pods, all objects of a kind, and the owners in between. Raises StoreError.
+        """Return a graph of all pods, all objects of a kind, and what leads from pods to them. Raises StoreError.
+
+        Owners in between lead to indirect owners; EndpointSlices lead to Services without a selector.
 
         Repeated calls return the same graph until one of these objects changes.
         """
         infos = [
-            info
-            for one in dict.fromkeys((POD, *_INTERMEDIATE_OWNERS.get(kind, ()), kind))
-            for info in await self._all(one)
+            info for one in dict.fromkeys((POD, *_INTERMEDIATE.get(kind, ()), kind)) for info in await self._all(one)
         ]
         before = self._graphs.get(kind)
         if before is None or len(before[0]) != len(infos) or not all(map(is_, before[0], infos)):
@@ -92,6 +100,8 @@ def object_info(ref: Ref, obj: Object, settings: Settings) -> ObjectInfo:
     if ref.kind == SERVICE:
         selector = spec.get("selector") if spec.get("type") != EXTERNAL_NAME else None
         return ObjectInfo(ref=ref, labels=labels, selector=selector or {}, targets=_targets(spec))
+    if ref.kind == SLICE:
+        return _slice(ref, obj)
     return ObjectInfo(ref=ref, labels=labels, owner=controller(obj))
 
 
@@ -105,12 +115,36 @@ def _pod(ref: Ref, obj: Object, settings: Settings) -> ObjectInfo:
         ref=ref,
         labels=labels,
         owner=controller(obj),
+        address="" if spec.get("hostNetwork") else (obj.get("status") or {}).get("podIP") or "",
         template_hash=labels.get(TEMPLATE_HASH, ""),
         node=spec.get("nodeName") or "",
         ports={port["name"]: port["containerPort"] for port in ports if port.get("name")},
         identity=spiffe_id(settings.trust_domain, ref.namespace, account) if meshed else "",
         ended=(obj.get("status") or {}).get("phase") in ENDED,
     )
+
+
+def _slice(ref: Ref, obj: Object) -> ObjectInfo:
+    """Extract the endpoints of a hand-written slice. Those of other slices follow from selectors, or are gateways."""
+    labels = obj["metadata"].get("labels") or {}
+    service = labels.get(SERVICE_NAME_LABEL)
+    if not service or labels.get(SLICE_MANAGER_LABEL) in (*SELECTING_MANAGERS, GATEWAY_SLICES):
+        return ObjectInfo(ref=ref)
+    ports = [port["port"] for port in obj.get("ports") or () if port.get("port")]
+    places = [
+        _pod_named(endpoint, ref.namespace) or endpoint["addresses"][0] for endpoint in obj.get("endpoints") or ()
+    ]
+    return ObjectInfo(
+        ref=ref,
+        lists_for=Ref(SERVICE, ref.namespace, service),
+        endpoints=frozenset((place, port) for place in places for port in ports),
+    )
+
+
+def _pod_named(endpoint: Mapping[str, Any], namespace: str) -> str:
+    target = endpoint.get("targetRef") or {}
+    named = target.get("kind") == POD and target.get("name")
+    return f"{target.get('namespace') or namespace}/{named}" if named else ""
 
 
 def _targets(spec: Mapping[str, Any]) -> frozenset[int | str]:

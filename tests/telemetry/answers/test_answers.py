@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from msgspec import structs
 
 from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import Ref
@@ -292,6 +293,37 @@ def test_a_service_without_a_selector_has_the_requests_that_its_endpoints_answer
     }
     found = answers(flows, (ROOT, written, *VERSIONS))
     assert counted(found, "Service") == {"default/root": (3, 5), "default/written": (7, 0)}
+
+
+def listing(service: ObjectInfo, *endpoints: tuple[str, int]) -> ObjectInfo:
+    """Return a hand-written EndpointSlice of a Service."""
+    return ObjectInfo(
+        ref=Ref("EndpointSlice", "default", service.ref.name), lists_for=service.ref, endpoints=frozenset(endpoints)
+    )
+
+
+@pytest.mark.parametrize("place", ["default/v1", "10.0.0.1"], ids=["by name", "by address"])
+@pytest.mark.parametrize("called", ["v1", "written", "other"])
+@pytest.mark.parametrize("service", ["default/root", ""], ids=["through a split", "itself"])
+def test_every_service_that_lists_or_selects_a_pod_has_its_requests(place: str, called: str, service: str) -> None:
+    """D25: whatever the client called, also a Service without a selector that lists the address of a selected pod."""
+    pod = structs.replace(VERSIONS[0], address="10.0.0.1")
+    written, other, port = service_info("written", 80), service_info("other", 80), service_info("port", 80)
+    lists = listing(written, (place, 8080)), listing(other, (place, 8080)), listing(port, (place, 7070))
+    name = f"default/{called}"
+    flows = {flow(SHOP, peer("v1"), service or name, backend=name, target=8080): requests(5)}
+    found = answers(flows, (V1, V2, written, other, port, pod, *lists))
+    assert counted(found, "Service") == {
+        **dict.fromkeys(("default/v1", "default/written", "default/other"), (5, 0)),
+        **dict.fromkeys(("default/v2", "default/port"), (0, 0)),
+    }
+    assert counted(found, "Pod") == {"default/v1": (5, 0)}
+
+
+def test_the_selector_of_a_service_decides_beside_hand_written_endpoints() -> None:
+    flows = {flow(SHOP, peer("v1"), "default/v1", target=8080): requests(5)}
+    found = answers(flows, (V1, V2, *VERSIONS, listing(V2, ("default/v1", 8080))))
+    assert counted(found, "Service") == {"default/v1": (5, 0), "default/v2": (0, 0)}
 
 
 def test_a_deleted_pod_still_counts_for_its_services() -> None:

@@ -30,9 +30,11 @@ class ObjectInfo(Value, frozen=True, kw_only=True, gc=False):
     """The fields of an object that traffic metrics need.
 
     - `owner` is the object's controller. `template_hash` is a pod's label `pod-template-hash`.
-    - Of a pod: `node` where it runs, the named `ports` of its containers, its SPIFFE `identity` if it has a sidecar.
+    - Of a pod: its `address`, the `node` where it runs, the named `ports` of its containers, its SPIFFE `identity` if it has a sidecar.
       `ended` is True if all its containers have exited.
     - Of a Service: `selector`, and `targets`, its target ports as numbers or names.
+    - Of a hand-written EndpointSlice: its Service, which it `lists_for`, and the pods (`namespace/name`) or addresses with
+      each port that it lists as `endpoints`.
     - Of a TrafficSplit: its `backends`, and `apex`, its root Service as `namespace/name` and as the user wrote it.
     """
 
@@ -40,12 +42,15 @@ class ObjectInfo(Value, frozen=True, kw_only=True, gc=False):
     labels: Mapping[str, str] = {}
     owner: Ref | None = None
     template_hash: str = ""
+    address: str = ""
     node: str = ""
     ports: Mapping[str, int] = {}
     identity: str = ""
     ended: bool = False
     selector: Mapping[str, str] = {}
     targets: frozenset[int | str] = frozenset()
+    lists_for: Ref | None = None
+    endpoints: frozenset[tuple[str, int]] = frozenset()
     apex: tuple[str, str] = ("", "")
     backends: tuple[Backend, ...] = ()
 
@@ -84,9 +89,9 @@ class ObjectGraph:
     def services_behind(self, flow: Flow) -> tuple[Ref, ...]:
         """Return the Services to which the requests of a flow are attributed (R89, D25).
 
-        These are the Services that select the destination pod and target its port. A Service without a selector is
-        included if its endpoint answered. If the pod is deleted, or the requests reached no pod, the result is the
-        called Service and the Service that answered.
+        These are the Services that select the destination pod and target its port, and the Services without a
+        selector whose EndpointSlices list the pod with this port. If the pod is deleted, or the requests reached no pod,
+        the result is the called Service and the Service that answered.
         """
         called, answered = _service(flow.service), _service(flow.backend)
         pod = self._pods.get(flow.destination.pod)
@@ -102,27 +107,35 @@ class ObjectGraph:
         return found
 
     def counts_with_pod(self, flow: Flow) -> bool:
-        """Return whether a flow is attributed to exactly the Services that select its pod and target its port."""
-        is_selected = not flow.backend or flow.backend in self._with_selector
-        return is_selected and flow.target != 0 and flow.destination.pod in self._pods
+        """Return whether a flow is attributed to exactly the Services that lead to its pod and port."""
+        pod = self._pods.get(flow.destination.pod)
+        if pod is None or not flow.target:
+            return False
+        return (
+            not flow.backend
+            or flow.backend in self._with_selector
+            or _service(flow.backend) in self._leading_to(pod, flow.target)
+        )
 
     def targets_ports(self, service: Ref, pod: str, ports: Iterable[int]) -> bool:
-        """Return whether a Service selects a pod (`namespace/name`) and targets all of these ports."""
+        """Return whether a Service leads to all of these ports of a pod (`namespace/name`)."""
         info = self._pods.get(pod)
         return info is not None and all(service in self._leading_to(info, port) for port in ports)
 
     def _leading_to(self, pod: ObjectInfo, port: int) -> tuple[Ref, ...]:
-        """Return the Services that select a pod and target `port`.
-
-        If the port is 0 (unknown), the selector is enough.
-        """
+        """Return the Services that lead to `port` of a pod; if it is 0 (unknown), those that lead to any port of the pod."""
         key = pod.ref, port
         if key not in self._leading:
             services = self.resources_of(pod.ref, SERVICE)
             self._leading[key] = tuple(
-                ref for ref in services if not port or _targets_port(self._infos[ref].targets, pod, port)
+                ref for ref in services if not port or self._leads_to(self._infos[ref], pod, port)
             )
         return self._leading[key]
+
+    def _leads_to(self, service: ObjectInfo, pod: ObjectInfo, port: int) -> bool:
+        if service.selector:
+            return _targets_port(service.targets, pod, port)
+        return any((service.ref, port) in self._listed.get(place, ()) for place in _places(pod))
 
     def mesh(self, ref: Ref) -> MetricsMesh:
         """Return the number of pods that belong to a resource now, and the number of these pods with a sidecar."""
@@ -174,6 +187,8 @@ class ObjectGraph:
             for service in self._selecting.get((pod.ref.namespace, *label), ()):
                 if service.selector.items() <= pod.labels.items():
                     yield service.ref
+        for place in _places(pod):
+            yield from (service for service, _ in self._listed.get(place, ()))
 
     @cached_property
     def _selecting(self) -> Mapping[tuple[str, str, str], list[ObjectInfo]]:
@@ -182,6 +197,17 @@ class ObjectGraph:
         for info in self._infos.values():
             if info.selector:
                 found[info.ref.namespace, *min(info.selector.items())].append(info)
+        return found
+
+    @cached_property
+    def _listed(self) -> Mapping[str, set[tuple[Ref, int]]]:
+        """The Services without a selector that list each pod (`namespace/name`) or address, with the port."""
+        found: dict[str, set[tuple[Ref, int]]] = defaultdict(set)
+        for info in self._infos.values():
+            service = self._infos.get(info.lists_for) if info.lists_for else None
+            if service and not service.selector:
+                for place, port in info.endpoints:
+                    found[place].add((service.ref, port))
         return found
 
     @cached_property
@@ -200,6 +226,11 @@ class ObjectGraph:
 
 def _service(name: str) -> Ref | None:
     return Ref(SERVICE, *name.split("/", 1)) if name else None
+
+
+def _places(pod: ObjectInfo) -> tuple[str, ...]:
+    """Return the name (`namespace/name`) and the address by which an EndpointSlice may list a pod."""
+    return (str(pod.ref), pod.address) if pod.address else (str(pod.ref),)
 
 
 def _targets_port(targets: frozenset[int | str], pod: ObjectInfo, port: int) -> bool:
