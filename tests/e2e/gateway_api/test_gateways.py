@@ -276,3 +276,24 @@ def test_the_server_name_selects_the_listener_with_tls(site: Site, tmp_path: Pat
         ("unknown-example.org", "unknown-example.org"): "404",
     }
     assert {pair: site.ask_tls(address, *pair) for pair in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "hosts", [[], ["*.dev.example.com", "dev.example.com"]], ids=["without hosts", "with both hosts"]
+)
+def test_one_route_serves_a_domain_and_its_wildcard(site: Site, tmp_path: Path, hosts: list[str]) -> None:
+    """Report 16: each name gets the listener, and a request for the other one on its connection gets 421."""
+    secrets = {"apex": "dev.example.com", "wildcard": "*.dev.example.com"}
+    site.apply(
+        *(manifest(server_secret(name, PAIRS["P-256"], namespace="")) for name in secrets),
+        edge_gateway(*(https(name, {"name": name}, hostname=hostname) for name, hostname in secrets.items())),
+        edge_route("app", rule_of("v1"), hosts=hosts),
+    )
+    address = site.accepted("app")
+    names = ("dev.example.com", "a.dev.example.com", "a.b.dev.example.com", "A.DEV.example.com")
+    expected = {(name, name): "200" for name in names} | {
+        ("dev.example.com", "a.dev.example.com"): "421",
+        ("a.dev.example.com", "dev.example.com"): "421",
+        ("a.dev.example.com", "a.b.dev.example.com"): "200",
+    }
+    assert {pair: site.ask_tls(address, *pair) for pair in expected} == expected
