@@ -8,16 +8,17 @@ import grpc
 from tests.wire import Address
 
 LIMIT_S = 60.0
+METADATA_BYTES = 2**20  # as much as a proxy forwards (docs/protocols.md)
 
 
 class Greeter:
-    """A gRPC server whose messages are bytes; it counts its calls and sends its name in a trailer."""
+    """A gRPC server whose messages are bytes; it counts its calls and sends its name, and metadata `returned`, in trailers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.calls = 0
         self.left: list[float] = []
-        self._server = grpc.server(ThreadPoolExecutor(4))
+        self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.absolute_max_metadata_size", METADATA_BYTES)])
         methods = {
             "Hello": grpc.unary_unary_rpc_method_handler(self.hello),
             "Count": grpc.unary_stream_rpc_method_handler(self.count),
@@ -31,7 +32,8 @@ class Greeter:
 
     def hello(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         self.calls += 1
-        context.set_trailing_metadata((("served-by", self.name),))
+        returned = [(key, value) for key, value in context.invocation_metadata() if key == "returned"]
+        context.set_trailing_metadata((("served-by", self.name), *returned))
         return request + self.name.encode()
 
     def count(self, request: bytes, _context: grpc.ServicerContext) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from tests.e2e.manifests import protocol_service, split_manifest
 from tests.e2e.running_mesh import RunningMesh
-from tests.greeter import LIMIT_S, Greeter
+from tests.greeter import LIMIT_S, METADATA_BYTES, Greeter
 from tests.wire import Address
 
 PORT = 9000
@@ -65,6 +65,15 @@ def test_streams_pass_the_proxy_in_both_directions(split_greeters: Address) -> N
         assert [int(item) for item in counted] == list(range(500))
         sent = [str(number).encode() * 100 for number in range(100)]
         assert list(calls.stream_stream("/Greeter/Echo")(iter(sent), timeout=LIMIT_S)) == sent
+
+
+@pytest.mark.parametrize("lengths", [[250_000], [10_000] * 50], ids=["one", "many"])
+def test_large_metadata_pass_both_ways(split_greeters: Address, lengths: list[int]) -> None:
+    """With Envoy's defaults, they end the whole connection, with all its calls, by GOAWAY."""
+    sent = [("returned", "m" * length) for length in lengths]
+    with channel(split_greeters, absolute_max_metadata_size=METADATA_BYTES) as calls:
+        _, call = calls.unary_unary("/Greeter/Hello").with_call(b"I am ", timeout=LIMIT_S, metadata=sent)
+    assert [(key, value) for key, value in call.trailing_metadata() if key == "returned"] == sent
 
 
 def test_the_client_gets_the_grpc_status_of_the_server(split_greeters: Address) -> None:

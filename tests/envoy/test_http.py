@@ -244,6 +244,12 @@ def test_more_than_a_thousand_headers_are_refused(place):
     assert place.ask("/", *(f"x-{number}: 1" for number in range(1001))).head.status == 431
 
 
+@pytest.mark.parametrize("lines", [[f"x-{number}: 1" for number in range(1001)], [f"x-a: {'v' * 2**20}"]])
+def test_a_response_with_too_many_or_too_large_headers_becomes_502(rig, place, lines):
+    rig.server.use(lambda connection: connection.message() and connection.send(answer("", "200 OK", *lines)))
+    assert place.ask().head.status == 502
+
+
 def test_trailers_pass_both_ways(rig, place):
     def serve(connection: RawConnection) -> None:
         rig.server.seen.append(connection.message())

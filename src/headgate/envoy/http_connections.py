@@ -20,6 +20,8 @@ It is shorter than that of ordinary servers (gunicorn 2 s; Node, Uvicorn and Apa
 connection that the server closes at this moment. A proxy closes connections gracefully.
 """
 _KIB = 1024
+_MAX_FIELD_KIB = 256
+"""The largest header over HTTP/2: a larger one ends the whole connection. This is Envoy's maximum; its default is 64."""
 
 
 def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
@@ -52,6 +54,7 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
             enable_trailers=True,
             ignore_http_11_upgrade=[_other_upgrades()],
         ),
+        http2_protocol_options=_http2(),
         max_request_headers_kb=_number(MAX_HEAD_BYTES // _KIB),
         upgrade_configs=[manager.UpgradeConfig(upgrade_type=WEBSOCKET)],
         server_header_transformation=manager.ServerHeaderTransformation.PASS_THROUGH,
@@ -93,7 +96,7 @@ def http_options(protocol: Protocol, *, to_proxy: bool = False) -> pb.HttpProtoc
 
     An idle connection to an application is closed after `IDLE_MS`; one `to_proxy` after Envoy's default, an hour.
     """
-    http1, http2 = pb.Http1ProtocolOptions(enable_trailers=True), pb.Http2ProtocolOptions()
+    http1, http2 = pb.Http1ProtocolOptions(enable_trailers=True), _http2()
     found = pb.HttpProtocolOptions(
         common_http_protocol_options=pb.CommonHttpProtocolOptions(
             max_headers_count=_number(MAX_HEADERS),
@@ -109,6 +112,10 @@ def http_options(protocol: Protocol, *, to_proxy: bool = False) -> pb.HttpProtoc
     else:
         found.explicit_http_config.http_protocol_options.CopyFrom(http1)
     return found
+
+
+def _http2() -> pb.Http2ProtocolOptions:
+    return pb.Http2ProtocolOptions(max_header_field_size_kb=_number(_MAX_FIELD_KIB))
 
 
 def route_configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
