@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from tests.cli.conftest import ServedMesh, ended
 from tests.rollout.canaries import ANALYSIS, website_canary
 
-from headgate.cli.rollout_status import RolloutStatus, rollout_status, summary
+from headgate.cli.output import print_whole
+from headgate.cli.rollout_status import RolloutStatus, picture, rollout_status, summary
 from headgate.cli.rollout_watch import show
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
@@ -246,6 +248,46 @@ async def test_a_narrow_terminal_shows_the_newest_evidence() -> None:
     lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines[-2:])) <= 40
     assert "▇█  100%" in lines[-2]
+
+
+LONG = "website-payments-with-a-long-name"
+LONG_STATUS: dict[str, Any] = {
+    "message": f"step 1 of 3, 10% to {LONG}-v2: nothing is decided; more requests are needed from clients of the root",
+    "backends": [
+        {"service": f"{LONG}-v1", "weight": 9, "requests": 90_012, "failures": 912},
+        {"service": f"{LONG}-v2", "weight": 1, "requests": 10_012, "failures": 33},
+    ],
+    "criteria": [
+        {"name": "success", "rollBack": "58%", "promote": "12%"},
+        {"name": "latency.99%.maxIncrease", "rollBack": "0%"},
+    ],
+}
+LONG_WORDS = {
+    f"{LONG}-v1",
+    f"{LONG}-v2:",
+    "90012",
+    "1.01%",
+    "0.127%",
+    "latency.99%.maxIncrease",
+    "███████████▋········",
+}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+async def test_status_and_watch_break_and_cut_no_word(width: int) -> None:
+    over = with_status(website_canary(), **LONG_STATUS, phase="Promoted")
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=80, color_system=None)
+    print_whole(console, picture(rollout_status(over)))
+    shown = Console(file=io.StringIO(), force_terminal=True, width=width, height=80, color_system=None)
+
+    async def updates() -> AsyncIterator[RolloutStatus]:
+        yield rollout_status(over)
+
+    await show(updates(), shown)
+    for terminal in (console, shown):
+        text = Text.from_ansi(terminal.file.getvalue()).plain  # type: ignore[attr-defined]
+        assert max(map(len, text.splitlines())) <= width
+        assert set(text.split()) >= LONG_WORDS
 
 
 def test_the_summary_names_the_least_evidence_to_promote_and_the_most_to_roll_back() -> None:

@@ -162,3 +162,11 @@ def test_the_state_of_a_rollout_is_below_the_backends_of_its_split() -> None:
     assert rows[6].startswith("default/website-2")
     many = tuple(structs.replace(one, rollout=state) for one in splits(20))
     assert not any("Progressing" in row for row in rendered(Screen(sections=many)))  # a line for each split has no room
+
+
+def test_a_message_is_wrapped_between_words_and_not_at_their_hyphens() -> None:
+    name = "default/website-payments-v2"
+    rows = rendered(
+        Screen(sections=splits(1), urgent=(f"no request reaches the Service {name} on any proxy",)), width=50
+    )
+    assert name in {word for row in rows for word in row.split()}

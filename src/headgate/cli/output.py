@@ -3,7 +3,7 @@
 import enum
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.table_layout import blocks, fit
+from headgate.cli.table_layout import blocks, fit, wrapped
 from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.formatting import json_text, printable
@@ -126,17 +126,41 @@ def stdout(*, folds: bool = False) -> Console:
     return SafeConsole(width=width)
 
 
-def print_table(table: Table) -> None:
-    """Print a table on stdout. On a terminal that is too narrow for its words, each row is a block of lines.
+class FittedTable:
+    """A table that breaks no word: where it is too narrow for its words, each row is a block of lines."""
 
-    Without a terminal, its lines end with their last letter.
-    """
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the table, or the lines of its blocks."""
+        if fit(self._table, options.max_width):
+            yield self._table
+        else:
+            yield from map(Text, blocks(self._table, options.max_width))
+
+
+class WrappedText:
+    """A message that is wrapped between words, and breaks no word."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the lines."""
+        yield from map(Text, wrapped(self._text, options.max_width))
+
+
+def print_whole(console: Console, renderable: RenderableType) -> None:
+    """Print wrapped texts and fitted tables. Only the terminal breaks words, those that are wider than itself."""
+    console.print(renderable, overflow="ignore", crop=False)
+
+
+def print_table(table: Table) -> None:
+    """Print a table on stdout, fitted to a terminal. Without a terminal, its lines end with their last letter."""
     console = stdout()
     if console.is_terminal:
-        if fit(table, console.width):
-            console.print(table)
-        else:
-            console.print("\n".join(blocks(table, console.width)), soft_wrap=True)
+        print_whole(console, FittedTable(table))
         return
     with console.capture() as captured:
         console.print(table)

@@ -12,7 +12,7 @@ from rich.status import Status
 from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
 from headgate.cli.connection import find_api
-from headgate.cli.output import EXIT_FAILURE, Format, TimedOut, answer, stderr, stdout, usage_error
+from headgate.cli.output import EXIT_FAILURE, Format, TimedOut, answer, print_whole, stderr, stdout, usage_error
 from headgate.cli.rollout_status import RolloutStatus, picture, rollout_status
 from headgate.cli.rollout_watch import show
 from headgate.cli.wait import Timeout, parse_duration, watch_object
@@ -62,7 +62,7 @@ def rollout(
         raise typer.Exit(0 if last.phase == Phase.PROMOTED.value else EXIT_FAILURE)
     if action == "status":
         found = rollout_status(asyncio.run(_read(client, key)))
-        answer(found, output, lambda: stdout().print(picture(found)))
+        answer(found, output, lambda: print_whole(stdout(), picture(found)))
         return
     found = asyncio.run(_change(client, key, action, seconds))
     text = f"canary/{name}: {found.message}"

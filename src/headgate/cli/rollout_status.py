@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.output import FittedTable, WrappedText
 from headgate.errors import HeadgateError
 from headgate.formatting import NONE
 from headgate.quantity import parse_percentage
@@ -158,11 +159,11 @@ def picture(status: RolloutStatus, *more: RenderableType) -> Group:
     )
     if status.steps:
         title.append(f"  step {status.step} of {status.steps}, {status.canary_weight}")
-    parts: list[RenderableType] = [title, Text(status.message)]
+    parts: list[RenderableType] = [title, WrappedText(status.message)]
     if status.backends:
-        parts += ["", _backends(status)]
+        parts += ["", FittedTable(_backends(status))]
     if status.criteria:
-        parts += ["", _criteria(status.criteria)]
+        parts += ["", FittedTable(_criteria(status.criteria))]
     return Group(*parts, *more)
 
 

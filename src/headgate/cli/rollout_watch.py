@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import stdout
+from headgate.cli.output import print_whole, stdout
 from headgate.cli.rollout_status import (
     PROMOTE_STYLE,
     ROLL_BACK_STYLE,
@@ -100,5 +100,5 @@ async def _on_screen(updates: AsyncIterator[RolloutStatus], terminal: Console) -
                 if status.is_over:
                     return status
     finally:
-        terminal.print(current())  # leaving the full screen has erased the picture
+        print_whole(terminal, current())  # leaving the full screen has erased the picture
     raise AssertionError("the updates of an object never end")

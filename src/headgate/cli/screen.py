@@ -290,6 +290,11 @@ def _shortened(name: str, room: int) -> str:
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Return the lines of a message, wrapped to a width and without control characters."""
     wrap: Callable[[str], list[str]] = textwrap.TextWrapper(
-        width=width, initial_indent=indent, subsequent_indent=indent, drop_whitespace=False, replace_whitespace=False
+        width=width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        drop_whitespace=False,
+        replace_whitespace=False,
+        break_on_hyphens=False,
     ).wrap
     return [part.rstrip() for line in text.splitlines() for part in wrap(_CONTROL.sub("", line))]

@@ -41,10 +41,11 @@ def blocks(table: Table, width: int) -> Iterator[str]:
             yield ""
         for title, text in zip(titles, row, strict=True):
             if text.strip():
-                yield from _wrapped(f"{title.ljust(indent)}{text.strip()}", indent, width)
+                yield from wrapped(f"{title.ljust(indent)}{text.strip()}", width, indent=indent)
 
 
-def _wrapped(text: str, indent: int, width: int) -> Sequence[str]:
+def wrapped(text: str, width: int, *, indent: int = 0) -> Sequence[str]:
+    """Return the lines of a text, wrapped between words; all lines but the first are indented."""
     return textwrap.wrap(
         text,
         width,
