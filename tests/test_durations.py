@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.durations import formatted, milliseconds, seconds
+from headgate.durations import formatted, from_microseconds, microseconds, milliseconds, seconds
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,13 @@ def test_an_invalid_go_duration_raises_a_message_with_an_example(text: str) -> N
 @pytest.mark.parametrize(("seconds", "written"), [(30, "30s"), (60, "1m0s"), (3661.5, "1h1m1.5s"), (0.25, "0.25s")])
 def test_seconds_are_formatted_as_go_formats_a_duration(seconds: float, written: str) -> None:
     assert formatted(seconds) == written
+
+
+@pytest.mark.parametrize("number", [0, 1, 250, 1000, 1200, 1205, 94_000, 1_000_000, 1_500_000, 60_000_000])
+def test_microseconds_are_formatted_without_rounding(number: int) -> None:
+    assert microseconds(from_microseconds(number)) == number
+
+
+def test_microseconds_have_a_readable_unit() -> None:
+    numbers = (250, 1_205, 1_200, 94_000, 1_500_000, 60_000_000)
+    assert [from_microseconds(number) for number in numbers] == ["250us", "1.205ms", "1.2ms", "94ms", "1500ms", "60s"]

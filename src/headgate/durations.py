@@ -23,6 +23,19 @@ def seconds(text: str) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
 
 
+def microseconds(text: str) -> int:
+    """Parse a Go duration to whole microseconds. Raises ValueError with an example."""
+    return round(seconds(text) * 1e6)
+
+
+def from_microseconds(number: int) -> str:
+    """Format microseconds as a Go duration without rounding: `250us`, `1.2ms`, `60s`."""
+    for unit, size in (("s", 1_000_000), ("ms", 1000)):
+        if number and number % size == 0:
+            return f"{number // size}{unit}"
+    return f"{number}us" if number < 1000 else f"{number // 1000}.{number % 1000:03}".rstrip("0") + "ms"
+
+
 def formatted(seconds: float) -> str:
     """Format seconds as Go formats a duration: `30s`, `1m30s`, `2.5s`."""
     minutes, rest = divmod(round(seconds, 3), 60)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.rollout.canaries import ANALYSIS, Rollout, requests, website_canary
 
+from headgate.durations import seconds
 from headgate.rollout.state import Pause, Phase, State
 from headgate.telemetry.counters.counts import BROKEN_OFF, FAILED, UNANSWERED, UNCONNECTED, Counts
 
@@ -161,8 +162,8 @@ def test_the_latency_limit_follows_the_primary() -> None:
     """A busy start of the primary loosens the limit only while it lasts."""
     rollout = rollout_with(latency=[{"percentile": "p99", "maxIncrease": "10%"}])
     rollout.look(20, v1=requests(90, slow=10), v2=requests(10, slow=1))
-    busy = rollout.state.limits["p99.maxIncrease"]
+    busy = seconds(rollout.state.latency_limits["p99.maxIncrease"])
     rollout.look(30, v1=requests(90), v2=requests(10))
-    assert rollout.state.limits["p99.maxIncrease"] < busy
+    assert seconds(rollout.state.latency_limits["p99.maxIncrease"]) < busy
     rollout.look(30, v1=requests(90), v2=requests(10, slow=3, slow_us=70_000))
     assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p99.maxIncrease")

@@ -6,13 +6,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from tests.rollout.canaries import ANALYSIS, Rollout, plan_of, requests, website_canary
 
+from headgate.durations import microseconds
+from headgate.model.latency_buckets import BOUNDS_US
 from headgate.resources.canaries import StepKind
 from headgate.resources.meta import Object
+from headgate.rollout import criteria
 from headgate.rollout.plan import Plan
-from headgate.rollout.state import Answer, Pause, Phase, State
+from headgate.rollout.state import Answer, Pause, Phase, State, state_in
 from headgate.rollout.status import canary_status
+from headgate.telemetry.counters import histogram
 
 MATCH = [{"name": "testers", "headers": {"x-tester": "yes"}}]
 ALL_TO_V1 = {"v1": 1, "v2": 0}
@@ -170,9 +175,37 @@ def test_slow_requests_roll_back_by_a_limit_relative_to_the_primary() -> None:
     rollout.look(5, v1=requests(90, slow=1), v2=requests(10))
     assert "more requests to v1 are needed to know its percentile (p99.maxIncrease)" in rollout.message
     rollout.look(15, v1=requests(90, slow=1), v2=requests(10))
-    assert rollout.state.limits
+    assert rollout.state.latency_limits
     rollout.look(60, v1=requests(90, slow=1), v2=requests(10, slow=2, slow_us=1_500_000))
     assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p99.maxIncrease")
+
+
+def test_other_latency_buckets_do_not_shift_the_limit_of_a_running_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status has durations, which another version of headgate with other buckets understands."""
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
+    rollout.look(20, v1=requests(90, slow=1), v2=requests(10))
+    (limit,) = rollout.state.latency_limits.values()
+
+    def microseconds_of(bounds: tuple[int, ...]) -> list[int]:
+        for module in (criteria, histogram):
+            monkeypatch.setattr(module, "BOUNDS_US", bounds)
+        (criterion,) = (item for item in rollout.plan.criteria(rollout.state) if item.name == "p99.maxIncrease")
+        assert criterion.bounds
+        return [bounds[bound] for bound in criterion.bounds]
+
+    before = microseconds_of(BOUNDS_US)
+    assert before[0] == microseconds(limit)
+    assert before[1] == pytest.approx(1.1 * before[0], rel=0.1)
+    assert microseconds_of((10, 50, *BOUNDS_US)) == before
+
+
+def test_a_status_with_limits_of_an_earlier_version_keeps_its_step_and_evidence() -> None:
+    """Earlier versions stored indexes of buckets: the limit is taken again, from the next requests of the primary."""
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
+    rollout.look(20, v1=requests(90, slow=1), v2=requests(10))
+    stored = msgspec.to_builtins(structs.replace(rollout.state, latency_limits={}))
+    old = msgspec.json.encode({**stored, "limits": {"p99.maxIncrease": 97}}).decode()
+    assert state_in({"status": {"rollout": old}}) == structs.replace(rollout.state, latency_limits={})
 
 
 def test_a_paused_rollout_keeps_its_weights_and_its_evidence(rollout: Rollout) -> None:

@@ -13,6 +13,7 @@ from math import ceil, log
 
 from msgspec import structs
 
+from headgate.durations import from_microseconds, microseconds
 from headgate.model.latency_buckets import BOUNDS_US
 from headgate.resources.canaries import Analysis, LatencyCriterion
 from headgate.resources.meta import Value
@@ -143,9 +144,10 @@ class RecentLatencies(Value, frozen=True):
         return RecentLatencies(newer, 0) if _timed(newer) >= most else RecentLatencies(self.older, newer)
 
 
-def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the bound (index) of the reference's percentile by relative criterion, once enough requests are counted.
+def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the reference's percentile by relative criterion, once enough requests are counted: a bound as a duration.
 
+    The duration has the same meaning for a headgate with other bounds. A percentile above all bounds counts as the last one.
     `reference` are its last requests *before* those that are judged next: a test may not choose its limit by the requests
     that it judges, but each of its bets may have another limit.
     """
@@ -153,7 +155,7 @@ def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, 
     for criterion in analysis.latency:
         if criterion.max_increase and _timed(reference) >= tail_requests(criterion):
             bound = percentile_bound(reference, float(criterion.quantile))
-            limits |= {} if bound is None else {_increase(criterion): bound}
+            limits |= {} if bound is None else {_increase(criterion): from_microseconds(_microseconds(bound))}
     return limits
 
 
@@ -162,7 +164,11 @@ def tail_requests(criterion: LatencyCriterion) -> int:
     return ceil(_TAIL_REQUESTS / (1 - criterion.quantile))
 
 
-def criteria(analysis: Analysis, limits: Mapping[str, int]) -> Sequence[Criterion]:
+def _microseconds(bound: int) -> int:
+    return BOUNDS_US[min(bound, len(BOUNDS_US) - 1)]
+
+
+def criteria(analysis: Analysis, limits: Mapping[str, str]) -> Sequence[Criterion]:
     """Return the criteria of an analysis. `limits` are those of `relative_limits`."""
     return tuple(_criteria(analysis, limits))
 
@@ -244,7 +250,7 @@ def requests_missing(item: Criterion, evidence: Evidence, threshold: float) -> i
     return max(ceil(log(threshold / evidence.fine.evidence) / growth), 0) if growth > 0 else None
 
 
-def _criteria(analysis: Analysis, limits: Mapping[str, int]) -> Iterator[Criterion]:
+def _criteria(analysis: Analysis, limits: Mapping[str, str]) -> Iterator[Criterion]:
     success = analysis.success
     compared = _relative(SUCCESS, float(success.tolerated_drop), float(success.excluded_drop))
     yield structs.replace(compared, within=analysis.cluster_seconds)
@@ -259,9 +265,9 @@ def _criteria(analysis: Analysis, limits: Mapping[str, int]) -> Iterator[Criteri
             yield _absolute(f"{criterion.percentile}.max", tail, (bound, bound))
         if criterion.tolerated_increase is not None:
             name = _increase(criterion)
-            bound = limits.get(name, 0)
-            slower = bound_at(float(BOUNDS_US[min(bound, len(BOUNDS_US) - 1)] * (1 + criterion.tolerated_increase)))
-            yield _relative(name, 0.0, tail, (bound, slower), is_ready=name in limits)
+            limit = _microseconds(bound_at(microseconds(limits.get(name, "0s"))))
+            slower = bound_at(float(limit * (1 + criterion.tolerated_increase)))
+            yield _relative(name, 0.0, tail, (bound_at(limit), slower), is_ready=name in limits)
 
 
 def _increase(criterion: LatencyCriterion) -> str:

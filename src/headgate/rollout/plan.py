@@ -108,7 +108,7 @@ class Plan:
 
     def criteria(self, state: State) -> Sequence[Criterion]:
         """Return the criteria of the analysis with the limits that are known."""
-        return criteria.criteria(self.analysis, state.limits) if self.analysis else ()
+        return criteria.criteria(self.analysis, state.latency_limits) if self.analysis else ()
 
     def thresholds(self, found: Sequence[Criterion]) -> Thresholds:
         """Return the evidence that decides."""

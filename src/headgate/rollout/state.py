@@ -5,10 +5,10 @@ The state is in the Canary's status, so any replica of the control plane continu
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
-from msgspec import structs
+from msgspec import Meta, structs
 
 from headgate.resources.meta import Object, Value, part
 from headgate.rollout import criteria
@@ -87,7 +87,7 @@ class State(Value, frozen=True, kw_only=True):
 
     `subject` and `rules` are digests of the parts of the spec that begin another rollout, or another test of the step.
     `step` counts from 0. `since` is when every proxy had the weights of the step, in seconds since the epoch; 0 before.
-    `limits` are those of relative latency criteria, `command` is the last command that was obeyed. `edit` is what a user wrote
+    `latency_limits` are those of relative criteria, as durations, `command` is the last command that was obeyed. `edit` is what a user wrote
     into the split; it stays after a resumption until the split has the weights again. `lost` says why the canary counts as
     lost, since the time `lost_since`. `cause` are the criteria that ended the rollout, and `informed` the webhooks that know its end. `replies` say why webhooks do not agree.
     `missing` are the backends whose Service does not exist.
@@ -100,7 +100,7 @@ class State(Value, frozen=True, kw_only=True):
     step: int = 0
     since: float = 0.0
     evidence: Mapping[str, Evidence] = {}
-    limits: Mapping[str, int] = {}
+    latency_limits: Mapping[str, Annotated[str, Meta(pattern=r"^\d{1,8}(\.\d{1,3})?(us|ms|s)$")]] = {}
     command: str = ""
     edit: str = ""
     life: Life = Life()
@@ -135,7 +135,10 @@ class State(Value, frozen=True, kw_only=True):
 
     def has_moved(self, before: "State") -> bool:
         """Return whether the state differs from an earlier one in more than what requests change at each look."""
-        return structs.replace(self, evidence=before.evidence, limits=before.limits, life=before.life) != before
+        return (
+            structs.replace(self, evidence=before.evidence, latency_limits=before.latency_limits, life=before.life)
+            != before
+        )
 
 
 def state_in(obj: Object) -> State:

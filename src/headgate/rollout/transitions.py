@@ -82,14 +82,14 @@ def _started(plan: Plan, before: State) -> State:
     if before.phase.is_over and plan.analysis:
         return structs.replace(changed, step=min(before.step, len(plan.shares) - 1))
     step = min(before.step, max(len(plan.shares) - 2, 0))  # a change of the steps promotes no canary
-    begun = _step(plan, structs.replace(changed, limits={}), step)
+    begun = _step(plan, structs.replace(changed, latency_limits={}), step)
     still = before.pause in (Pause.BEFORE, Pause.EDITED) and not begun.phase.is_over
     return structs.replace(begun, phase=before.phase, pause=before.pause) if still else begun
 
 
 def _begun(plan: Plan, state: State) -> State:
     """Begin the first step; the canary gets no request before the webhooks have agreed."""
-    begun = _step(plan, structs.replace(state, limits={}, cause="", informed=()), 0)
+    begun = _step(plan, structs.replace(state, latency_limits={}, cause="", informed=()), 0)
     is_asked = not begun.phase.is_over and plan.hooks("before")
     return structs.replace(begun, pause=Pause.BEFORE) if is_asked else begun
 
@@ -203,7 +203,8 @@ def _counted(plan: Plan, state: State, facts: Facts) -> State:
     """Add the new requests to the evidence. Relative limits come from earlier requests only."""
     if plan.analysis is None:
         return state
-    state = structs.replace(state, limits=criteria.relative_limits(plan.analysis, facts.latency, state.limits))
+    limits = criteria.relative_limits(plan.analysis, facts.latency, state.latency_limits)
+    state = structs.replace(state, latency_limits=limits)
     new = _new_requests(plan, state, facts)
     return structs.replace(state, evidence=criteria.gathered(plan.criteria(state), state.evidence, new, facts.now))
 
