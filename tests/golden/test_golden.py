@@ -31,6 +31,7 @@ TYPES = {
     "scopes": "ScopedRouteConfiguration",
 }
 FROM_PROXIES = (
+    Reason.CERTIFICATE_EXPIRES,
     Reason.COPIES_DROPPED,
     Reason.ENVOY_REJECTED,
     Reason.GATEWAY_NOT_READY,

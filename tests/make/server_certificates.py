@@ -32,13 +32,15 @@ class Pair(NamedTuple):
     key: str
 
 
-def certificate(key: PrivateKey, *, years: int = 50) -> str:
-    """Return a certificate in PEM that its own key signs; it begins in 2026."""
+def certificate(
+    key: PrivateKey, *, begin: dt.datetime = BEGIN, validity: dt.timedelta = dt.timedelta(days=50 * 365)
+) -> str:
+    """Return a certificate in PEM that its own key signs; by default it begins in 2026."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     builder = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(BEGIN)
-        .not_valid_after(BEGIN.replace(year=BEGIN.year + years))
+        .not_valid_before(begin)
+        .not_valid_after(begin + validity)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
     )
     signed = builder.sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256())

@@ -68,6 +68,7 @@ class Reason(enum.Enum):
     INVALID_KIND = "InvalidKind"
     UNSUPPORTED_PROTOCOL = "UnsupportedProtocol"
     INVALID_ROUTE_KINDS = "InvalidRouteKinds"
+    CERTIFICATE_EXPIRES = "CertificateExpires"
     INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
     LISTENER_PROTOCOL_CONFLICT = "ListenerProtocolConflict"
     INVALID_PARAMETERS = "InvalidParameters"
@@ -165,6 +166,7 @@ _MEANINGS = {
         Reason.ADDRESS_NOT_ASSIGNED: "The Gateway has no address yet, so no client can reach it.",
         Reason.FIELD_IGNORED: "headgate does not read a field; the rest of the object is in effect.",
         Reason.TOO_MANY_MATCHES: "The splits behind one rule have too many combinations of matches; the matches of some splits are ignored.",
+        Reason.CERTIFICATE_EXPIRES: "A certificate of the Gateway has expired, expires soon, or is not valid yet; clients refuse it then.",
         Reason.COPIES_DROPPED: "A mirror is too slow; proxies drop the requests that exceed its limits.",
         Reason.RESTART_NEEDED: "Pods are older than the Sidecar's current generation; they get it when they are replaced.",
         Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",

@@ -15,6 +15,7 @@ from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.predictions import Controllers
+from headgate.plane.status.certificate_expiry import certificate_expiry
 from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
 from headgate.resources.meta import Key, Object
@@ -80,6 +81,7 @@ class LiveState:
         more = (
             *refusals(compiled, self.fleet.connected()),
             *faults(self._faults.get()),
+            *certificate_expiry(compiled.mesh.gateways, time.time()),
             *chain.from_iterable(cell.get() for cell in self.of_host),
         )
         if more:

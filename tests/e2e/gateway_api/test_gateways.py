@@ -1,6 +1,7 @@
 """Gateways and GatewayClasses: what the conformance suite tests for the feature Gateway and its extensions."""
 
 import base64
+import datetime as dt
 import json
 import subprocess
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from tests.e2e.gateway_api.objects import (
     PORT,
     edge_gateway,
@@ -19,8 +21,10 @@ from tests.e2e.gateway_api.objects import (
     web_listener,
 )
 from tests.e2e.gateway_api.site import Site, conditions
+from tests.e2e.running_mesh import RunningMesh
 from tests.make.objects import GATEWAY_API, manifest
-from tests.make.server_certificates import NAME, PAIRS
+from tests.make.server_certificates import NAME, PAIRS, Pair, pem
+from tests.make.server_certificates import certificate as server_certificate
 from tests.make.server_certificates import secret as server_secret
 from tests.protocols import certificate
 from tests.waiting import until
@@ -98,6 +102,23 @@ def test_the_client_selects_one_of_the_usable_certificates_by_its_key(
     command = ["openssl", "s_client", "-connect", f"{address.host}:{address.port}", "-sigalgs", signature]
     ended = subprocess.run([*command, "-servername", NAME], input="", capture_output=True, text=True, check=False)
     assert f"Peer signature type: {expected}" in ended.stdout
+
+
+def test_the_end_of_a_certificate_is_announced(site: Site, mesh: RunningMesh) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    begin = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    chain = server_certificate(key, begin=begin, validity=dt.timedelta(hours=1, seconds=10))
+    pair = Pair(chain, pem(key))
+    site.apply(manifest(server_secret("short", pair, namespace="")), edge_gateway(https(reference={"name": "short"})))
+
+    def announced(text: str) -> list[str]:
+        events = mesh.events("edge", site.namespace)
+        return [message for _, reason, message in events if reason.startswith("CertificateExpires") and text in message]
+
+    until(lambda: announced("expires at"), "the warning before the end")
+    until(lambda: announced("expired at"), "the warning after the end")
+    site.apply(manifest(server_secret("short", PAIRS["P-256"], namespace="")))
+    until(lambda: announced("is valid now"), "the Event about a new certificate")
 
 
 @pytest.mark.conformance("GatewayModifyListeners", "GatewayObservedGenerationBump")

@@ -44,6 +44,7 @@ RECOVERIES = {
     Reason.NO_MATCHING_PARENT: "the Gateway, listener or Service port in the parentRef exists now",
     Reason.NOT_ALLOWED_BY_LISTENERS: "a listener of the Gateway allows the route now",
     Reason.NO_MATCHING_LISTENER_HOSTNAME: "a hostname of the route matches the listener now",
+    Reason.CERTIFICATE_EXPIRES: "the certificate of the Gateway is valid now",
     Reason.INVALID_CERTIFICATE_REF: "the certificate of the listener is valid now; the gateway serves the listener",
     Reason.PROTOCOL_CONFLICT: "all Services declare the same protocol for this port of the pods now",
     Reason.LISTENER_PROTOCOL_CONFLICT: "all listeners on the port use the same protocol now; the gateway serves the listeners",

@@ -21,6 +21,7 @@ from headgate.objects.ports import Ports, version_of
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.status.audit_outcome import AuditOutcome
+from headgate.plane.status.certificate_expiry import certificate_expiry, next_change
 from headgate.plane.status.conditions import (
     ObjectReport,
     StatusInputs,
@@ -44,6 +45,7 @@ from headgate.xds.fleet import Fleet, Proxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
 CONCURRENT = 3  # the number of objects that are updated at the same time; with 8, new routes wait for the API server
+_LONGEST_WAIT_S = 24 * 3600.0  # a timer is set again after this time
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
@@ -201,6 +203,8 @@ class StatusWriter:
             self._counted.audits.get(),
         )
         self._queue.observe(observation)
+        if change := next_change(compiled.mesh.gateways, time.time()):
+            self._wake_in(min(change - time.time(), _LONGEST_WAIT_S))
         if before and before.receipts.membership != receipts.membership:
             self._pace.membership.note(RECONNECT_SECONDS if receipts.has_lost(before.receipts) else None)
         if is_built:
@@ -238,6 +242,7 @@ class StatusWriter:
         for finding in (
             *refusals(compiled, proxies),
             *faults(self._faults.get()),
+            *certificate_expiry(compiled.mesh.gateways, time.time()),
             *dropped_copies(compiled.mesh, self._counted.dropped.get()),
             *chain.from_iterable(cell.get() for cell in self._of_host),
         ):
