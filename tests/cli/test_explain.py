@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "ab-test")
 GATEWAY = str(ROOT / "tests" / "golden" / "gw-filters" / "in.yaml")
 MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
+RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
 TCP = str(ROOT / "tests" / "golden" / "sticky-tcp" / "in.yaml")
 FIREFOX = ("-H", "user-agent: Mozilla Firefox")
 
@@ -302,3 +303,22 @@ async def test_each_header_of_the_request_reaches_the_running_headgate(served: S
     found = json.loads(ended.out)
     assert found["url"] == "http://website:8080/x?q=1&r=%20"
     assert found["candidates"][0]["result"] == "matched"
+
+
+def test_explain_shows_the_settings_about_failing_endpoints(run: Run) -> None:
+    found = json.loads(run("explain", "http://shop:8080/", "-f", RESILIENCE, "-o", "json").out)
+    assert found["filters"] == [
+        "timeout of the request: 10000 ms",
+        "timeout of each attempt: 2000 ms",
+        "retries: up to 3, on 503, unavailable, gateway-error, reset, at most 20 % of the active requests",
+        (
+            "ejection of endpoints: after 5 gateway errors or 5 attempts without a response or 7 5xx responses in a row, for 1m0s, "
+            "at most 80 %"
+        ),
+        "limit of connections: 100",
+        "limit of requests: 1000",
+        "timeout of connecting: 500 ms",
+        "idle connections are closed after 60000 ms",
+    ]
+    found = json.loads(run("explain", "http://plain:8080/", "-f", RESILIENCE, "-o", "json").out)
+    assert found["filters"] == ["retries: only requests that no application received", "ejection of endpoints: off"]

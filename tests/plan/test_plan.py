@@ -1,6 +1,6 @@
 """A plan says which requests a change moves, from where to where, with an example and the cause."""
 
-from tests.make.objects import manifest, split
+from tests.make.objects import backed_service, manifest, split
 from tests.plan.manifests import (
     SERVICES,
     compiled,
@@ -190,3 +190,16 @@ def test_an_expression_that_is_too_complex_may_differ(tmp_path):
     found = planned(tmp_path, [SERVICES, website_route(*before)], [SERVICES, website_route(*before, new)]).requests
     assert found
     assert all(item.certain == bool(item.example) for item in found)
+
+
+def test_a_change_of_retries_is_a_change_of_requests(tmp_path):
+    def web(**annotations):
+        return manifest(*backed_service("web", ("web-1", "10.1.0.1"), annotations=annotations))
+
+    (item,) = planned(
+        tmp_path, [web()], [web(**{"headgate.dev/retry": "on=503", "headgate.dev/limits": "requests=9"})]
+    ).requests
+    assert item.changes == (
+        "now retries: up to 2, on 503, reset, at most 20 % of the active requests",
+        "now limit of requests: 9",
+    )

@@ -11,6 +11,7 @@ from headgate.resources.core import Service
 from headgate.resources.mesh_keys import ANNOTATIONS, LABELS, useless_keys
 from headgate.resources.meta import Metadata
 from headgate.resources.registry import SERVICE
+from headgate.resources.resilience import ANNOTATIONS as RESILIENCE
 from headgate.settings import Settings
 
 
@@ -51,9 +52,11 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
     foreign = {"app": "web", "example.com/inject": "", "conversion.headgate.dev/weights": "{}"}
     known = Metadata(
         labels=dict.fromkeys(LABELS, "true") | foreign,
-        annotations=dict.fromkeys(ANNOTATIONS - {"headgate.dev/mode", "headgate.dev/gateway"}, "") | foreign,
+        annotations=dict.fromkeys(ANNOTATIONS - {"headgate.dev/mode", "headgate.dev/gateway", *RESILIENCE}, "")
+        | foreign,
     )
     assert list(useless_keys("TrafficSplit", known)) == []
+    assert list(useless_keys("Service", Metadata(annotations=dict.fromkeys(RESILIENCE, "")))) == []
     proxy = Metadata(annotations={"headgate.dev/gateway": "shop/edge"})
     assert list(useless_keys("Pod", proxy)) == []
 
@@ -66,6 +69,7 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
         ("HTTPRoute", "no-endpoints", "write it on a TrafficSplit or Canary"),
         ("TrafficSplit", "mode", "write it on a TrafficTarget"),
         ("TrafficSplit", "gateway", "write it on a Service or Canary"),
+        ("TrafficSplit", "retry", "write it on a Service"),
     ],
 )
 def test_an_annotation_on_a_kind_on_which_it_has_no_effect_is_reported(kind: str, name: str, instead: str) -> None:

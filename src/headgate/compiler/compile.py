@@ -27,8 +27,8 @@ from headgate.compiler.gateway_api.gateways import gateway_pods
 from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, attach
 from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
 from headgate.compiler.gateway_api.rules import CompiledRoute
+from headgate.compiler.invalid_objects import mistakes, useless_keys
 from headgate.compiler.protocols import ProtocolChoice
-from headgate.compiler.reasons import Reason
 from headgate.compiler.report import (
     Compiled,
     Finding,
@@ -39,12 +39,14 @@ from headgate.compiler.report import (
     SplitRoute,
     finding_order,
 )
+from headgate.compiler.resilience import of_services, with_resilience
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
 from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
-from headgate.compiler.workloads import PodPort, has_sidecar, names_with_sidecar, pod_ports, workloads
+from headgate.compiler.workloads import PodPort, names_with_sidecar, pod_ports, workloads
+from headgate.model.resilience import Resilience
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,
     Endpoint,
@@ -60,7 +62,6 @@ from headgate.model.routing import (
 )
 from headgate.resources.canaries import Canary
 from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.mesh_keys import useless_keys
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
 from headgate.resources.routes import GRPCRoute, HTTPRoute
@@ -87,11 +88,12 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str,
 
 
 class PlainServices(NamedTuple):
-    """The results that depend on Services only: frontends, protocols, route tables and findings."""
+    """The results that depend on Services only: frontends, protocols, route tables, settings and findings."""
 
     frontends: tuple[Frontend, ...]
     choices: Mapping[PortRef, ProtocolChoice]
     plain: Mapping[PortRef, RouteTable]
+    resilience: Mapping[str, Resilience]
     findings: tuple[Finding, ...]
 
 
@@ -201,7 +203,7 @@ class Compiler:
             sidecars=sidecar_pods,
             service_gateways=self._asking(snapshot, settings),
         )
-        return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
+        return Compiled(revision=snapshot.revision, mesh=with_resilience(mesh, served.resilience), report=report)
 
     def _gateway_api(
         self,
@@ -317,8 +319,8 @@ class Compiler:
 
     def _invalid(self, snapshot: Snapshot) -> Iterator[Finding]:
         """Yield the findings about invalid objects, and about labels and annotations without an effect."""
-        yield from _mistakes(snapshot)
-        yield from chain.from_iterable(self._stages.each_item(_useless_keys, None, snapshot.objects).values())
+        yield from mistakes(snapshot)
+        yield from chain.from_iterable(self._stages.each_item(useless_keys, None, snapshot.objects).values())
 
     def _by_object(
         self, findings: Iterable[Finding], attached: SharedMap[Key, AttachedRoute]
@@ -349,11 +351,13 @@ def _served(snapshot: Snapshot, settings: Settings, other_proxies: frozenset[str
         for name, (key, item) in snapshot.services.items()
         for found in services.findings(key, item, frontends[name], owners, settings)
     ]
+    resilience = of_services(snapshot)
     return PlainServices(
         frontends=tuple(front for front in frontends.values() if front.ports),
         choices=choices,
         plain={ref: plain_table(ref, choices[ref].protocol) for ref in refs},
-        findings=(*findings, *protocols.unknown(snapshot)),
+        resilience=resilience.settings,
+        findings=(*findings, *resilience.findings, *protocols.unknown(snapshot)),
     )
 
 
@@ -371,29 +375,3 @@ def _split_route(_shared: None, _key: Key, item: AttachedRoute) -> SplitRoute | 
 
 def _findings(_shared: None, _key: Key, item: AttachedRoute) -> tuple[Finding, ...] | None:
     return item.findings or None
-
-
-def _useless_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:
-    """Return a warning for each `headgate.dev/` label or annotation without effect on an object; None if there are none."""
-    causes = useless_keys(key.kind, item.metadata)
-    found = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in causes)
-    return tuple(found) or None
-
-
-def _mistakes(snapshot: Snapshot) -> list[Finding]:
-    return [
-        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_remaining_effect(snapshot, key)}")
-        for key, causes in snapshot.mistakes.items()
-        if key not in snapshot.objects
-        for cause in causes
-    ]
-
-
-def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
-    """Return the effect that an invalid object still has, as the end of a message."""
-    left = snapshot.fail_closed.get(key)
-    if isinstance(left, TrafficTarget):
-        return f"; until it is corrected, ServiceAccount {left.spec.destination.name} stays closed and this object allows nothing"
-    if isinstance(left, Pod):
-        return "; until it is corrected, its sidecar has no excluded ports" if has_sidecar(left) else ""
-    return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""

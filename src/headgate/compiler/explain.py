@@ -9,6 +9,7 @@ from headgate.compiler.arrivals import Arrivals, Caller
 from headgate.compiler.protocols import choice_at
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled
+from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
@@ -132,6 +133,7 @@ def _route_filters(route: Route) -> Iterator[str]:
         yield f"timeout of the request: {route.timeouts.request} ms"
     if route.timeouts.backend:
         yield f"timeout of each attempt: {route.timeouts.backend} ms"
+    yield from words(route)
 
 
 def filter_words(filters: Filters) -> Iterator[str]:

@@ -5,9 +5,11 @@ from math import lcm
 from msgspec import structs
 
 from headgate.envoy.upstream_tls import Peer
+from headgate.model.resilience import DEFAULT, Resilience
 from headgate.model.routing import Endpoint, Protocol
 from headgate.resources.meta import Value
 
+PERCENT_STEPS = (100, 33, 20, 10, 5)
 MAX_WEIGHT_SUM = 2**32 - 1  # Envoy's limit for the sum of the weights in a cluster
 
 
@@ -53,7 +55,7 @@ class Locality(Value, frozen=True, kw_only=True):
 class ClusterPlan(Value, frozen=True, kw_only=True):
     """One cluster and its localities. A mirror cluster (`is_mirror`) receives only mirrored requests.
 
-    With `counts_sizes`, proxies count the sizes of its responses.
+    With `counts_sizes`, proxies count the sizes of its responses. `resilience` is that of the called Service.
     """
 
     name: str
@@ -61,6 +63,27 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
     protocol: Protocol = Protocol.HTTP
     is_mirror: bool = False
     counts_sizes: bool = False
+    resilience: Resilience = DEFAULT
+
+    @property
+    def settings(self) -> Resilience:
+        """The settings to render: no whole backend is ejected, so that shares stay exact.
+
+        Envoy limits ejections by their percentage of all endpoints of a cluster. Of several backends, the smallest one
+        keeps an endpoint even if all ejected ones are its own. The percentage has few steps, because each change of a
+        cluster replaces its connections. Ejection is off if a backend with a share has one endpoint, and for mirrors.
+        """
+        found = self.resilience
+        ejection = found.ejection
+        if ejection and not self.is_mirror:
+            sizes = [len(locality.endpoints) for locality in self.localities_by_tls]
+            most = 100 if len(sizes) < 2 else 100 * (min(sizes) - 1) // sum(sizes)
+            step = next((step for step in PERCENT_STEPS if step <= most), 0)
+            percent = min(ejection.max_percent, step)
+            ejection = structs.replace(ejection, max_percent=percent) if percent else None
+        else:
+            ejection = None
+        return structs.replace(found, ejection=ejection, timeouts=structs.replace(found.timeouts, request=0, attempt=0))
 
     @property
     def localities_by_tls(self) -> tuple[Locality, ...]:

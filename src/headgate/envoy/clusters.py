@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Hashable
 
-from headgate.envoy import names, pb, upstream_tls
+from msgspec import structs
+
+from headgate.envoy import names, pb, resilience, upstream_tls
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.config_source import ads
 from headgate.envoy.http_connections import http_options
 from headgate.envoy.upstream_tls import Peer
+from headgate.model.resilience import Resilience
 from headgate.model.routing import Endpoint, Protocol
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA_KEY = "headgate"  # the key of headgate's endpoint metadata
 CONNECT_SECONDS = 5
+FULL_SHARE = 10_000_000
+"""Envoy's overprovisioning factor in percent. A backend keeps its whole share while one of its 100,000 endpoints is not
+ejected. With Envoy's default of 140, a backend with one of two endpoints ejected would lose 30 % of its share."""
 MIRROR_MAX_CONNECTIONS = 100
 MIRROR_MAX_PENDING = 100
 MIRROR_MAX_REQUESTS = 200
@@ -23,44 +29,48 @@ QUERY_SECONDS = 2
 QUERY_TRIES = 2
 """The timeout of a DNS query, and the number of attempts. Envoy waits for the first answer before a DNS cluster becomes
 active. These limits bound how long a name without an answer delays other clusters."""
-UNLIMITED = 2**32 - 1  # the largest value, which disables a limit
+NOT_EJECTING = Resilience(ejection=None)
 
 
 def cluster(
-    name: str, protocol: Protocol = Protocol.HTTP, peers: tuple[Peer, ...] = (), seconds: int = 0
+    name: str,
+    protocol: Protocol = Protocol.HTTP,
+    peers: tuple[Peer, ...] = (),
+    seconds: int = 0,
+    settings: Resilience = NOT_EJECTING,
 ) -> pb.Cluster:
     """Return an EDS cluster with weighted localities; `protocol` is the upstream protocol.
 
     If there are `peers`, their endpoints are called with mTLS, and HTTP connections are closed after `seconds`.
     """
-    threshold = pb.CircuitBreakers.Thresholds(
-        max_connections=pb.UInt32Value(value=UNLIMITED),
-        max_pending_requests=pb.UInt32Value(value=UNLIMITED),
-        max_requests=pb.UInt32Value(value=UNLIMITED),
-        max_retries=pb.UInt32Value(value=UNLIMITED),
-    )
-    options = http_options(protocol, to_proxy=bool(peers)) if protocol.is_http else None
+    idle = settings.timeouts.idle
+    options = http_options(protocol, to_proxy=bool(peers), idle_ms=idle) if protocol.is_http else None
     if options and peers:
         options = with_max_age(options, seconds)
     found = pb.Cluster(
         name=name,
         type=pb.Cluster.DiscoveryType.EDS,
         eds_cluster_config=pb.Cluster.EdsClusterConfig(eds_config=ads()),
-        connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
         common_lb_config=pb.Cluster.CommonLbConfig(
             locality_weighted_lb_config=pb.Cluster.CommonLbConfig.LocalityWeightedLbConfig(),
         ),
-        circuit_breakers=pb.CircuitBreakers(thresholds=[threshold]),
         typed_extension_protocol_options={HTTP_OPTIONS: pb.pack(options)} if options else None,
     )
+    resilience.apply(found, settings)
     if peers:
         upstream_tls.add_transport_sockets(found, peers)
     return found
 
 
-def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), seconds: int = 0) -> pb.Cluster:
+def mirror_cluster(
+    name: str,
+    protocol: Protocol,
+    peers: tuple[Peer, ...] = (),
+    seconds: int = 0,
+    settings: Resilience = NOT_EJECTING,
+) -> pb.Cluster:
     """Return the cluster of a mirror. Its own limits keep a hanging mirror from affecting other traffic."""
-    found = cluster(name, protocol, peers, seconds)
+    found = cluster(name, protocol, peers, seconds, settings)
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=pb.UInt32Value(value=MIRROR_MAX_CONNECTIONS),
         max_pending_requests=pb.UInt32Value(value=MIRROR_MAX_PENDING),
@@ -92,7 +102,9 @@ def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
     Each new connection uses an address from the latest DNS answer.
     """
     render = mirror_cluster if plan.is_mirror else cluster
-    found = render(plan.name, plan.protocol)
+    # One endpoint has all addresses, so none is ejected.
+    settings = structs.replace(plan.settings, ejection=None)
+    found = render(plan.name, plan.protocol, (), 0, settings)
     found.ClearField("eds_cluster_config")
     found.ClearField("common_lb_config")
     found.cluster_type.CopyFrom(
@@ -150,7 +162,9 @@ def load_assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
     """Return the endpoints of a cluster."""
     ref = names.parse(plan.name)
     found = [_locality(plan, locality, ref.service if ref else "") for locality in plan.localities_by_tls]
-    return pb.ClusterLoadAssignment(cluster_name=plan.name, endpoints=found)
+    policy = pb.ClusterLoadAssignment.Policy(overprovisioning_factor=pb.UInt32Value(value=FULL_SHARE))
+    # A DNS cluster and a cluster with one backend have no shares to keep.
+    return pb.ClusterLoadAssignment(cluster_name=plan.name, endpoints=found, policy=policy if found[1:] else None)
 
 
 def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.LocalityLbEndpoints:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from headgate.envoy import pb
+from headgate.envoy.durations import duration
 from headgate.envoy.unrouted import disable_second_attempt
 from headgate.model.routing import Protocol
 from headgate.model.sanitizing import WEBSOCKET
@@ -91,17 +92,18 @@ def _other_upgrades() -> pb.StringMatcher:
     return pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=f"(?is){rest}"))
 
 
-def http_options(protocol: Protocol, *, to_proxy: bool = False) -> pb.HttpProtocolOptions:
+def http_options(protocol: Protocol, *, to_proxy: bool = False, idle_ms: int = 0) -> pb.HttpProtocolOptions:
     """Return the options of a cluster for HTTP (R65).
 
-    An idle connection to an application is closed after `IDLE_MS`; one `to_proxy` after Envoy's default, an hour.
+    An idle connection to an application is closed after `idle_ms`, by default `IDLE_MS`; one `to_proxy` after Envoy's
+    default, an hour.
     """
     http1, http2 = pb.Http1ProtocolOptions(enable_trailers=True), _http2()
     found = pb.HttpProtocolOptions(
         common_http_protocol_options=pb.CommonHttpProtocolOptions(
             max_headers_count=_number(MAX_HEADERS),
             max_response_headers_kb=_number(MAX_HEAD_BYTES // _KIB),
-            idle_timeout=None if to_proxy else _duration(IDLE_MS),
+            idle_timeout=None if to_proxy else duration(idle_ms or IDLE_MS),
         )
     )
     if protocol is Protocol.HTTP_ANY:
@@ -127,8 +129,3 @@ def route_configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteC
 
 def _number(value: int) -> pb.UInt32Value:
     return pb.UInt32Value(value=value)
-
-
-def _duration(milliseconds: int) -> pb.Duration:
-    seconds, rest = divmod(milliseconds, 1000)
-    return pb.Duration(seconds=seconds, nanos=rest * 1_000_000)

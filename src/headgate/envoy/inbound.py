@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headgate.envoy import inbound_chains, names, pb, probes, rbac, traffic_stats
-from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address
+from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
 from headgate.envoy.http_connections import http_options, route_configuration
 from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
+from headgate.envoy.resilience import UNLIMITED
 from headgate.envoy.retries import RETRIES, by_method
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.authorization import enforced
@@ -63,9 +64,9 @@ def parts(workload: Workload, domain: str, trust_domain: str) -> Iterator[Part]:
 
 def _explicit(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
     for port in workload.ports:
-        for protocol in _protocols(port):
+        for protocol, idle in _idle_times(port).items():
             name = names.inbound(InboundRef(port.port, protocol))
-            yield Part(CLUSTER, name, cluster, (name, protocol, workload.address, port.application))
+            yield Part(CLUSTER, name, cluster, (name, protocol, idle, (workload.address, port.application)))
         yield from _routes(port, settings.access)
         name = names.inbound(InboundRef(port.port))
         yield Part(LISTENER, name, listener, (name, workload.address, port, settings), _needed_clusters((port,)))
@@ -74,11 +75,11 @@ def _explicit(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
 def _transparent(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
     network = _V6 if ":" in workload.address else _V4
     ports = tuple(port for port in workload.ports if port.port not in _OWN_PORTS and port.protocols)
-    yield Part(CLUSTER, names.OTHER_PORTS, transparent_cluster, (names.OTHER_PORTS, Protocol.TCP, network.source))
+    yield Part(CLUSTER, names.OTHER_PORTS, transparent_cluster, (names.OTHER_PORTS, Protocol.TCP, 0, network.source))
     for port in ports:
-        for protocol in _protocols(port):
+        for protocol, idle in _idle_times(port).items():
             name = names.inbound(InboundRef(port.port, protocol))
-            yield Part(CLUSTER, name, transparent_cluster, (name, protocol, network.source))
+            yield Part(CLUSTER, name, transparent_cluster, (name, protocol, idle, network.source))
         yield from _routes(port, settings.access)
     needs = (names.OTHER_PORTS, *_needed_clusters(ports))
     yield Part(LISTENER, names.INBOUND, transparent_listener, (network.wildcard, ports, settings), needs)
@@ -87,6 +88,11 @@ def _transparent(workload: Workload, settings: InboundSettings) -> Iterator[Part
 
 def _protocols(port: InboundPort) -> tuple[Protocol, ...]:
     return tuple(dict.fromkeys(spoken.protocol for spoken in port.protocols))
+
+
+def _idle_times(port: InboundPort) -> dict[Protocol, int]:
+    """Return the idle time of connections to the application for each protocol; 0 is the default."""
+    return {spoken.protocol: spoken.idle for spoken in port.protocols}
 
 
 def _routes(port: InboundPort, access: Access) -> Iterator[Part]:
@@ -178,10 +184,10 @@ def _audit_mark() -> pb.HeaderValueOption:
     return pb.HeaderValueOption(header=pb.HeaderValue(key=DENIED_HEADER, value=value))
 
 
-def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:
+def cluster(name: str, protocol: Protocol, idle_ms: int, where: tuple[str, int]) -> pb.Cluster:
     """Return the cluster of the application behind an explicit sidecar."""
-    message = _cluster(name, protocol)
-    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address(host, port)))
+    message = _cluster(name, protocol, idle_ms)
+    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address(*where)))
     message.type = pb.Cluster.DiscoveryType.STATIC
     message.load_assignment.CopyFrom(
         pb.ClusterLoadAssignment(cluster_name=name, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])])
@@ -189,24 +195,24 @@ def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:
     return message
 
 
-def transparent_cluster(name: str, protocol: Protocol, source: str) -> pb.Cluster:
+def transparent_cluster(name: str, protocol: Protocol, idle_ms: int, source: str) -> pb.Cluster:
     """Return the cluster that connects to the original destination, behind a transparent sidecar.
 
     The application sees `source` as the client's address. Packets from this address are not redirected again.
     """
-    message = _cluster(name, protocol)
+    message = _cluster(name, protocol, idle_ms)
     message.type = pb.Cluster.DiscoveryType.ORIGINAL_DST
     message.lb_policy = pb.Cluster.LbPolicy.CLUSTER_PROVIDED
     message.upstream_bind_config.CopyFrom(pb.BindConfig(source_address=pb.SocketAddress(address=source, port_value=0)))
     return message
 
 
-def _cluster(name: str, protocol: Protocol) -> pb.Cluster:
+def _cluster(name: str, protocol: Protocol, idle_ms: int) -> pb.Cluster:
     limit = pb.UInt32Value(value=UNLIMITED)
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=limit, max_pending_requests=limit, max_requests=limit, max_retries=limit
     )
-    options = http_options(protocol) if protocol.is_http else None
+    options = http_options(protocol, idle_ms=idle_ms) if protocol.is_http else None
     return pb.Cluster(
         name=name,
         connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),

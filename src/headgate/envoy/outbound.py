@@ -150,7 +150,7 @@ def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, setting
     name = names.pod(table.ref, endpoint.address, endpoint.port)
     ready = {table.ref: (endpoint,)}
     planner = Planner(table.ref, ready, known.pod_protocols, domain=settings.tls_domain, opaque=known.opaque)
-    route, cluster = planner.plan_pod(table.ref, name)
+    route, cluster = planner.plan_pod(table, name)
     yield from _of_clusters((cluster,), settings)
     if table.protocol.is_http:
         yield Part(ROUTES, name, tcp_proxy.routes_with_tunnel, (route, ""), route.clusters)
@@ -173,7 +173,7 @@ def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> It
             yield Part(CLUSTER, item.name, clusters.dns_cluster, (item,))
             continue
         render = clusters.mirror_cluster if item.is_mirror else clusters.cluster
-        arguments = (item.name, item.protocol, item.peers, settings.connection_seconds)
+        arguments = (item.name, item.protocol, item.peers, settings.connection_seconds, item.settings)
         if item.counts_sizes:
             yield Part(CLUSTER, item.name, clusters.counting_sizes, (render, *arguments))
         else:

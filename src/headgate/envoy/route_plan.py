@@ -22,6 +22,7 @@ from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.names import RouteParent
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
+from headgate.model.resilience import DEFAULT, Resilience, Retry
 from headgate.model.routing import (
     Endpoint,
     Mirror,
@@ -79,6 +80,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorPlan, ...] = ()
     timeouts: Timeouts = Timeouts()
+    retry: Retry | None = None
     sticky: Sticky | None = None
     issues_cookie: bool = False
     reads_path: bool = False
@@ -163,17 +165,27 @@ class Planner:
             filters=route.filters,
             mirrors=tuple(self._mirrors(route)) if weighted else (),
             timeouts=route.timeouts,
+            retry=route.retry,
             sticky=route.split.sticky if weighted else None,
             draws=self._draws(route),
         )
 
-    def plan_pod(self, ref: PortRef, name: str) -> tuple[RoutePlan, ClusterPlan]:
+    def plan_pod(self, table: RouteTable, name: str) -> tuple[RoutePlan, ClusterPlan]:
         """Plan the route to the only ready pod of a Service port, without the routes of the Service."""
-        target = Target(ref=ref, weight=1)
-        localities = tuple(self._localities([target]))
-        cluster = ClusterPlan(name=name, localities=localities, protocol=self._protocol(target))
-        share = ClusterWeight(cluster=self._need(cluster), weight=1)
-        return RoutePlan(name=name, routes=(PlannedRoute(match=ANY, clusters=(share,)),)), cluster
+        target, settings = Target(ref=table.ref, weight=1), table.resilience
+        cluster = ClusterPlan(
+            name=name,
+            localities=tuple(self._localities([target])),
+            protocol=self._protocol(target),
+            resilience=settings,
+        )
+        route = PlannedRoute(
+            match=ANY,
+            clusters=(ClusterWeight(cluster=self._need(cluster), weight=1),),
+            timeouts=Timeouts(request=settings.timeouts.request, backend=settings.timeouts.attempt),
+            retry=settings.retry,
+        )
+        return RoutePlan(name=name, routes=(route,)), cluster
 
     def _weighted(self, route: Route) -> tuple[tuple[ClusterWeight, ...], int]:
         """Return the weighted clusters of a route and 0, or no clusters and the status that answers every request."""
@@ -190,6 +202,7 @@ class Planner:
             localities=tuple(self._localities(split.targets)),
             protocol=next(iter(self._spoken(route)), Protocol.HTTP),
             counts_sizes=_is_compared(route.mirrors),
+            resilience=_resilience(route),
         )
         filters = split.targets[0].filters if len(split.targets) == 1 else NO_FILTERS
         return (ClusterWeight(cluster=self._need(cluster), weight=1, filters=filters),), 0
@@ -198,6 +211,7 @@ class Planner:
         """Return whether the backends of a route fit into one cluster."""
         split = route.split
         alike = not (split.broken or _filtered(split)) and len(self._spoken(route)) <= 1
+        alike = alike and len({target.resilience for target in split.targets}) <= 1
         return alike and self._fit_together(split.targets)
 
     def _draws(self, route: Route) -> bool:
@@ -220,6 +234,7 @@ class Planner:
                 localities=(*own, *standby),
                 protocol=self._protocol(target),
                 counts_sizes=_is_compared(route.mirrors),
+                resilience=_resilience(route, target),
             )
             yield ClusterWeight(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
         weights = {True: 0, False: 0}
@@ -301,6 +316,12 @@ class Planner:
                     opaque=target.ref in self._opaque,
                     root=target.root,
                 )
+
+
+def _resilience(route: Route, *targets: Target) -> Resilience:
+    """Return the settings of a cluster of a route, by default of its first target; the route has its own retries."""
+    target = next(iter(targets or route.split.targets), None)
+    return structs.replace(target.resilience if target else DEFAULT, retry=route.retry)
 
 
 def _is_compared(mirrors: Iterable[Mirror]) -> bool:

@@ -5,6 +5,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from headgate.envoy import draw, pb, tap
+from headgate.envoy.durations import duration
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
@@ -69,7 +70,7 @@ def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute],
             route
             for planned in planned_routes
             for part in split_by_cookie(planned)
-            for route in by_method(_route(part, parent), part.match.methods)
+            for route in by_method(_route(part, parent), part.match.methods, part.retry)
         ],
     )
 
@@ -136,8 +137,8 @@ def _action(planned: PlannedRoute) -> pb.RouteAction:
     first, *more = planned.clusters
     pushed_down = planned.filters if _filtered(planned) else NO_FILTERS
     action = pb.RouteAction(
-        timeout=_duration(planned.timeouts.request),
-        retry_policy=_retries(planned.timeouts.backend),
+        timeout=duration(planned.timeouts.request),  # 0 means no timeout: applications limit their own requests
+        retry_policy=_retries(planned),
         request_mirror_policies=[_mirror_policy(mirror) for mirror in planned.mirrors],
         host_rewrite_literal=rewritten_host(_whole(planned)) or None,
         hash_policy=hash_policies(planned),
@@ -220,21 +221,15 @@ def _share(item: ClusterWeight, pushed_down: Filters) -> pb.WeightedCluster.Clus
     )
 
 
-def _retries(backend_ms: int) -> pb.RetryPolicy:
-    found = retry_policy()
-    if backend_ms:
-        found.per_try_timeout.CopyFrom(_duration(backend_ms))
+def _retries(planned: PlannedRoute) -> pb.RetryPolicy:
+    found = retry_policy(planned.retry)
+    if planned.timeouts.backend:
+        found.per_try_timeout.CopyFrom(duration(planned.timeouts.backend))
     found.retry_host_predicate.append(
         pb.RetryPolicy.RetryHostPredicate(name="previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate()))
     )
     found.host_selection_retry_max_attempts = HOST_SELECTION_ATTEMPTS
     return found
-
-
-def _duration(milliseconds: int) -> pb.Duration:
-    """Return a timeout as a Duration. The default, 0, means no timeout: applications limit their own requests."""
-    seconds, rest = divmod(milliseconds, 1000)
-    return pb.Duration(seconds=seconds, nanos=rest * 1_000_000)
 
 
 def host_scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:

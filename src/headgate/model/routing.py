@@ -13,6 +13,7 @@ from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
 from headgate.model.probes import PortCheck, Probe
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
+from headgate.model.resilience import DEFAULT, Resilience, Retry
 from headgate.resources.meta import Key, Value
 from headgate.shared_map import SharedMap
 
@@ -53,8 +54,7 @@ class RequestRule(Value, frozen=True, kw_only=True):
 class ConnectionRule(Value, frozen=True, kw_only=True):
     """An access rule of a grant for non-HTTP ports: it allows connections to `ports`.
 
-    `name` is the name of the TCPRoute. `ports` are ports of the workload, or of Services that forward to the workload.
-    Empty `ports` means all ports.
+    `name` is that of the TCPRoute. `ports` are those of the workload, or of Services that forward to it; empty means all.
     """
 
     name: str
@@ -125,13 +125,14 @@ class TlsMode(enum.Enum):
 
 
 class PortProtocol(Value, frozen=True, kw_only=True):
-    """One protocol of a workload's port.
+    """One protocol of a workload's port, and the Service ports with this protocol that forward to the port.
 
-    `services` are the Service ports with this protocol that forward to the port.
+    The sidecar closes connections to the application that are idle for `idle` milliseconds; 0 means the default.
     """
 
     protocol: Protocol
     services: tuple[PortRef, ...] = ()
+    idle: int = 0
 
 
 class InboundPort(Value, frozen=True, kw_only=True):
@@ -226,7 +227,7 @@ class Target(Value, frozen=True, kw_only=True):
 
     `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
     `root` is the Service (`namespace/name`) whose split gave a route's requests to `ref`; empty if the route names `ref`
-    itself too, and in the root's own table.
+    itself too, and in the root's own table. `resilience` is that of the Service that clients or the route call.
     """
 
     ref: PortRef
@@ -234,6 +235,7 @@ class Target(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
     protocol: Protocol | None = None
     root: str = ""
+    resilience: Resilience = DEFAULT
 
 
 class Broken(Value, frozen=True, kw_only=True):
@@ -287,7 +289,7 @@ class Route(Value, frozen=True, kw_only=True):
     `origin` is the object that defines the route; None for a Service without routes. `name` is unique in the origin:
     `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. If a backend of a rule is the root of
     splits with matches, the rule becomes several routes; `split_matches` are the matches that the requests of this
-    route fit. With `redirect`, the proxy answers with a redirect, and the request goes to no backend.
+    route fit. With `redirect`, the proxy answers with a redirect. Without `retry`, `envoy.retries` has the default.
     """
 
     split: Split
@@ -299,17 +301,19 @@ class Route(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()
     timeouts: Timeouts = Timeouts()
+    retry: Retry | None = None
 
 
 class RouteTable(Value, frozen=True, kw_only=True):
     """The routes of a Service port; the first route that matches a request is used.
 
-    A port that is not HTTP has one route, whose split distributes connections.
+    A port that is not HTTP has one route, whose split distributes connections. `resilience` is for calls of single pods.
     """
 
     ref: PortRef
     routes: tuple[Route, ...]
     protocol: Protocol = Protocol.HTTP
+    resilience: Resilience = DEFAULT
 
 
 class Frontend(Value, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from headgate.compiler.resilience_words import words
 from headgate.model.evaluate import shares
 from headgate.model.requests import NO_FILTERS, Filters, Redirect, Timeouts
 from headgate.model.routing import Endpoint, PortRef, Protocol, Route, Sticky, Target
@@ -39,7 +40,8 @@ class MirrorShare(Value, frozen=True, kw_only=True):
 class Treatment(Value, frozen=True, kw_only=True):
     """All that a proxy does with the requests of a route, except for numbers and addresses of pods.
 
-    `protocol` is that of the port. `matched_prefix` is set if a filter replaces the matched prefix of the path.
+    `protocol` is that of the port. `matched_prefix` is set if a filter replaces the matched prefix of the path. `resilience` has
+    the settings about failures of endpoints, in words.
     """
 
     receivers: tuple[Receiver, ...]
@@ -48,6 +50,7 @@ class Treatment(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorShare, ...] = ()
     timeouts: Timeouts = Timeouts()
+    resilience: tuple[str, ...] = ()
     sticky: Sticky | None = None
     matched_prefix: str = ""
 
@@ -81,6 +84,7 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
         filters=route.filters,
         mirrors=tuple(_copies(route, ready)) if served else (),
         timeouts=route.timeouts,
+        resilience=tuple(words(route)),
         sticky=route.split.sticky,
         matched_prefix=_matched_prefix(route),
     )

@@ -136,6 +136,8 @@ def changes(before: Treatment, after: Treatment) -> Iterator[str]:
     ):
         if limit != later:
             yield f"{title}: {_limit(limit)} -> {_limit(later)}"
+    yield from (f"no longer {line}" for line in before.resilience if line not in after.resilience)
+    yield from (f"now {line}" for line in after.resilience if line not in before.resilience)
     if (users := _sticky(before.sticky)) != _sticky(after.sticky):
         yield f"users: {users} -> {_sticky(after.sticky)}"
     elif before.sticky != after.sticky and before.shares == after.shares:

@@ -19,6 +19,7 @@ from headgate.resources.pods import (
     PROXY_RESOURCES,
     SIDECAR,
 )
+from headgate.resources.resilience import ANNOTATIONS as RESILIENCE
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, MODE, NO_ENDPOINTS, STICKY
 
 PREFIX = "headgate.dev/"
@@ -51,6 +52,7 @@ ANNOTATIONS = frozenset(
         SIDECAR,
         STICKY,
         *PROXY_RESOURCES.values(),
+        *RESILIENCE,
         "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next two.
         "headgate.dev/applied-from",
         APPLIED_POSITION,
@@ -66,6 +68,7 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
     NO_ENDPOINTS: _SPLITS,
     SERVICE_GATEWAY: ("Service", "Canary"),
     STICKY: _SPLITS,
+    **dict.fromkeys(RESILIENCE, ("Service",)),
 }
 """The kinds on which an annotation has an effect. The checks of pods and workloads know the places of the remaining ones."""
 _WRITTEN: Mapping[str, tuple[str, ...]] = {PROXY_OF: ("Pod",)}

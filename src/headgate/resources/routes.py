@@ -148,7 +148,8 @@ class HTTPRouteTimeouts(Input, frozen=True, kw_only=True):
 class HTTPRouteRule(Input, frozen=True, kw_only=True):
     """A rule for requests that satisfy one of `matches` (empty: all requests): its filters, backends and timeouts.
 
-    headgate reports `retry` and `session_persistence` as not supported, so their content is not decoded.
+    `retry` may have any content, because objects were stored before its schema (`compiler.resilience`). headgate reports
+    `session_persistence` as not supported, so its content is not decoded.
     """
 
     name: str = ""

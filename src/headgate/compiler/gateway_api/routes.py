@@ -11,6 +11,7 @@ from headgate.compiler.gateway_api.gateways import ignored_fields
 from headgate.compiler.gateway_api.rules import CompiledRoute, Rule, compile_rules
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.compiler.resilience import of_rule
 from headgate.durations import milliseconds
 from headgate.errors import Cause
 from headgate.model.requests import Header, Match, Path, Query, Text, Timeouts
@@ -58,13 +59,13 @@ def _compiled(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledR
 
 
 def _http_rule(rule: HTTPRouteRule) -> Rule:
-    written = {"sessionPersistence": rule.session_persistence, "retry": rule.retry}
     return Rule(
         matches=tuple(to_match(match) for match in rule.matches or (HTTPRouteMatch(),)),
         filters=rule.filters,
         backends=rule.backend_refs,
         timeouts=_timeouts(rule.timeouts),
-        ignored=tuple(name for name, item in written.items() if item is not None),
+        retry=of_rule(rule.retry),
+        ignored=("sessionPersistence",) if rule.session_persistence is not None else (),
     )
 
 

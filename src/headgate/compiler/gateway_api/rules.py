@@ -21,6 +21,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.model.requests import ANY, Filters, Match, Rewrite, Timeouts
+from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, RouteBackend, RouteFilter
@@ -33,7 +34,6 @@ INSTEAD = {
         "requests of one session may go to any endpoint. For sticky users, make the root of a TrafficSplit with the "
         "annotation headgate.dev/sticky the rule's only backend"
     ),
-    "retry": "proxies retry a request up to two times, and only if it certainly did not reach a backend",
 }
 """Fields that headgate does not read, each with a description of what happens instead."""
 
@@ -148,6 +148,7 @@ class Rule(Value, frozen=True, kw_only=True):
     filters: tuple[RouteFilter, ...]
     backends: tuple[RouteBackend, ...]
     timeouts: Timeouts = Timeouts()
+    retry: Retry | None = None
     ignored: tuple[str, ...] = ()
 
 
@@ -196,7 +197,7 @@ def _compiled(
     for name in rule.ignored:
         message = f"headgate does not support {name}: {INSTEAD[name]}"
         findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
-    route = structs.replace(route, filters=_changes(rule), timeouts=rule.timeouts)
+    route = structs.replace(route, filters=_changes(rule), timeouts=rule.timeouts, retry=rule.retry)
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, set()
     field = f"{field}.backendRefs"

@@ -1,0 +1,37 @@
+"""Findings about invalid objects, and about labels and annotations without an effect."""
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.workloads import has_sidecar
+from headgate.resources import mesh_keys
+from headgate.resources.meta import Key, Resource
+from headgate.resources.pods import Pod
+from headgate.resources.smi import TrafficTarget
+
+
+def useless_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:
+    """Return a warning for each `headgate.dev/` label or annotation without effect on an object; None if there are none."""
+    causes = mesh_keys.useless_keys(key.kind, item.metadata)
+    found = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in causes)
+    return tuple(found) or None
+
+
+def mistakes(snapshot: Snapshot) -> list[Finding]:
+    """Return the findings about invalid objects."""
+    return [
+        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_remaining_effect(snapshot, key)}")
+        for key, causes in snapshot.mistakes.items()
+        if key not in snapshot.objects
+        for cause in causes
+    ]
+
+
+def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
+    """Return the effect that an invalid object still has, as the end of a message."""
+    left = snapshot.fail_closed.get(key)
+    if isinstance(left, TrafficTarget):
+        return f"; until it is corrected, ServiceAccount {left.spec.destination.name} stays closed and this object allows nothing"
+    if isinstance(left, Pod):
+        return "; until it is corrected, its sidecar has no excluded ports" if has_sidecar(left) else ""
+    return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""

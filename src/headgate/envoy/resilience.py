@@ -1,0 +1,66 @@
+"""Render the resilience settings of a Service on its clusters: ejection, limits and timeouts (docs/resilience.md)."""
+
+from headgate.envoy import pb
+from headgate.envoy.durations import duration
+from headgate.model.resilience import Ejection, Limits, Resilience
+
+UNLIMITED = 2**32 - 1  # the largest value, which disables a limit
+SWEEP_MS = 5_000
+"""The time between two checks for endpoints whose ejection is over."""
+MIN_RETRIES = 10
+"""The number of active retries that a budget always allows."""
+PANIC_PERCENT = 50
+"""Envoy's default: if fewer endpoints than that are not ejected, it calls all of them."""
+
+
+def apply(cluster: pb.Cluster, settings: Resilience) -> None:
+    """Add the settings to a cluster; `max_percent` of its ejection never covers a whole backend (`ClusterPlan`)."""
+    cluster.connect_timeout.CopyFrom(duration(settings.connect))
+    cluster.circuit_breakers.thresholds.append(_threshold(settings))
+    if settings.ejection is None:
+        return
+    cluster.common_lb_config.update_merge_window.CopyFrom(
+        duration(0)
+    )  # by default, an ejection takes effect up to 1 s later
+    cluster.outlier_detection.CopyFrom(_detection(settings.ejection))
+    if settings.ejection.max_percent > PANIC_PERCENT:
+        cluster.common_lb_config.healthy_panic_threshold.CopyFrom(pb.Percent(value=0))
+
+
+def _detection(ejection: Ejection) -> pb.OutlierDetection:
+    """Return Envoy's outlier detection. Failures without a response are counted apart from error responses."""
+    return pb.OutlierDetection(
+        interval=duration(min(SWEEP_MS, ejection.time)),
+        base_ejection_time=duration(ejection.time),
+        max_ejection_time=duration(ejection.max_time),
+        max_ejection_percent=_number(ejection.max_percent),
+        split_external_local_origin_errors=True,
+        consecutive_5xx=_number(ejection.errors) if ejection.errors else None,
+        enforcing_consecutive_5xx=None if ejection.errors else _number(0),
+        consecutive_gateway_failure=_number(ejection.gateway_errors) if ejection.gateway_errors else None,
+        enforcing_consecutive_gateway_failure=_number(100) if ejection.gateway_errors else None,  # 0 by default
+        consecutive_local_origin_failure=_number(ejection.local_errors) if ejection.local_errors else None,
+        enforcing_consecutive_local_origin_failure=None if ejection.local_errors else _number(0),
+        enforcing_success_rate=_number(0),
+        enforcing_local_origin_success_rate=_number(0),
+    )
+
+
+def _threshold(settings: Resilience) -> pb.CircuitBreakers.Thresholds:
+    limits: Limits = settings.limits
+    found = pb.CircuitBreakers.Thresholds(
+        max_connections=_number(limits.connections or UNLIMITED),
+        max_pending_requests=_number(limits.pending or UNLIMITED),
+        max_requests=_number(limits.requests or UNLIMITED),
+        max_retries=_number(limits.retries or UNLIMITED),
+    )
+    if settings.retry and settings.retry.budget and not limits.retries:
+        budget = pb.CircuitBreakers.Thresholds.RetryBudget(
+            budget_percent=pb.Percent(value=settings.retry.budget), min_retry_concurrency=_number(MIN_RETRIES)
+        )
+        found.retry_budget.CopyFrom(budget)
+    return found
+
+
+def _number(value: int) -> pb.UInt32Value:
+    return pb.UInt32Value(value=value)
