@@ -69,10 +69,14 @@ class Place(NamedTuple):
 
 
 class HttpRig(EnvoyRig):
-    """The proxy with all places. `servers` are two servers; requests go to the first one, unless a test splits them."""
+    """The proxy with all places. `servers` are two servers; requests go to the first one, unless a test splits them.
 
-    def __init__(self) -> None:
+    `protocol` is that of the servers.
+    """
+
+    def __init__(self, protocol: Protocol = Protocol.HTTP) -> None:
         super().__init__()
+        self.protocol = protocol
         self.proxy = self.free()
         self.node = Node(id=self.node.id, proxy_address=self.proxy.host, proxy_port=self.proxy.port)
         self.servers = (RawServer(), RawServer())
@@ -91,7 +95,7 @@ class HttpRig(EnvoyRig):
     def __enter__(self) -> Self:
         self._stack.enter_context(self.sidecar)
         super().__enter__()
-        self.inbound = tuple(self.sidecar.port(server.address.port, Protocol.HTTP) for server in self.servers)
+        self.inbound = tuple(self.sidecar.port(server.address.port, self.protocol) for server in self.servers)
         self.sidecar.serve(*self.inbound)
         for port in self.inbound:
             self.sidecar.wait_for(port)
@@ -135,7 +139,10 @@ class HttpRig(EnvoyRig):
             return PortRef(f"default/{service}-{number}", 80)
 
         def route(service: str) -> Route:
-            targets = (Target(ref=backend(service, number), weight=weight) for number, weight in enumerate(weights))
+            targets = (
+                Target(ref=backend(service, number), weight=weight, protocol=self.protocol)
+                for number, weight in enumerate(weights)
+            )
             return Route(split=Split(targets=tuple(targets)), **more)
 
         def ready(service: str, number: int) -> Endpoint:
@@ -154,7 +161,7 @@ class HttpRig(EnvoyRig):
                 for name, port in self.ports.items()
             ),
             tables=tuple(
-                RouteTable(ref=PortRef(f"default/{name}", port), routes=(route(name),), protocol=Protocol.HTTP)
+                RouteTable(ref=PortRef(f"default/{name}", port), routes=(route(name),), protocol=self.protocol)
                 for name, port in self.ports.items()
             ),
             endpoints=tuple(

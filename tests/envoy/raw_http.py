@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.waiting import until
 from tests.wire import DEADLINE_S, Address
 
 _LINGER_0 = struct.pack("ii", 1, 0)  # closing the socket resets the connection
@@ -141,6 +142,11 @@ class RawConnection:
         """Close the connection."""
         self._sock.close()
 
+    def finish(self) -> None:
+        """Send no more; the peer can still send."""
+        with contextlib.suppress(OSError):  # it is closed
+            self._sock.shutdown(socket.SHUT_WR)
+
     def reset(self) -> None:
         """Reset the connection."""
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_0)
@@ -179,6 +185,7 @@ class RawServer:
         self.address = Address(*self._listening.getsockname())
         self.seen: list[RawMessage] = []
         self.connections = 0
+        self._open: set[RawConnection] = set()
         self.serve: Serve = self.echo
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -196,12 +203,20 @@ class RawServer:
         """Stop listening."""
         self._listening.close()
 
+    def end_connections(self) -> None:
+        """End all connections, and wait until the proxy has closed them too."""
+        for connection in tuple(self._open):
+            connection.finish()
+        until(lambda: not self._open, "all connections are closed")
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._listening.accept()
                 self.connections += 1
-                threading.Thread(target=self._run, args=(RawConnection(sock),), daemon=True).start()
+                connection = RawConnection(sock)
+                self._open.add(connection)
+                threading.Thread(target=self._run, args=(connection,), daemon=True).start()
 
     def _run(self, connection: RawConnection) -> None:
         with contextlib.suppress(OSError, ValueError):  # the proxy has closed the connection, or the server itself
@@ -210,3 +225,4 @@ class RawServer:
                 connection.requests += 1
                 self.serve(connection)
         connection.close()
+        self._open.discard(connection)

@@ -19,7 +19,7 @@ from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
 from headgate.envoy.resilience import UNLIMITED
-from headgate.envoy.retries import RETRIES, by_method
+from headgate.envoy.retries import RETRIES, UNPROCESSED, by_method
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.authorization import enforced
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
@@ -151,16 +151,16 @@ def _listener(
 def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguration:
     """Return the route to the application, with the access rules for requests.
 
-    An idempotent request is repeated if the application closed the connection. After all other errors, the caller's proxy can
-    try other pods: a response that permits it has the header `upstream_tls.UNREACHED_HEADER`.
+    A request is repeated if the application refused its stream, and an idempotent one also if the application closed the
+    connection. If the application accepts no connection, the caller's proxy can try other pods: a response that permits it has the header `upstream_tls.UNREACHED_HEADER`.
     """
     filtered = pb.HttpRbac(rules=rbac.request_rules(access, port), track_per_rule_stats=True)
     if access.audited:
         filtered.shadow_rules.CopyFrom(rbac.request_rules(enforced(access), port))
     rules = pb.HttpRbacPerRoute(rbac=filtered)
-    # without retries of other requests that the application has not received: the caller's proxy can try other pods
+    # without retries after a failed connection: the caller's proxy can try other pods
     at_once = pb.RetryPolicy.RetryBackOff(base_interval=pb.Duration(nanos=RETRY_MS * 1_000_000))
-    retry = pb.RetryPolicy(num_retries=pb.UInt32Value(value=RETRIES), retry_back_off=at_once)
+    retry = pb.RetryPolicy(retry_on=UNPROCESSED, num_retries=pb.UInt32Value(value=RETRIES), retry_back_off=at_once)
     action = pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0), retry_policy=retry)
     several = [*by_method(pb.Route(match=pb.RouteMatch(prefix="/"), route=action))]
     host = pb.VirtualHost(

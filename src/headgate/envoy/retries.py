@@ -19,7 +19,9 @@ from headgate.model.resilience import Retry
 IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY")
 """The methods whose requests a proxy may repeat (RFC 9110, 9.2.2; RFC 10008)."""
 RETRIES = 2
-UNSENT = "connect-failure,refused-stream,reset-before-request,retriable-headers"
+UNPROCESSED = "refused-stream,reset-before-request"
+"""The errors on an open connection after which the application has not processed the request (RFC 9113, 8.7)."""
+UNSENT = f"connect-failure,{UNPROCESSED},retriable-headers"
 """The errors after which Envoy repeats every request. In all of them, the application has not received the request."""
 RESET = "reset"
 """The error after which Envoy repeats an idempotent request: the connection or the stream ended before a response."""

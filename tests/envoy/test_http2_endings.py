@@ -1,0 +1,110 @@
+"""How a proxy repeats requests that an HTTP/2 server refuses, or whose connection ends: at every place (D30).
+
+A server that refuses a stream, or does not name it in its last message of a connection, has not processed the request
+(RFC 9113, 6.8 and 8.7). So every request is repeated then, a POST too.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.envoy.http_rig import SERVICES, HttpRig, Place
+from tests.envoy.raw_http import RawConnection
+from tests.envoy.raw_http2 import REFUSED_STREAM, Http2Server
+
+from headgate.model.routing import Protocol
+
+METHODS = ["GET", "POST"]
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[HttpRig]:
+    with HttpRig(Protocol.HTTP2) as rig:
+        yield rig
+
+
+@pytest.fixture(params=["service", "proxy", "gateway"])
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[*SERVICES])
+def place(rig: HttpRig, where: str, request: pytest.FixtureRequest) -> Iterator[Place]:
+    yield next(place for place in rig.places(str(request.param)) if place.name == where)
+    rig.server.end_connections()  # the next test serves differently
+
+
+def ask(place: Place, method: str) -> int:
+    return place.ask("/", "Content-Length: 3", method=method, body=b"abc").head.status
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_refused_request_is_repeated(rig: HttpRig, place: Place, method: str) -> None:
+    seen: list[bool] = []
+
+    def serve(connection: RawConnection) -> None:
+        server = Http2Server(connection)
+        for stream in server.requests():
+            seen.append(len(seen) % 2 == 0)
+            if seen[-1]:
+                server.reset(stream, REFUSED_STREAM)
+            else:
+                server.answer(stream)
+
+    rig.server.use(serve)
+    assert [ask(place, method) for _ in range(5)] == [200] * 5
+    assert seen == [True, False] * 5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_request_that_the_server_did_not_process_is_repeated(rig: HttpRig, place: Place, method: str) -> None:
+    """The server ends each connection at its second request, and names the first one as the last that it processed."""
+    ends = 0
+
+    def serve(connection: RawConnection) -> None:
+        nonlocal ends
+        server, answered = Http2Server(connection), 0
+        for stream in server.requests():
+            if answered:
+                ends += 1
+                server.goaway(answered)
+                connection.close()
+                return
+            server.answer(stream)
+            answered = stream
+
+    rig.server.use(serve)
+    assert [ask(place, method) for _ in range(6)] == [200] * 6
+    assert ends
+
+
+def test_requests_in_flight_get_their_responses_after_the_server_announced_the_end(rig: HttpRig, place: Place) -> None:
+    def serve(connection: RawConnection) -> None:
+        server = Http2Server(connection)
+        for stream in server.requests():
+            server.goaway(stream)
+            server.answer(stream)
+
+    rig.server.use(serve)
+    assert [ask(place, "POST") for _ in range(5)] == [200] * 5
+
+
+@pytest.mark.parametrize(("method", "statuses", "count"), [("GET", {200}, 2), ("POST", {502, 503}, 1)])
+def test_only_an_idempotent_request_is_repeated_when_the_connection_ends(
+    rig: HttpRig, place: Place, method: str, statuses: set[int], count: int
+) -> None:
+    """The server may have processed the request."""
+    requests = 0
+
+    def serve(connection: RawConnection) -> None:
+        nonlocal requests
+        server = Http2Server(connection)
+        for stream in server.requests():
+            requests += 1
+            if requests == 1:
+                connection.close()
+                return
+            server.answer(stream)
+
+    rig.server.use(serve)
+    assert ask(place, method) in statuses
+    assert requests == count
