@@ -31,6 +31,7 @@ WEB = InboundPort(port=8080, application=18080, protocols=(HTTP,))
 DATABASE = InboundPort(port=5432, application=15432, protocols=(TCP,))
 SHARED = InboundPort(port=9090, application=19090, protocols=(HTTP, TCP))
 CLIENT = "spiffe://cluster.local/ns/default/sa/client"
+OTHER = "spiffe://cluster.local/ns/default/sa/other"
 TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
 ALL = Grant(
     origin=TARGET,
@@ -58,11 +59,11 @@ def pod_workload(**changes):
 
 
 def chains(workload):
-    """Return the filter chains of all listeners by name."""
+    """Return the filter chains of all listeners with an address, by name."""
     found = [
         chain
         for (kind, name), message in made(workload).items()
-        if kind == LISTENER and name != "probes"
+        if kind == LISTENER and name != "probes" and not name.startswith("callers/")
         for chain in message.filter_chains
     ]
     assert len({chain.name for chain in found}) == len(found)
@@ -106,7 +107,7 @@ def test_names_of_other_resources_are_not_parsed_as_ports_of_the_pod():
 def test_no_two_filter_chains_have_the_same_match(capture, tls_mode, access):
     """Envoy would reject the listener, and so the whole pod."""
     for (kind, _), message in made(pod_workload(capture=capture, tls_mode=tls_mode, access=access)).items():
-        if kind == LISTENER:
+        if kind == LISTENER and not message.HasField("filter_chain_matcher"):
             matches = [
                 chain.filter_chain_match.SerializeToString(deterministic=True) for chain in message.filter_chains
             ]
@@ -130,17 +131,35 @@ def test_a_listener_needs_the_clusters_that_it_names():
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_a_changed_access_rule_ends_no_http_connections(capture):
-    """R69: rules for requests are in the routes and apply at once. Only filter chains for TCP connections change."""
+    """R69: rules for requests are in the routes and apply at once."""
     before, after = (
         pod_workload(capture=capture, access=CLOSED),
         pod_workload(capture=capture, access=Access(closed=True)),
     )
-    assert {name for kind, name in changed(before, after) if kind == ROUTES} == {
-        "inbound/8080/http",
-        "inbound/9090/http",
+    assert changed(before, after) == {
+        (ROUTES, "inbound/8080/http"),
+        (ROUTES, "inbound/9090/http"),
+        (LISTENER, "callers/5432/tcp"),
+        (LISTENER, "callers/9090/tcp"),
     }
-    old, new = chains(before), chains(after)
-    assert {name for name in old if old[name] != new.get(name)} == {"5432/tcp/mesh", "9090/tcp/mesh"}
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_a_changed_access_rule_changes_only_the_filter_chains_of_its_sources(capture):
+    """R69: Envoy ends the connections of a chain that changes."""
+    both = replace(ALL, sources=(CLIENT, OTHER))
+    before, after = (
+        made(pod_workload(capture=capture, access=Access(closed=True, grants=(grant,))))[LISTENER, "callers/5432/tcp"]
+        for grant in (ALL, both)
+    )
+    assert [chain for chain in after.filter_chains if chain not in before.filter_chains] == [
+        chain for chain in after.filter_chains if chain.name == OTHER
+    ]
+    assert all(chain in after.filter_chains for chain in before.filter_chains)
+    for message in (before, after):
+        message.ClearField("filter_chain_matcher")
+        del message.filter_chains[:]
+    assert before == after  # Envoy replaces a listener whose own fields change, and ends all connections
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

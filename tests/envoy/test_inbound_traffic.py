@@ -444,6 +444,29 @@ def test_a_withdrawn_access_rule_closes_open_connections(inbound, database):
     assert is_echoed(inbound, connected(inbound, other))
 
 
+@pytest.mark.parametrize("tls_mode", [TlsMode.PERMISSIVE, TlsMode.STRICT])
+def test_a_change_of_the_sources_closes_only_the_connections_that_it_forbids(inbound, database, tls_mode):
+    """R69: a connection stays open while rules are added, renamed and withdrawn, if one of them allows it."""
+    port = inbound.port(database.address.port, Protocol.TCP)
+
+    def allow(*sources: str, **more: str) -> None:
+        inbound.serve(port, tls_mode=tls_mode, access=closed(*sources, connections=True, **more))
+
+    allow(CLIENT)
+    inbound.wait_for(port)
+    kept = connected(inbound, port)
+    allow(CLIENT, OTHER)
+    other = until(lambda: opened(inbound, port, OTHER), "the new source may connect")
+    allow(OTHER, CLIENT, WEB)
+    assert is_echoed(inbound, other)
+    allow(CLIENT)
+    assert is_closed(inbound, other)  # though it sends nothing
+    assert is_echoed(inbound, kept)
+    assert not opened(inbound, port, OTHER)
+    allow()
+    assert is_closed(inbound, kept)
+
+
 def test_strict_mode_closes_only_plaintext_connections(inbound, database):
     """Connections over mutual TLS stay open."""
     port = inbound.port(database.address.port, Protocol.TCP)
@@ -454,9 +477,17 @@ def test_strict_mode_closes_only_plaintext_connections(inbound, database):
     assert is_echoed(inbound, mesh)
 
 
-def connected(inbound: InboundRig, port: InboundPort, *, plain: bool = False) -> Caller:
+def opened(inbound: InboundRig, port: InboundPort, identity: str) -> Caller | None:
+    """Open a connection to the database with an identity; return None if the sidecar closes it."""
+    try:
+        return connected(inbound, port, identity=identity)
+    except (OSError, EOFError):
+        return None
+
+
+def connected(inbound: InboundRig, port: InboundPort, *, plain: bool = False, identity: str = CLIENT) -> Caller:
     """Open a connection to the database, and read its greeting."""
-    caller = inbound.caller(port, None if plain else mesh_tls(inbound))
+    caller = inbound.caller(port, None if plain else mesh_tls(inbound, identity))
 
     async def begin() -> None:
         caller._reader, caller._writer = await caller.open()

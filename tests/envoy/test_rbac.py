@@ -53,7 +53,6 @@ def permission(match):
 def test_a_policy_has_the_name_of_its_rule():
     found = rbac.request_rules(closed(access_grant(match=ANY)), PORT)
     assert list(found.policies) == ["shop/cars/routes/match"]
-    assert list(rbac.connection_rules(closed(access_grant(ports=())), PORT).policies) == ["shop/cars/raw"]
 
 
 def test_an_open_workload_has_a_policy_that_allows_all():
@@ -66,7 +65,6 @@ def test_an_open_workload_has_a_policy_that_allows_all():
 def test_a_closed_workload_without_rules_denies_all(access):
     found = rbac.request_rules(access, PORT)
     assert (found.action, len(found.policies)) == (pb.RBAC.Action.ALLOW, 0)
-    assert not rbac.connection_rules(access, PORT).policies
     assert rbac.allowed_identities(access, PORT) == ()
 
 
@@ -83,20 +81,18 @@ def test_only_the_uri_san_of_a_certificate_is_an_identity():
 def test_a_traffic_targets_port_means_the_pods_port(port, fits):
     """2.3: the number of a Service port is ignored, even if that port leads to the pod's port."""
     assert bool(rbac.request_rules(closed(access_grant(match=ANY, port=port)), PORT).policies) == fits
-    assert bool(rbac.connection_rules(closed(access_grant(ports=(), port=port)), PORT).policies) == fits
     assert (rbac.allowed_identities(closed(access_grant(ports=(), port=port)), PORT) == (ONE,)) == fits
 
 
 @pytest.mark.parametrize(("port", "fits"), [(8080, True), (9000, True), (80, False), (81, False)])
 def test_a_tcp_route_names_the_pods_port_or_a_tcp_services_port(port, fits):
     """R68, R69: the ports of HTTP Services are ignored."""
-    assert bool(rbac.connection_rules(closed(access_grant(ports=(1, port))), PORT).policies) == fits
     assert (rbac.allowed_identities(closed(access_grant(ports=(1, port))), PORT) == (ONE,)) == fits
 
 
 def test_request_rules_allow_no_connections_and_connection_rules_no_requests():
     """R69."""
-    assert not rbac.connection_rules(closed(access_grant(match=ANY)), PORT).policies
+    assert rbac.allowed_identities(closed(access_grant(match=ANY)), PORT) == ()
     assert not rbac.request_rules(closed(access_grant(ports=())), PORT).policies
 
 

@@ -70,7 +70,7 @@ def _chosen(documents: Iterable[Mapping[str, Any]], services: set[str]) -> Itera
         kind, name = document["type"], document["name"]
         body = {key: value for key, value in document["resource"].items() if key != "name"}
         ref = names.parse(name)
-        if kind == "Secret" or name.split("/")[0] in (names.INBOUND, names.PROBES):
+        if kind == "Secret" or name.split("/")[0] in (names.INBOUND, names.CALLERS, names.PROBES):
             yield kind, name, body
         elif kind == "Cluster" and ref and (not services or ref.service in services):
             tls = {key: value for key, value in body.items() if key.startswith("transport_socket")}

@@ -132,6 +132,7 @@ class NamespacedMesh:
         self._fleet = Fleet()
         self._directory = Path(tempfile.mkdtemp(prefix="hgn"))
         self._root = new_root("cluster.local", time.time())
+        self._roots = self._root.certificate
         self._credentials: dict[CertificateSpec, Credential] = {}
         self._tokens = LocalTokens(os.urandom(32))
         self._server = XdsServer(self._fleet, self._tokens)
@@ -274,8 +275,14 @@ class NamespacedMesh:
         wanted = CertificateSpec(identity=workload.identity, subjects=workload.subjects)
         if wanted not in self._credentials:
             leaf = sign(make_signer(self._root, "the lab"), wanted, time.time(), LIFETIME)
-            self._credentials[wanted] = Credential(chain=leaf.chain, key=leaf.key, roots=self._root.certificate)
+            self._credentials[wanted] = Credential(chain=leaf.chain, key=leaf.key, roots=self._roots)
         return self._credentials[wanted]
+
+    def renew(self) -> None:
+        """Replace the root, which signs new certificates of all proxies; they also trust the old one."""
+        old, self._root = self._root, new_root("cluster.local", time.time())
+        self._roots = f"{self._root.certificate}{old.certificate}"
+        self._credentials.clear()
 
     def tls_of(self, identity: str) -> ssl.SSLContext:
         """Return the TLS context of a client with an identity of the mesh; it does not verify the server."""

@@ -106,6 +106,11 @@ def bootstrap(
         # creates the statistics of a cluster on first use, which saves 4 KiB per cluster
         deferred_stat_options=pb.Bootstrap.DeferredStatOptions(enable_deferred_creation_stats=True),
         layered_runtime=_runtime(),
+        bootstrap_extensions=[  # enables listeners inside the proxy
+            pb.TypedExtensionConfig(
+                name="envoy.bootstrap.internal_listener", typed_config=pb.pack(pb.InternalListener())
+            )
+        ],
         overload_manager=pb.OverloadManager(
             resource_monitors=[
                 pb.ResourceMonitor(

@@ -1,8 +1,9 @@
 """Render a sidecar's inbound side: the connections that reach its pod (R61 to R76; D15, D21).
 
 Access rules are placed where a change takes effect at once. For HTTP they are in the routes, which Envoy selects again
-for each request. For TCP they are in the filter chain; when it changes, its connections are drained within seconds
-(`--drain-time-s`). Other connections must survive, so filter chains keep their names and contents (`inbound_chains`).
+for each request. For TCP they are filter chains of a listener inside the proxy, one for each caller (`inbound_connections`).
+When a chain changes, Envoy ends its connections within seconds (`--drain-time-s`). Other connections must survive, so
+filter chains keep their names and contents.
 The fields of the listener itself change only when the TLS inspector is added or removed. In TLS mode `plain`
 there is no inspector: Envoy must not wait for the client's first bytes, so that a server that speaks first is reached
 at once.
@@ -11,14 +12,14 @@ at once.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headgate.envoy import inbound_chains, names, pb, probes, rbac, traffic_stats
+from headgate.envoy import inbound_chains, inbound_connections, names, pb, probes, rbac, traffic_stats
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
 from headgate.envoy.http_connections import http_options, route_configuration
 from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
-from headgate.envoy.resilience import UNLIMITED
+from headgate.envoy.resilience import unlimited
 from headgate.envoy.retries import RETRIES, UNPROCESSED, by_method
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.authorization import enforced
@@ -54,7 +55,11 @@ def parts(workload: Workload, domain: str, trust_domain: str) -> Iterator[Part]:
     `domain` is the suffix of the SNI with which clients name a Service.
     """
     settings = InboundSettings(
-        tls_mode=workload.tls_mode, access=workload.access, domain=domain, trust_domain=trust_domain
+        tls_mode=workload.tls_mode,
+        access=workload.access,
+        domain=domain,
+        trust_domain=trust_domain,
+        redirected=workload.capture != "explicit",
     )
     if workload.capture == "explicit":
         yield from _explicit(workload, settings)
@@ -68,8 +73,10 @@ def _explicit(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
             name = names.inbound(InboundRef(port.port, protocol))
             yield Part(CLUSTER, name, cluster, (name, protocol, idle, (workload.address, port.application)))
         yield from _routes(port, settings.access)
+        yield from _callers(port, settings)
         name = names.inbound(InboundRef(port.port))
-        yield Part(LISTENER, name, listener, (name, workload.address, port, settings), _needed_clusters((port,)))
+        needs = _needed_clusters((port,), settings)
+        yield Part(LISTENER, name, listener, (name, workload.address, port, settings), needs)
 
 
 def _transparent(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
@@ -81,7 +88,8 @@ def _transparent(workload: Workload, settings: InboundSettings) -> Iterator[Part
             name = names.inbound(InboundRef(port.port, protocol))
             yield Part(CLUSTER, name, transparent_cluster, (name, protocol, idle, network.source))
         yield from _routes(port, settings.access)
-    needs = (names.OTHER_PORTS, *_needed_clusters(ports))
+        yield from _callers(port, settings)
+    needs = (names.OTHER_PORTS, *_needed_clusters(ports, settings))
     yield Part(LISTENER, names.INBOUND, transparent_listener, (network.wildcard, ports, settings), needs)
     yield from probes.parts(workload, wildcard=network.wildcard, source=network.source)
 
@@ -102,14 +110,24 @@ def _routes(port: InboundPort, access: Access) -> Iterator[Part]:
             yield Part(ROUTES, name, routes, (name, port, access), (name,))
 
 
-def _needed_clusters(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
+def _callers(port: InboundPort, settings: InboundSettings) -> Iterator[Part]:
+    for ref in _tcp(port) if _has_callers(settings) else ():
+        yield from inbound_connections.parts(ref, port, settings.access)
+
+
+def _has_callers(settings: InboundSettings) -> bool:
+    """Return whether the identity of a client decides about its connection."""
+    return settings.access.closed and settings.tls_mode.accepts_tls
+
+
+def _tcp(port: InboundPort) -> Iterator[InboundRef]:
+    return (InboundRef(port.port, protocol) for protocol in _protocols(port) if not protocol.is_http)
+
+
+def _needed_clusters(ports: tuple[InboundPort, ...], settings: InboundSettings) -> tuple[str, ...]:
     """Return the clusters that the listener itself names: those of TCP ports. Routes name the HTTP clusters."""
-    return tuple(
-        names.inbound(InboundRef(port.port, protocol))
-        for port in ports
-        for protocol in _protocols(port)
-        if not protocol.is_http
-    )
+    refs = [ref for port in ports for ref in _tcp(port)]
+    return tuple(names.callers(ref) if _has_callers(settings) else names.inbound(ref) for ref in refs)
 
 
 def listener(name: str, host: str, port: InboundPort, settings: InboundSettings) -> pb.Listener:
@@ -208,14 +226,10 @@ def transparent_cluster(name: str, protocol: Protocol, idle_ms: int, source: str
 
 
 def _cluster(name: str, protocol: Protocol, idle_ms: int) -> pb.Cluster:
-    limit = pb.UInt32Value(value=UNLIMITED)
-    threshold = pb.CircuitBreakers.Thresholds(
-        max_connections=limit, max_pending_requests=limit, max_requests=limit, max_retries=limit
-    )
     options = http_options(protocol, idle_ms=idle_ms) if protocol.is_http else None
     return pb.Cluster(
         name=name,
         connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
-        circuit_breakers=pb.CircuitBreakers(thresholds=[threshold]),
+        circuit_breakers=unlimited(),
         typed_extension_protocol_options={HTTP_OPTIONS: pb.pack(options)} if options else None,
     )

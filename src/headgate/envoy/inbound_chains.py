@@ -5,16 +5,16 @@ HTTP it also offers the ALPN protocol `headgate`. All other TLS on these ports m
 passed through, if plaintext is accepted too. Envoy selects a chain by SNI first, then by transport protocol, then by
 ALPN. It never falls back to a less specific chain.
 
-Network filters run only after the client has sent bytes. A server that speaks first would already have answered. So the
-handshake itself fails for identities that are not allowed, and Envoy connects to the application only after the
-handshake.
+Envoy connects to the application only after the handshake, and on ports that are not HTTP only for allowed identities
+(`inbound_connections`): a server that speaks first sends nothing to other clients.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headgate.envoy import names, pb, rbac, tap, traffic_stats
+from headgate.envoy import inbound_connections, names, pb, tap, traffic_stats
 from headgate.envoy.config_source import ads
 from headgate.envoy.http_connections import connection_manager
+from headgate.envoy.inbound_connections import PREFIX, forward
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
 from headgate.envoy.reserved_headers import remove_reserved
@@ -25,20 +25,22 @@ from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
-EARLY_BYTES = 1 << 16  # maximum number of bytes that Envoy buffers before it connects to the application
-PREFIX = "inbound"  # the prefix of Envoy's inbound statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"
 _REFUSED_WITHOUT_MTLS = "headgate: access denied: this workload requires mutual TLS, and the request came without it\n"
 _UNREACHED = "headgate: the application does not accept connections on this port\n"
 
 
 class InboundSettings(Value, frozen=True, kw_only=True):
-    """The settings that the chains of all ports of a workload share."""
+    """The settings that the chains of all ports of a workload share.
+
+    `redirected` says whether the pod's connections are redirected to the sidecar.
+    """
 
     tls_mode: TlsMode
     access: Access
     domain: str
     trust_domain: str
+    redirected: bool = False
 
 
 def port_chains(settings: InboundSettings, port: InboundPort, *, match_port: bool = False) -> Iterator[pb.FilterChain]:
@@ -65,14 +67,14 @@ def other_ports_chains(settings: InboundSettings) -> Iterator[pb.FilterChain]:
     if settings.tls_mode.accepts_plaintext and not settings.access.closed:
         yield pb.FilterChain(
             name="other",
-            filters=[_tcp_proxy(names.OTHER_PORTS, traffic_stats.plaintext_connections(traffic_stats.OTHER_PORTS))],
+            filters=[forward(names.OTHER_PORTS, traffic_stats.plaintext_connections(traffic_stats.OTHER_PORTS))],
         )
 
 
 def closed_port_chain(port: int) -> pb.FilterChain:
     """Return the chain that closes all connections to a port."""
     match = pb.FilterChainMatch(destination_port=pb.UInt32Value(value=port))
-    return pb.FilterChain(name=f"{port}/closed", filter_chain_match=match, filters=[_tcp_proxy(names.MISSING)])
+    return pb.FilterChain(name=f"{port}/closed", filter_chain_match=match, filters=[forward(names.MISSING)])
 
 
 class _Chains:
@@ -87,7 +89,7 @@ class _Chains:
         self._requests = spoken.protocol.is_http
         self._match = match
         self._name = f"{port.port}/{spoken.protocol.value}"
-        self._cluster = names.inbound(InboundRef(port.port, spoken.protocol))
+        self._ref = InboundRef(port.port, spoken.protocol)
 
     def plain(self) -> pb.FilterChain:
         """Return the chain for plaintext."""
@@ -95,42 +97,43 @@ class _Chains:
         if self._requests:
             chain.filters.append(
                 _http_connection_manager(
-                    self._cluster,
+                    names.inbound(self._ref),
                     self._loggers(traffic_stats.plaintext_requests(str(self._port.port))),
                     authenticated=False,
                 )
             )
         else:
-            chain.filters.extend(self._connections(logs=self._plaintext_loggers()))
+            chain.filters.append(self._unauthenticated())
         return chain
 
     def with_tls(self) -> Iterator[pb.FilterChain]:
         """Yield the chain for mTLS and, on ports that are not HTTP, the chain for other TLS."""
         if self._requests:
             chain = self._chain("mesh", "tls")
-            chain.filters.append(_http_connection_manager(self._cluster, self._loggers(), authenticated=True))
-            chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN, ()))
+            chain.filters.append(
+                _http_connection_manager(names.inbound(self._ref), self._loggers(), authenticated=True)
+            )
+            chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN))
             yield chain
         else:
             yield self._mesh_tls("mesh", (MESH_ALPN,))
             yield self._application_tls() if self._settings.tls_mode.accepts_plaintext else self._mesh_tls("any", ())
 
     def _mesh_tls(self, name: str, alpn: Sequence[str]) -> pb.FilterChain:
-        access = self._settings.access
-        allowed = rbac.allowed_identities(access, self._port) if access.closed else ()
+        """Return the chain for mTLS. It has no access rules, as its connections end when it changes."""
         chain = self._chain(name, "tls", alpn)
-        chain.filters.extend(self._connections(allowed, authenticated=True))
-        chain.transport_socket.CopyFrom(self._mutual((MESH_ALPN,), allowed))
+        if self._settings.access.closed:
+            chain.filters.append(inbound_connections.hand_over(redirected=self._settings.redirected))
+            chain.filters.append(forward(names.callers(self._ref), authenticated=True))
+        else:
+            chain.filters.append(forward(names.inbound(self._ref), authenticated=True))
+        chain.transport_socket.CopyFrom(self._mutual((MESH_ALPN,)))
         return chain
 
     def _application_tls(self) -> pb.FilterChain:
         chain = self._chain("passed", "tls")
-        chain.filters.extend(self._connections(logs=self._plaintext_loggers()))
+        chain.filters.append(self._unauthenticated())
         return chain
-
-    def _plaintext_loggers(self) -> list[pb.AccessLog]:
-        """Return the loggers of connections without mTLS; connections with mTLS are counted by the client's proxy."""
-        return traffic_stats.plaintext_connections(str(self._port.port))
 
     def _loggers(self, counting: Iterable[pb.AccessLog] = ()) -> list[pb.AccessLog]:
         return [*counting, tap.server_logger(self._port.port)]
@@ -140,35 +143,23 @@ class _Chains:
         match.MergeFrom(self._match)
         return pb.FilterChain(name=f"{self._name}/{name}", filter_chain_match=match)
 
-    def _connections(
-        self, allowed: tuple[str, ...] = (), logs: Iterable[pb.AccessLog] = (), *, authenticated: bool = False
-    ) -> Iterator[pb.Filter]:
-        """Yield the filters of TCP connections; without `allowed` identities, a closed workload refuses all
-        connections.
+    def _unauthenticated(self) -> pb.Filter:
+        """Return the filter of connections without mTLS; no rule of a closed workload allows them.
 
-        Refused connections are counted as denied, not by `logs`.
+        The server's proxy counts them. Connections with mTLS are counted by the client's proxy.
         """
-        access = self._settings.access
-        if access.closed:
-            rules = rbac.connection_rules(access, self._port) if allowed else pb.RBAC()
-            asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
-            yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
-        if access.closed and not allowed:
-            yield _tcp_proxy(
-                names.MISSING, traffic_stats.denied_connections(str(self._port.port)), authenticated=authenticated
-            )
-        else:
-            yield _tcp_proxy(self._cluster, logs, authenticated=authenticated)
+        port = str(self._port.port)
+        if self._settings.access.closed:
+            return forward(names.MISSING, traffic_stats.denied_connections(port))
+        return forward(names.inbound(self._ref), traffic_stats.plaintext_connections(port))
 
-    def _mutual(self, alpn: Sequence[str], allowed: tuple[str, ...]) -> pb.TransportSocket:
-        """Return the socket for mTLS with `allowed` identities; if empty, with all identities of the trust domain."""
+    def _mutual(self, alpn: Sequence[str]) -> pb.TransportSocket:
+        """Return the socket for mTLS with the identities of the trust domain."""
         trust_domain = pb.StringMatcher(prefix=f"spiffe://{self._settings.trust_domain}/")
-        matchers = [pb.StringMatcher(exact=identity) for identity in allowed] or [trust_domain]
-        uri = pb.SubjectAltNameMatcher.SanType.URI
-        peers = [pb.SubjectAltNameMatcher(san_type=uri, matcher=matcher) for matcher in matchers]
+        peer = pb.SubjectAltNameMatcher(san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=trust_domain)
         newest = pb.TlsParameters.TlsProtocol.TLSv1_3
         combined = pb.CommonTlsContext.CombinedCertificateValidationContext(
-            default_validation_context=pb.CertificateValidationContext(match_typed_subject_alt_names=peers),
+            default_validation_context=pb.CertificateValidationContext(match_typed_subject_alt_names=[peer]),
             validation_context_sds_secret_config=pb.SdsSecretConfig(name=names.ROOTS, sds_config=ads()),
         )
         context = pb.DownstreamTlsContext(
@@ -184,16 +175,6 @@ class _Chains:
             ),
         )
         return pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=pb.pack(context))
-
-
-def _tcp_proxy(cluster: str, logs: Iterable[pb.AccessLog] = (), *, authenticated: bool = False) -> pb.Filter:
-    """Return the TCP proxy filter; with `authenticated`, it connects to the application after the TLS handshake."""
-    proxy = pb.TcpProxy(stat_prefix=PREFIX, cluster=cluster, idle_timeout=pb.Duration(seconds=0))
-    traffic_stats.log_connections(proxy, logs)
-    if authenticated:
-        proxy.upstream_connect_mode = pb.UpstreamConnectMode.ON_DOWNSTREAM_TLS_HANDSHAKE
-        proxy.max_early_data_bytes.CopyFrom(pb.UInt32Value(value=EARLY_BYTES))
-    return pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
 
 
 def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, authenticated: bool) -> pb.Filter:

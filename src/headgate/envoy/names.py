@@ -29,6 +29,8 @@ direct/<namespace>/<service>/<port>/<identity>         cluster of such pods with
 inbound                                                listener of a transparent sidecar for inbound connections
 inbound/<port>                                         listener of an explicit sidecar, for a port of its pod
 inbound/<port>/<protocol>                              routes and cluster of a port of the pod: the application itself
+callers/<port>/<protocol>                              a listener inside the proxy with the allowed identities of a port,
+                                                       and the cluster that leads to it
 inbound/other                                          cluster of the ports of the pod that belong to no Service
 probes, probes/<port>                                  listener and clusters of the kubelet's HTTP probes
 probes/<container>/<kind>                              cluster of a TCP or gRPC probe
@@ -54,6 +56,7 @@ OUTBOUND6 = "outbound6"
 PASSTHROUGH = "passthrough"
 INBOUND = "inbound"
 OTHER_PORTS = "inbound/other"
+CALLERS = "callers"
 PROBES = "probes"
 IDENTITY = "identity"
 ROOTS = "roots"
@@ -191,6 +194,11 @@ def secret(name: str) -> str:
 def inbound(ref: InboundRef) -> str:
     """Return the name of the resources of a port of a sidecar's own pod."""
     return f"{INBOUND}/{ref.port}/{ref.protocol.value}" if ref.protocol else f"{INBOUND}/{ref.port}"
+
+
+def callers(ref: InboundRef) -> str:
+    """Return the name of the listener that selects a filter chain by the client's identity, and of its cluster."""
+    return f"{CALLERS}/{ref.port}/{ref.protocol.value if ref.protocol else ''}"
 
 
 def probe_cluster(port: int, *, https: bool = False) -> str:

@@ -1,4 +1,5 @@
-"""Render the access rules of a workload as Envoy RBAC policies (003, R68 to R70).
+"""Render the access rules of a workload: those for requests as Envoy RBAC policies, those for connections as
+identities (003, R68 to R70).
 
 A policy is named `<namespace>/<TrafficTarget>/<rule>`; Envoy counts the requests that a policy allows under its name.
 RBAC denies what no policy allows. A rule that RBAC cannot express gets no policy, so it allows nothing.
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from headgate.envoy import pb
 from headgate.model.ambiguous_paths import WHOLE_AMBIGUOUS_PATH
 from headgate.model.requests import Header, Match, Path, Text
-from headgate.model.routing import Access, ConnectionRule, Grant, InboundPort
+from headgate.model.routing import Access, Grant, InboundPort
 
 OPEN_POLICY = "open"
 
@@ -35,24 +36,15 @@ def request_rules(access: Access, port: InboundPort) -> pb.RBAC:
     )
 
 
-def connection_rules(access: Access, port: InboundPort) -> pb.RBAC:
-    """Return the RBAC rules for connections to a non-HTTP port of a closed workload."""
-    return _policies(
-        _Rule(_name(grant, rule.name), _any(), grant.sources) for grant, rule in _connections(access, port)
-    )
-
-
 def allowed_identities(access: Access, port: InboundPort) -> tuple[str, ...]:
     """Return the identities that may connect to a non-HTTP port of a closed workload."""
-    return tuple(sorted({source for grant, _ in _connections(access, port) for source in grant.sources}))
-
-
-def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, ConnectionRule]]:
     numbers = _port_numbers(port)
-    for grant in _grants(access, port):
-        for rule in grant.connections:
-            if not rule.ports or numbers & set(rule.ports):
-                yield grant, rule
+    allowing = (
+        grant
+        for grant in _grants(access, port)
+        if any(not rule.ports or numbers & set(rule.ports) for rule in grant.connections)
+    )
+    return tuple(sorted({source for grant in allowing for source in grant.sources}))
 
 
 def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:

@@ -13,6 +13,15 @@ PANIC_PERCENT = 50
 """Envoy's default: if fewer endpoints than that are not ejected, it calls all of them."""
 
 
+def unlimited() -> pb.CircuitBreakers:
+    """Return the circuit breakers of a cluster that sets no limits; Envoy's default is 1,024 of each kind, and 3 retries."""
+    limit = pb.UInt32Value(value=UNLIMITED)
+    threshold = pb.CircuitBreakers.Thresholds(
+        max_connections=limit, max_pending_requests=limit, max_requests=limit, max_retries=limit
+    )
+    return pb.CircuitBreakers(thresholds=[threshold])
+
+
 def apply(cluster: pb.Cluster, settings: Resilience) -> None:
     """Add the settings to a cluster; `max_percent` of its ejection never covers a whole backend (`ClusterPlan`)."""
     cluster.connect_timeout.CopyFrom(duration(settings.connect))

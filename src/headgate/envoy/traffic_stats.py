@@ -88,7 +88,10 @@ their CPU time."""
 _IS_MIRROR = f'xds.cluster_name.startsWith("{names.MIRROR}")'
 _IS_UNREACHED = f'"{UNREACHED_HEADER}" in response.headers'
 _TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # bytes received from the client, bytes sent to the client
-_IDENTITY = ("identity", "%DOWNSTREAM_PEER_URI_SAN%")
+SOURCE, IDENTITY = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%", "%DOWNSTREAM_PEER_URI_SAN%"
+SOURCE_KEY, IDENTITY_KEY = "headgate.source", "headgate.identity"
+"""The filter state with the source and the identity of a connection, for listeners inside the proxy."""
+_IDENTITY = ("identity", IDENTITY)
 _NOT_ALLOWED = "SAN matcher"
 """Part of Envoy's failure reason if the identity of a client with a valid certificate is not allowed."""
 _UNREACHED_FLAGS = ("UH", "URX", DROPPED_FLAG, "NC")
@@ -233,6 +236,19 @@ def denied_connections(port: str) -> list[pb.AccessLog]:
     return [_logger([_counter(DENIED, (*_plaintext_source(port), _IDENTITY))], ended)]
 
 
+def denied_callers(port: str) -> list[pb.AccessLog]:
+    """Return the loggers of a filter chain that denies connections with mTLS, inside the proxy.
+
+    Their identity and source are filter state of the connection that the client opened.
+    """
+    state = (
+        ("port", port),
+        ("source", f"%FILTER_STATE({SOURCE_KEY}:PLAIN)%"),
+        ("identity", f"%FILTER_STATE({IDENTITY_KEY}:PLAIN)%"),
+    )
+    return [_logger([_counter(DENIED, state)], _of_kind(pb.AccessLogType.TcpConnectionEnd))]
+
+
 def denied_handshakes() -> pb.AccessLog:
     """Return the logger of handshakes that failed because access rules do not allow the client's identity.
 
@@ -245,7 +261,7 @@ def denied_handshakes() -> pb.AccessLog:
 
 def _plaintext_source(port: str) -> Attributes:
     # The address of the connection, as clients can forge headers.
-    return ("port", port), ("source", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
+    return ("port", port), ("source", SOURCE)
 
 
 # --- the proxy
