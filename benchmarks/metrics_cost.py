@@ -27,7 +27,7 @@ from headgate.envoy.view import Node, project
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
-from headgate.xds.unary_methods import Authenticate
+from headgate.xds.unary_methods import CheckNode
 
 USUAL, SMALLEST = contest.USUAL, contest.SMALLEST
 
@@ -57,7 +57,7 @@ def unreporting(content: bytes) -> bytes:
     return text.encode()
 
 
-async def _taken(_report: bytes, _authenticate: Authenticate) -> bytes:
+async def _taken(_report: bytes, _check_node: CheckNode) -> bytes:
     return b""
 
 

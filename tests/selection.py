@@ -111,6 +111,7 @@ PROGRAMS = (
     "tests/standalone/test_runtime_info.py",
     "tests/test_inotify.py::test_a_program_finds_out",
     "tests/xds/test_envoy.py",
+    "tests/xds/test_hostile_calls.py",
 )
 """The beginnings of IDs of tests that start a program."""
 LONG = (

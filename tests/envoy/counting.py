@@ -16,7 +16,7 @@ from headgate.envoy.encode import encode_resource
 from headgate.envoy.outcomes import parse_code
 from headgate.standalone.proxies.envoy_process import EnvoyFlags
 from headgate.telemetry.reports.otlp import METHOD
-from headgate.xds.unary_methods import Authenticate
+from headgate.xds.unary_methods import CheckNode
 
 REQUESTS = "requests"
 """All requests: the sum of the two series that count them (`envoy.traffic_stats`)."""
@@ -65,7 +65,7 @@ class Reports:
         self.rejected = 0
         self._report_added = threading.Condition()
 
-    async def receive(self, data: bytes, _authenticate: Authenticate) -> bytes:
+    async def receive(self, data: bytes, _check_node: CheckNode) -> bytes:
         """Handle one OTLP export request that the xDS server received."""
         if self.rejecting:
             self.rejected += 1

@@ -13,6 +13,7 @@ from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, JobSidecars,
 from headgate.resources.meta import Key, Object
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import StatusError
+from headgate.xds.unary_methods import CheckNode
 
 NODE = "sidecar/shop/job-1"
 DEADLINE_S = 60
@@ -60,11 +61,11 @@ class FakeReader:
         raise Unavailable("the API server is overloaded")
 
 
-async def allow(_node_id: str) -> float:
-    return 0.0
+def allow(_node_id: str) -> None:
+    """Accept every node ID."""
 
 
-async def deny(_node_id: str) -> float:
+def deny(_node_id: str) -> None:
     raise StatusError(grpc.StatusCode.UNAUTHENTICATED, "the token belongs to another pod")
 
 
@@ -79,9 +80,9 @@ async def store() -> MemoryStore:
     return store
 
 
-async def ask(objects: Any, *, node: str = NODE, authenticate: Any = allow, body: bytes = b"") -> bool:
+async def ask(objects: Any, *, node: str = NODE, check_node: CheckNode = allow, body: bytes = b"") -> bool:
     request = body or msgspec.json.encode({"node": node})
-    answer = await JobSidecars(objects, never).methods[HAS_ENDED](request, authenticate)
+    answer = await JobSidecars(objects, never).methods[HAS_ENDED](request, check_node)
     return bool(msgspec.json.decode(answer)["ended"])
 
 
@@ -101,7 +102,7 @@ async def test_errors_are_grpc_statuses(store: MemoryStore) -> None:
         (codes.UNAVAILABLE, ask(FakeReader())),
         (codes.INVALID_ARGUMENT, ask(store, node="gateway/edge-1")),
         (codes.INVALID_ARGUMENT, ask(store, body=b"{}")),
-        (codes.UNAUTHENTICATED, ask(store, authenticate=deny)),
+        (codes.UNAUTHENTICATED, ask(store, check_node=deny)),
     ):
         with pytest.raises(StatusError) as raised:
             await call

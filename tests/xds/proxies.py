@@ -49,7 +49,8 @@ class Proxy:
         request = pb.DeltaDiscoveryRequest(
             node=pb.Node(id=self.node), type_url=type_url, initial_resource_versions=initial or {}
         )
-        await self._call.write(request.SerializeToString())
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # `ended` returns the status
+            await self._call.write(request.SerializeToString())
 
     async def receive(self) -> pb.DeltaDiscoveryResponse:
         """Return the next response."""

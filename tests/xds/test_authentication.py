@@ -85,6 +85,13 @@ async def test_a_modified_token_has_an_invalid_signature(tokens, part, change):
     assert "not signed by this headgate" in await rejection(tokens, WEB_1, ".".join(parts))
 
 
+def test_a_token_names_its_proxy_before_it_is_verified(tokens):
+    assert tokens.node_of(tokens.issue(WEB_1)) == CachingVerifier(tokens).node_of(tokens.issue(WEB_1)) == WEB_1
+    for token in ("", "abc", "a.b.c.d", "\u00e4.1.c", "a.1.c", "_w.1.c"):
+        with pytest.raises(InvalidToken, match="malformed"):
+            tokens.node_of(token)
+
+
 @pytest.mark.parametrize("token", ["", "abc", "a.b", "a.b.c.d", "ä.1.c", "eyJhbGciOi"])
 async def test_a_malformed_token_is_reported_as_malformed(tokens, token):
     assert "malformed" in await rejection(tokens, WEB_1, token)
@@ -159,6 +166,9 @@ class CountingVerifier:
 
     def __init__(self, verifier):
         self.verifier, self.calls = verifier, 0
+
+    def node_of(self, token):
+        return self.verifier.node_of(token)
 
     async def verify(self, node_id, token, *, address):
         self.calls += 1

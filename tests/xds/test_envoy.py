@@ -44,6 +44,9 @@ class RecordingVerifier:
         self.accepted = Latest(())
         self.rejected = Latest(())
 
+    def node_of(self, token):
+        return self.tokens.node_of(token)
+
     async def verify(self, node_id, token, **_origin):
         try:
             ends = await self.tokens.verify(node_id, token)

@@ -14,7 +14,7 @@ from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER, LISTENER, Encoded
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
-from headgate.xds import server
+from headgate.xds import server, unary_methods
 from headgate.xds.authentication import (
     MAX_LOGGED_REJECTIONS,
     Authenticator,
@@ -36,10 +36,13 @@ def config(version="1", size=1):
 
 
 class FixedVerifier:
-    """A verifier that has the same result for every token."""
+    """A verifier that has the same result for every token. A token is the node ID of its proxy."""
 
     def __init__(self, *, expires=0.0, error=None):
         self.expires, self.error = expires, error
+
+    def node_of(self, token):
+        return token
 
     async def verify(self, _node_id, _token, **_origin):
         if self.error:
@@ -98,7 +101,7 @@ async def test_a_call_in_progress_fails_while_the_server_drains(tmp_path):
     """The next process must get what the call reports: this one has saved its counts."""
     began, ends = asyncio.Event(), asyncio.Event()
 
-    async def report(_data, _authenticate):
+    async def report(_data, _check_node):
         began.set()
         await ends.wait()
         return b""
@@ -107,7 +110,8 @@ async def test_a_call_in_progress_fails_while_the_server_drains(tmp_path):
     xds = XdsServer(Fleet(), LocalTokens(SECRET), unary_methods={"/reports/Export": report})
     await xds.start(address)
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.unary_unary("/reports/Export")(b"")
+        metadata = [("authorization", f"Bearer {LocalTokens(SECRET).issue(WEB_1)}")]
+        call = channel.unary_unary("/reports/Export")(b"", metadata=metadata)
         await began.wait()
         xds.drain()
         ends.set()
@@ -148,6 +152,43 @@ async def test_a_stream_with_an_invalid_token_ends_with_a_status_that_says_why(r
             assert code == grpc.StatusCode.UNAUTHENTICATED
             assert message in ended
     assert rig.fleet.connected() == []
+
+
+@pytest.mark.parametrize("method", [METHOD, "/reports/Export"])
+async def test_a_call_without_a_valid_token_ends_before_its_request_is_read(tmp_path, method):
+    """No message of an unknown client is kept in memory, and none is decoded."""
+
+    async def report(_data, _check_node):
+        return b""
+
+    address = f"unix:{tmp_path}/xds.sock"
+    xds = XdsServer(Fleet(), LocalTokens(SECRET), unary_methods={"/reports/Export": report})
+    await xds.start(address)
+    async with grpc.aio.insecure_channel(address) as channel:
+        for metadata in ([], [("authorization", f"Bearer {LocalTokens(bytes(32)).issue(WEB_1)}")]):
+            call = channel.stream_stream(method)(metadata=metadata, timeout=60)  # and never a request
+            assert await call.code() == grpc.StatusCode.UNAUTHENTICATED
+    await xds.stop()
+
+
+@pytest.mark.parametrize(
+    ("requests", "code"),
+    [(None, grpc.StatusCode.DEADLINE_EXCEEDED), ([], grpc.StatusCode.INVALID_ARGUMENT)],
+    ids=["late", "none"],
+)
+async def test_a_unary_call_without_a_request_ends(tmp_path, monkeypatch, requests, code):
+    async def report(_data, _check_node):
+        return b""
+
+    monkeypatch.setattr(unary_methods, "REQUEST_SECONDS", 0.01)
+    address = f"unix:{tmp_path}/xds.sock"
+    xds = XdsServer(Fleet(), LocalTokens(SECRET), unary_methods={"/reports/Export": report})
+    await xds.start(address)
+    metadata = [("authorization", f"Bearer {LocalTokens(SECRET).issue(WEB_1)}")]
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream("/reports/Export")(requests, metadata=metadata, timeout=60)
+        assert await call.code() == code
+    await xds.stop()
 
 
 async def test_a_stream_without_a_valid_token_can_not_find_out_which_proxies_exist(rig):
@@ -205,15 +246,14 @@ async def test_an_unknown_pod_causes_a_warning_at_its_second_attempt_unless_it_w
     for node in (WEB_1, WEB_2):
         fleet.expect(node)
     authenticator = Authenticator(fleet, FixedVerifier(error=UnknownPod("no pod with the UID of this token")))
-    origin = CallOrigin(["Bearer x"], "")
     for node, warnings in ((WEB_1, 0), (WEB_1, 1), (WEB_1, 1), (WEB_2, 1)):
         with pytest.raises(StatusError, match="no pod with the UID"):
-            await authenticator.authenticate(node, origin)
+            await authenticator.authenticate(CallOrigin([f"Bearer {node}"], ""))
         assert len(caplog.records) == warnings
     fleet.remove(WEB_2)
     for _ in range(2):
         with pytest.raises(StatusError):
-            await authenticator.authenticate(WEB_2, origin)
+            await authenticator.authenticate(CallOrigin([f"Bearer {WEB_2}"], ""))
     assert len(caplog.records) == 1
 
 
@@ -230,10 +270,9 @@ def test_a_fleet_remembers_a_bounded_number_of_removed_proxies():
 
 async def test_rejections_fill_neither_memory_nor_log(caplog):
     authenticator = Authenticator(Fleet(), LocalTokens(SECRET))
-    first = b"\x0a\x08\x0a\x06"  # node { id: six characters }
     for number in range(MAX_LOGGED_REJECTIONS + 100):
         with pytest.raises(StatusError):
-            await authenticator.authenticate_stream(first + f"{number:06}".encode(), CallOrigin([], "ipv4:10.0.0.1"))
+            await authenticator.authenticate(CallOrigin([], f"ipv4:10.0.{number // 256}.{number % 256}"))
     assert len(authenticator._logged) == MAX_LOGGED_REJECTIONS
     assert len(caplog.records) == MAX_LOGGED_REJECTIONS + 1
     assert "the next ones are not logged" in caplog.text
@@ -244,7 +283,7 @@ async def test_a_token_that_can_not_be_verified_now_gets_unavailable(tmp_path):
     fleet.expect(WEB_1).config.set(config())
     xds = XdsServer(fleet, FixedVerifier(error=ProxyError("the API server does not answer")))
     await xds.start(f"unix:{tmp_path}/xds.sock")
-    async with Proxy(f"unix:{tmp_path}/xds.sock", WEB_1, "abc") as proxy:
+    async with Proxy(f"unix:{tmp_path}/xds.sock", WEB_1, WEB_1) as proxy:
         await proxy.request()
         assert await proxy.ended() == (grpc.StatusCode.UNAVAILABLE, "the API server does not answer")
     await xds.stop()
@@ -270,7 +309,7 @@ async def test_a_stream_ends_when_its_token_expires_even_after_the_clock_jumped(
     fleet.expect(WEB_1).config.set(config())
     xds = XdsServer(fleet, FixedVerifier(expires=3600.0))
     await xds.start(f"unix:{tmp_path}/xds.sock")
-    async with Proxy(f"unix:{tmp_path}/xds.sock", WEB_1, "abc") as proxy:
+    async with Proxy(f"unix:{tmp_path}/xds.sock", WEB_1, WEB_1) as proxy:
         await proxy.request()
         await proxy.receive()
         clock.now = 3600.0  # a laptop wakes up

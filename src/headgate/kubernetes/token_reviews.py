@@ -107,15 +107,18 @@ class TokenReview:
         self._turns = FairTurns(MAX_CONCURRENT_REVIEWS, MAX_WAITING_REVIEWS)
         self._rejections: dict[tuple[str, str], _Rejection] = {}  # by address and UID of the pod, oldest first
 
+    def node_of(self, token: str) -> str:
+        """Return the node ID of the proxy in the pod that a token names. Raises InvalidToken."""
+        claims = _claims(token)
+        return _node_id(claims.sub, claims.bound.namespace, _pod_of(claims).name)
+
     async def verify(self, node_id: str, token: str, *, address: str = "") -> float:
         """Verify a pod's token, sent from this address; return its expiry in epoch seconds.
 
         Raises InvalidToken, or ProxyError if the API server can't be reached or too many tokens of this address wait.
         """
         claims = _claims(token)
-        pod = claims.bound.pod
-        if pod is None:
-            raise InvalidToken(f"the token is not bound to a pod: {_PROJECTED}")
+        pod = _pod_of(claims)
         owner = _node_id(claims.sub, claims.bound.namespace, pod.name)
         if owner != node_id:
             raise wrong_proxy(owner, node_id)
@@ -176,6 +179,12 @@ def pod_uids(snapshot: Latest[Snapshot | None]) -> Callable[[str, str], str | No
         return pod.metadata.uid if pod else None
 
     return uid_of
+
+
+def _pod_of(claims: _Claims) -> _Pod:
+    if claims.bound.pod is None:
+        raise InvalidToken(f"the token is not bound to a pod: {_PROJECTED}")
+    return claims.bound.pod
 
 
 def _node_id(subject: str, namespace: str, pod: str) -> str:

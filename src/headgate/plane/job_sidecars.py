@@ -17,7 +17,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.objects.ports import Reader
 from headgate.resources.meta import Key, Object, Value
 from headgate.xds.authentication import StatusError
-from headgate.xds.unary_methods import Authenticate, UnaryMethod
+from headgate.xds.unary_methods import CheckNode, UnaryMethod
 
 HAS_ENDED = "/headgate.v1.JobSidecars/HasApplicationEnded"
 WAIT_FOR_REPORT = "/headgate.v1.JobSidecars/WaitForReport"
@@ -62,10 +62,10 @@ class JobSidecars:
         self._turns = asyncio.Semaphore(MAX_CONCURRENT_READS)
         self.methods: Mapping[str, UnaryMethod] = {HAS_ENDED: self._has_ended, WAIT_FOR_REPORT: self._report}
 
-    async def _has_ended(self, data: bytes, authenticate: Authenticate) -> bytes:
+    async def _has_ended(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle `HAS_ENDED`. Raises StatusError."""
         question = _decoded(data, Question)
-        await authenticate(question.node)
+        check_node(question.node)
         pod = _pod_of(question.node)
         try:
             async with self._turns:
@@ -76,10 +76,10 @@ class JobSidecars:
             raise StatusError(grpc.StatusCode.UNAVAILABLE, f"the pod can't be read: {error}") from error
         return msgspec.json.encode(Answer(ended=has_application_ended(found)))
 
-    async def _report(self, data: bytes, authenticate: Authenticate) -> bytes:
+    async def _report(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle `WAIT_FOR_REPORT`. Raises StatusError."""
         request = _decoded(data, ReportRequest)
-        await authenticate(request.node)
+        check_node(request.node)
         try:
             async with asyncio.timeout(MAX_REPORT_WAIT_S):
                 await self._wait_for_report(request.node, request.since)

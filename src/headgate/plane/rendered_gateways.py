@@ -25,7 +25,7 @@ from headgate.render.proxy_ports import Chosen, select
 from headgate.resources.gateway import PROXY_OF_SERVICE
 from headgate.resources.meta import SYSTEM_NAMESPACE, Value
 from headgate.xds.authentication import StatusError
-from headgate.xds.unary_methods import Authenticate, UnaryMethod
+from headgate.xds.unary_methods import CheckNode, UnaryMethod
 
 METHOD = "/headgate.v1.RenderedGateways/Configuration"
 LONGEST_WAIT_S = 20.0
@@ -59,13 +59,13 @@ class RenderedGateways:
         self._rendered: dict[tuple[str, str], asyncio.Future[Configuration]] = {}
         self.methods: Mapping[str, UnaryMethod] = {METHOD: self._configuration}
 
-    async def _configuration(self, data: bytes, authenticate: Authenticate) -> bytes:
+    async def _configuration(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle `METHOD`. Raises StatusError."""
         try:
             query = msgspec.json.decode(data, type=Query)
         except msgspec.DecodeError as error:
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, f"the request is malformed: {error}") from error
-        await authenticate(query.node)
+        check_node(query.node)
         service = self._service(query.node)
         end = asyncio.get_running_loop().time() + LONGEST_WAIT_S
         while True:

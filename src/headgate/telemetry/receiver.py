@@ -23,7 +23,7 @@ from headgate.telemetry.reports.otlp import Report, read_report
 from headgate.telemetry.reports.series import Counted, FindCaller, counted, dropped_at, is_attempts, sized_at
 from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
-from headgate.xds.unary_methods import Authenticate
+from headgate.xds.unary_methods import CheckNode
 
 BATCH = 20  # The number of proxy processes to encode before the event loop runs other tasks.
 FORGET_EVERY = 600.0  # Seconds between two searches for silent proxies.
@@ -91,7 +91,7 @@ class Receiver:
         self._forgot = clock()
         self._taken: Latest[int] = Latest(0)  # the number of reports so far; `wait_for_report` waits until it changes
 
-    async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
+    async def export(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle a report (`otlp.METHOD`).
 
         Raises StatusError if the report is malformed, or if the sender is not the proxy that the report names.
@@ -101,7 +101,7 @@ class Receiver:
         except TelemetryError as error:
             self.windows.note(UNREADABLE)
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        await authenticate(report.node)
+        check_node(report.node)
         self.take(report)
         return b""
 

@@ -1,4 +1,6 @@
-"""Authentication of streams: tokens that proxies send, and the check of a stream's first request.
+"""Authentication of calls: by the token in their headers, before headgate reads a message of an unknown client.
+
+The token names its proxy; then the first message must name the same one.
 
 On one machine headgate signs the tokens itself (`LocalTokens`); in a cluster the API server checks the tokens of service
 accounts (`kubernetes.token_reviews`). A stream ends when its token expires. No log line or message contains a token.
@@ -77,11 +79,24 @@ class CallOrigin(NamedTuple):
 class TokenVerifier(Protocol):
     """Verifies that a token belongs to a proxy."""
 
+    def node_of(self, token: str) -> str:
+        """Return the node ID of the proxy that a token names. Nothing is verified yet. Raises InvalidToken if it names none."""
+
     async def verify(self, node_id: str, token: str, *, address: str = "") -> float:
         """Return when the token expires, in seconds since the epoch. The client that sent it has this address.
 
         Raises InvalidToken when it is not a valid token of this proxy, ProxyError when it can't be verified now.
         """
+
+
+class AuthenticatedCall(NamedTuple):
+    """The node ID of the proxy whose token a call has, and when the token expires (seconds since the epoch).
+
+    The node ID is None if every client is trusted.
+    """
+
+    node_id: str | None
+    expires: float
 
 
 class AuthenticatedStream(NamedTuple):
@@ -98,45 +113,55 @@ class Authenticator:
     def __init__(self, fleet: Fleet, verifier: TokenVerifier | None) -> None:
         self._fleet = fleet
         self._verifier = verifier
-        # node ID and message of each logged rejection, and when it last happened (monotonic), oldest first
+        # the name and message of each logged rejection, and when it last happened (monotonic), oldest first
         self._logged: dict[tuple[str, str], float] = {}
         self._unknown: dict[str, None] = {}  # node IDs of pods that were unknown, oldest first
 
-    async def authenticate_stream(self, first: bytes, origin: CallOrigin) -> AuthenticatedStream:
-        """Authenticate a stream by its first request and its origin. Raises StatusError."""
+    def begin_stream(self, call: AuthenticatedCall, first: bytes) -> AuthenticatedStream:
+        """Return the stream of an authenticated call by its first request. Raises StatusError."""
         try:
             node_id, request = read_request(first)
         except ProxyError as error:
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        expires = await self.authenticate(node_id, origin)
+        self.check_node(call, node_id)
         proxy = self._fleet.proxies.get(node_id)  # after authentication: strangers must not learn which proxies exist
         if proxy is None:
             message = f"proxy {printable(node_id)} is unknown: no pod with a sidecar and no gateway has this node ID"
             if self._fleet.was_removed(node_id):  # it asks until its process ends
                 raise _expected(node_id, grpc.StatusCode.NOT_FOUND, message)
-            raise self._rejection(node_id, grpc.StatusCode.NOT_FOUND, message)
-        for logged in [logged for logged in self._logged if logged[0] == node_id]:
+            raise self._rejection(printable(node_id), grpc.StatusCode.NOT_FOUND, message)
+        for logged in [logged for logged in self._logged if logged[0] == printable(node_id)]:
             del self._logged[logged]  # the next rejection is logged again
         self._unknown.pop(node_id, None)
-        return AuthenticatedStream(proxy, request, expires)
+        return AuthenticatedStream(proxy, request, call.expires)
 
-    async def authenticate(self, node_id: str, origin: CallOrigin) -> float:
-        """Return when the token of a call expires (seconds since the epoch). Raises StatusError.
+    def check_node(self, call: AuthenticatedCall, node_id: str) -> None:
+        """Check that a message of a call names the proxy of the call. Raises StatusError."""
+        if call.node_id not in (None, node_id):
+            wrong = wrong_proxy(call.node_id or "", node_id)
+            raise self._rejection(printable(node_id), grpc.StatusCode.UNAUTHENTICATED, str(wrong))
+
+    async def authenticate(self, origin: CallOrigin) -> AuthenticatedCall:
+        """Authenticate a call by its token. Raises StatusError.
 
         It does not check that the proxy exists.
         """
         if self._verifier is None:
-            return NEVER
+            return AuthenticatedCall(None, NEVER)
+        node_id = ""
         try:
-            return await self._verifier.verify(node_id, bearer_token(origin.authorization), address=origin.address)
+            token = bearer_token(origin.authorization)
+            node_id = self._verifier.node_of(token)
+            return AuthenticatedCall(node_id, await self._verifier.verify(node_id, token, address=origin.address))
         except UnknownPod as unknown:
             if self._fleet.was_removed(node_id) or self._is_first(node_id):
                 raise _expected(node_id, grpc.StatusCode.UNAUTHENTICATED, str(unknown)) from unknown
-            raise self._rejection(node_id, grpc.StatusCode.UNAUTHENTICATED, str(unknown)) from unknown
+            raise self._rejection(printable(node_id), grpc.StatusCode.UNAUTHENTICATED, str(unknown)) from unknown
         except InvalidToken as invalid:
-            raise self._rejection(node_id, grpc.StatusCode.UNAUTHENTICATED, str(invalid)) from invalid
+            name = printable(node_id) if node_id else f"without a name, at {origin.address},"
+            raise self._rejection(name, grpc.StatusCode.UNAUTHENTICATED, str(invalid)) from invalid
         except ProxyError as error:
-            raise self._rejection(node_id, grpc.StatusCode.UNAVAILABLE, str(error)) from error
+            raise self._rejection(printable(node_id), grpc.StatusCode.UNAVAILABLE, str(error)) from error
 
     def _is_first(self, node_id: str) -> bool:
         """Return whether this is the first attempt with a pod that is unknown. Few new pods are so fast."""
@@ -146,9 +171,9 @@ class Authenticator:
             del self._unknown[next(iter(self._unknown))]
         return is_first
 
-    def _rejection(self, node_id: str, code: grpc.StatusCode, message: str) -> StatusError:
+    def _rejection(self, name: str, code: grpc.StatusCode, message: str) -> StatusError:
         """Log a rejection once for each proxy and reason: proxies reconnect every few seconds."""
-        logged, now = (printable(node_id), message[:MAX_STATUS_CHARACTERS]), time.monotonic()
+        logged, now = (name, message[:MAX_STATUS_CHARACTERS]), time.monotonic()
         is_new = self._logged.pop(logged, None) is None
         if len(self._logged) >= MAX_LOGGED_REJECTIONS:
             oldest = next(iter(self._logged))
@@ -209,12 +234,13 @@ class LocalTokens:
         """Replace the token file of a proxy (mode 0600) atomically. Envoy watches the directory for it."""
         write_private(path, self.issue(node_id).encode())
 
+    def node_of(self, token: str) -> str:
+        """Return the node ID in a token. Raises InvalidToken."""
+        return _decode(_parts(token)[0])
+
     async def verify(self, node_id: str, token: str, *, address: str = "") -> float:  # noqa: ARG002 - of TokenVerifier
         """Return when the token expires, in seconds since the epoch. Raises InvalidToken."""
-        parts = token.split(".")
-        if len(parts) != _PARTS or not token.isascii():
-            raise InvalidToken("the token is malformed: expected <node ID>.<expiry>.<signature>")
-        encoded_id, expires, signature = parts
+        encoded_id, expires, signature = _parts(token)
         if not hmac.compare_digest(signature.encode(), self._signature(f"{encoded_id}.{expires}").encode()):
             raise InvalidToken("the token is not signed by this headgate: it is forged, or of another state directory")
         owner = _decode(encoded_id)
@@ -234,6 +260,10 @@ class CachingVerifier:
         self._clock = clock
         # (node ID, hash of the token) -> when to verify again, when the token expires; oldest first
         self._verified: dict[tuple[str, bytes], tuple[float, float]] = {}
+
+    def node_of(self, token: str) -> str:
+        """Return the node ID of the proxy that a token names. Raises InvalidToken."""
+        return self._verifier.node_of(token)
 
     async def verify(self, node_id: str, token: str, *, address: str = "") -> float:
         """Return when the token expires, in seconds since the epoch. Raises InvalidToken, or ProxyError."""
@@ -297,11 +327,19 @@ def _encode(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
+def _parts(token: str) -> tuple[str, str, str]:
+    parts = token.split(".")
+    if len(parts) != _PARTS or not token.isascii():
+        raise InvalidToken("the token is malformed: expected <node ID>.<expiry>.<signature>")
+    encoded_id, expires, signature = parts
+    return encoded_id, expires, signature
+
+
 def _decode(text: str) -> str:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except (
         binascii.Error,
         UnicodeDecodeError,
-    ) as error:  # the signature is valid: another release issued the token
+    ) as error:
         raise InvalidToken("the token is malformed: its first part is not a node ID") from error

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,7 +27,7 @@ from headgate.xds.messages import Request, read_request, write_response
 from headgate.xds.send_slots import SendSlot, SendSlots
 from headgate.xds.session import Session
 from headgate.xds.subscription import Response
-from headgate.xds.unary_methods import UnaryMethod, UnaryService
+from headgate.xds.unary_methods import UnaryMethod, UnaryService, first_request
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 RETRY_SECONDS = 5.0  # pause between two attempts to add a listener whose address was in use
@@ -45,11 +45,12 @@ EXPIRY_CHECK_SECONDS = 60.0
 OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.http2.bdp_probe", 0),  # a ping for each ACK would take a fifth of gRPC's processor time
-    ("grpc.http2.lookahead_bytes", 2**20),  # long requests (initial_resource_versions) fit into one window
+    ("grpc.http2.lookahead_bytes", 2**16),  # what gRPC holds of a call's request until it is authenticated
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_concurrent_streams", MAX_STREAMS_OF_CONNECTION),
     ("grpc.server.max_pending_requests", MAX_PENDING_STREAMS),  # by default gRPC rejects streams beyond 1,000 at random
     ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_STREAMS),
+    ("grpc.max_connection_idle_ms", 60_000),  # without a call: a proxy has a stream
     ("grpc.keepalive_time_ms", 60_000),  # detects a proxy whose machine is gone
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_ping_strikes", 0),  # Envoy pings an idle stream every 30 s; gRPC would count that as abuse
@@ -156,15 +157,15 @@ class _AdsService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships n
         if call.method != METHOD:
             return None
 
-        async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
-            if status := await self._final_status(aiter(requests), context):
+        async def serve(requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
+            if status := await self._final_status(requests, context):
                 # This waits for a proxy that does not read. The stream's state is already released.
                 await context.abort(*status)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
     async def _final_status(
-        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+        self, requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext
     ) -> tuple[grpc.StatusCode, str] | None:
         """Serve a stream until it ends; return a status when headgate ends it."""
         try:
@@ -173,17 +174,14 @@ class _AdsService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships n
             return ended.code, str(ended)
         return None
 
-    async def _serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+    async def _serve(self, messages: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
         """Serve a stream until the proxy closes it. Raises StatusError when headgate ends it."""
-        try:
-            async with asyncio.timeout(FIRST_REQUEST_SECONDS):
-                first = await anext(requests, None)
-        except TimeoutError:
-            message = f"no request in {FIRST_REQUEST_SECONDS:.0f} s: the first one must name the node"
-            raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
+        call = await self._authenticator.authenticate(CallOrigin.of(context))
+        requests = aiter(messages)
+        first = await first_request(requests, FIRST_REQUEST_SECONDS, needs="the first one must name the node")
         if first is None:
             return
-        authenticated = await self._authenticator.authenticate_stream(first, CallOrigin.of(context))
+        authenticated = self._authenticator.begin_stream(call, first)
         await _Stream(self._fleet, self._slots, authenticated, context).serve(requests)
 
 

@@ -73,9 +73,8 @@ def report(node: str, **fields: str) -> bytes:
     return message.SerializeToString()
 
 
-async def accept_all(_node: str) -> float:
+def accept_all(_node: str) -> None:
     """Accept any proxy."""
-    return 0.0
 
 
 async def test_proxies_of_the_target_and_then_of_its_callers_record_requests(live_state: LiveState) -> None:
@@ -104,7 +103,7 @@ async def test_two_taps_show_different_pods_and_end_independently(live_state: Li
 
 
 async def test_an_unreadable_or_unauthenticated_report_is_rejected(live_state: LiveState) -> None:
-    async def stranger(node: str) -> float:
+    def stranger(node: str) -> None:
         raise StatusError(grpc.StatusCode.PERMISSION_DENIED, f"the token is not for {node}")
 
     async with tapping(live_state, "web") as events:

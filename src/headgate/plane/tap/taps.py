@@ -26,7 +26,7 @@ from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.reports.tap_records import Record, read_records
 from headgate.xds.authentication import StatusError
-from headgate.xds.unary_methods import Authenticate
+from headgate.xds.unary_methods import CheckNode
 
 PROXY_LIMIT = 200
 """The number of logged requests per second above which a proxy logs a smaller share of its requests."""
@@ -112,7 +112,7 @@ class Taps:
         self._seen: Counter[str] = Counter()
         self._begun = time.monotonic()
 
-    async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
+    async def export(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle a proxy's message with log records (`tap_records.METHOD`).
 
         Raises StatusError if the message is malformed or its node ID is not authenticated.
@@ -121,7 +121,7 @@ class Taps:
             node, records = read_records(data)
         except TelemetryError as error:
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        await authenticate(node)
+        check_node(node)
         self._seen[node] += len(records)
         for tap in self._open:
             known = tap.callers
