@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from tests.golden.cases import compiled
 
 from headgate.model.requests import (
     Filters,
@@ -29,6 +30,8 @@ from headgate.model.routing import (
     Sticky,
     Target,
 )
+from headgate.render.omissions import Reason
+from headgate.render.proxy_ports import select
 
 RENDERED = {
     Broken: "weight status",
@@ -45,11 +48,11 @@ RENDERED = {
     Query: "name text",
     Redirect: "status scheme hostname port path",
     Rewrite: "hostname path",
-    Route: "split match name origin redirect filters mirrors timeouts",
-    RouteTable: "ref routes protocol",
+    Route: "split match name origin redirect filters mirrors timeouts retry",
+    RouteTable: "ref routes protocol resilience",
     Split: "targets broken sticky order",
     Sticky: "kind name",
-    Target: "ref weight filters protocol",
+    Target: "ref weight filters protocol resilience",
     Text: "value regex",
     Timeouts: "request backend",
 }
@@ -72,3 +75,13 @@ def test_every_field_of_the_model_is_rendered_or_has_no_effect(kind: type[msgspe
 
 def test_every_protocol_is_known() -> None:
     assert {item.value for item in Protocol} == {"http", "http2", "http-any", "tcp", "tcp-server-first", "tls"}
+
+
+def test_settings_about_failing_endpoints_are_omissions_of_their_objects() -> None:
+    """The golden case has annotations on three Services, one of them with mistakes only, and a rule with retries."""
+    found = select(compiled("resilience").mesh).omissions
+    assert [(str(item.origin), item.what) for item in found if item.reason is Reason.RESILIENCE] == [
+        ("Service default/plain", "annotations about failing endpoints"),
+        ("Service default/shop", "annotations about failing endpoints"),
+        ("HTTPRoute default/edge", "retry"),
+    ]

@@ -23,6 +23,7 @@ class Reason(enum.Enum):
     PORT_CONFLICT = "PortConflict"
     PROTOCOL = "Protocol"
     REGULAR_EXPRESSION = "RegularExpression"
+    RESILIENCE = "Resilience"
     ROUNDED_SHARE = "RoundedShare"
     STICKY = "Sticky"
     TIMEOUT = "Timeout"

@@ -24,6 +24,7 @@ from headgate.model.routing import (
 )
 from headgate.render.identities import identity_omissions, refs_of
 from headgate.render.omissions import Omission, Reason
+from headgate.render.resilience_omissions import resilience_omissions
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
@@ -139,7 +140,11 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
         },
         protocols={table.ref: table.protocol for table in mesh.tables},
         dns=chosen.dns,
-        omissions=(*omissions, *identity_omissions(mesh, _routes(found.values()))),
+        omissions=(
+            *omissions,
+            *identity_omissions(mesh, _routes(found.values())),
+            *resilience_omissions(mesh, _routes(found.values()), _owners(found.values())),
+        ),
     )
 
 
@@ -147,6 +152,11 @@ def _routes(ports: Iterable[ProxyPort]) -> Iterator[Route]:
     for port in ports:
         yield from (route for host in port.hosts for route in host.routes)
         yield port.connections
+
+
+def _owners(ports: Iterable[ProxyPort]) -> Iterator[Key]:
+    for port in ports:
+        yield from (port.owner, *(host.owner for host in port.hosts))
 
 
 def _by_name(ref: PortRef, domain: str) -> tuple[Endpoint, ...]:
