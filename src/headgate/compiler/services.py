@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 
+from headgate.compiler import service_fields
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, pod_list
 from headgate.compiler.snapshot import Snapshot
@@ -95,6 +96,7 @@ def findings(
     key: Key, service: Service, front: Frontend, owners: Mapping[str, str], settings: Settings
 ) -> Iterator[Finding]:
     """Yield a finding for each part of a Service that clients can't use, such as a UDP port."""
+    yield from service_fields.findings(key, service, settings)
     why = fault(service, settings.domain) if is_external(service) else ""
     if why:
         message = f"{why}. Until then, requests to the Service get 503"

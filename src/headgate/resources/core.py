@@ -18,6 +18,7 @@ class ServicePort(Input, frozen=True, kw_only=True):
     protocol: str = "TCP"
     app_protocol: str = ""
     target_port: int | str | None = None
+    node_port: int = 0
 
     def number_on(self, declared: Iterable[ContainerPort]) -> int:
         """Return the number of the port on a pod with these container ports; 0 if they lack a named targetPort."""
@@ -28,7 +29,10 @@ class ServicePort(Input, frozen=True, kw_only=True):
 
 
 class ServiceSpec(Input, frozen=True, kw_only=True):
-    """`spec` of a Service. `cluster_ip` is the text `None` for a headless Service."""
+    """`spec` of a Service. `cluster_ip` is the text `None` for a headless Service.
+
+    `compiler.service_fields` reports those fields that have no effect.
+    """
 
     cluster_ip: str = field(name="clusterIP", default="")
     ip_families: tuple[str, ...] = ()
@@ -36,6 +40,16 @@ class ServiceSpec(Input, frozen=True, kw_only=True):
     external_name: str = ""
     selector: dict[str, str] | None = None
     ports: tuple[ServicePort, ...] = ()
+    session_affinity: str = "None"
+    internal_traffic_policy: str = "Cluster"
+    external_traffic_policy: str = "Cluster"
+    traffic_distribution: str = ""
+    external_ips: tuple[str, ...] = field(name="externalIPs", default=())
+    load_balancer_ip: str = field(name="loadBalancerIP", default="")
+    load_balancer_class: str = ""
+    load_balancer_source_ranges: tuple[str, ...] = ()
+    health_check_node_port: int = 0
+    topology_keys: tuple[str, ...] = ()
 
     @property
     def ip_family(self) -> str:
