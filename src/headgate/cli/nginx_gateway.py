@@ -4,9 +4,10 @@ The pod's image has headgate and nginx. The process gets the configuration from 
 reloads it after each change, which loses no request. Without a control plane, nginx continues with what it has.
 """
 
-import http.server
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -15,8 +16,11 @@ from types import FrameType
 from typing import NoReturn
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from headgate.admission.sidecar_containers import DIRECTORY
+from headgate.api.http_server import Server, serve
 from headgate.backoff import pauses
 from headgate.cli.output import note
 from headgate.cli.proxy_calls import ANSWER_S, Calls
@@ -24,6 +28,7 @@ from headgate.cli.rendered_files import in_force
 from headgate.envoy.node_ids import PROBE_PORT
 from headgate.envoy.probes import READY_PATH
 from headgate.errors import HeadgateError, ProxyError
+from headgate.kubernetes.sockets import listen
 from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, Query
 from headgate.proxy_programs.files import put_in_force, write_files
 from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started, stream_module
@@ -121,23 +126,17 @@ class _RunningNginx:
         threading.Thread(target=self._watch, args=(self._process,), daemon=True).start()
         while not has_started(self._directory):
             time.sleep(START_POLL_S)
-        server = http.server.ThreadingHTTPServer(("", PROBE_PORT), _Readiness)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        serve_readiness(listen(PROBE_PORT))
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         code = process.wait()
         os._exit(code if self._quits else code or 1)
 
 
-class _Readiness(http.server.BaseHTTPRequestHandler):
-    """Answers the kubelet's health checks: nginx listens."""
+def serve_readiness(listener: socket.socket) -> None:
+    """Answer the kubelet's health checks in a thread: nginx listens. Every pod can reach the port, so the server is bounded."""
+    threading.Thread(target=asyncio.run, args=(serve(Server(_readiness), listener),), daemon=True).start()
 
-    timeout = 10.0  # seconds; else each idle connection keeps a thread
 
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == READY_PATH else 404)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *words: object) -> None:
-        """Log nothing."""
+async def _readiness(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(status_code=200 if scope["path"] == READY_PATH else 404)(scope, receive, send)
