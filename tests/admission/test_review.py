@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from tests.admission.stored_view import shop_view
 from tests.admission.web_pod import OPTIONS
 from tests.cli.conftest import plane
 from tests.embedded_api import TOKEN, AsgiClient
@@ -14,7 +15,8 @@ from tests.make import objects
 from tests.make.sound_objects import path
 
 from headgate.admission.chain import admission, object_check
-from headgate.admission.injection import explicit_sidecars
+from headgate.admission.injection import InjectionMode, explicit_sidecars
+from headgate.admission.review import review
 from headgate.admission.sidecar_containers import transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
@@ -158,6 +160,60 @@ OBJECTS: Mapping[str, tuple[Object, str]] = {
         "write it in metadata.labels",
     ),
 }
+
+
+FOREIGN = (
+    ("labels", "istio-injection"),
+    ("labels", "istio.io/rev"),
+    ("annotations", "linkerd.io/inject"),
+    ("annotations", "openservicemesh.io/sidecar-injection"),
+    ("labels", "sidecar.istio.io/inject"),
+    ("annotations", "sidecar.istio.io/inject"),
+)
+METADATA: tuple[Mapping[str, Mapping[str, str]], ...] = (
+    *({field: {key: value}} for field, key in FOREIGN for value in ("true", "enabled", "false", "disabled", "1-2")),
+    {"labels": {"sidecar.istio.io/inject": "false", "headgate.dev/inject": "true"}},
+    {"labels": {"headgate.dev/injects": "true"}, "annotations": {"linkerd.io/inject": "disabled"}},
+    {"annotations": {"headgate.dev/proxy-cpus": "1", "headgate.dev/inject": "true"}},
+    {},
+)
+
+
+@pytest.mark.parametrize("capture", ["explicit", "transparent"])
+@pytest.mark.parametrize("mode", ["all", "labelled", "none"])
+@pytest.mark.parametrize("label", ["", "true", "false"])
+def test_a_pod_and_a_template_have_the_same_warnings(capture: str, mode: InjectionMode, label: str) -> None:
+    """The review of a workload warns its writer of what the review of its pods warns, which only a controller reads."""
+    sidecars = explicit_sidecars(mode) if capture == "explicit" else transparent_sidecars(mode, OPTIONS)
+    view = shop_view({"headgate.dev/inject": label} if label else {}, name="default")
+    count = 0
+    for metadata in METADATA:
+        fields = {field: {"app": "web", **named} if field == "labels" else named for field, named in metadata.items()}
+        template = review(web_deployment(**metadata), None, view, sidecars).warnings
+        pod = review(web_pod_of(**{"labels": {"app": "web"}, **fields}), None, view, sidecars).warnings
+        assert [text.replace("spec.template.", "") for text in template] == list(pod)
+        count += len(pod)
+    assert count
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "warned"),
+    [
+        ("false", "all", True),
+        ("false", "none", True),
+        ("true", "all", False),
+        ("true", "none", True),
+    ],
+)
+def test_another_meshs_key_is_warned_of_unless_it_asks_for_a_sidecar_that_the_pod_gets(
+    value: str, mode: InjectionMode, warned: bool
+) -> None:
+    view = shop_view({}, name="default")
+    for obj in (
+        web_pod_of(labels={"sidecar.istio.io/inject": value}),
+        web_deployment(labels={"sidecar.istio.io/inject": value}),
+    ):
+        assert bool(review(obj, None, view, explicit_sidecars(mode)).warnings) is warned
 
 
 @pytest.mark.parametrize("name", OBJECTS)

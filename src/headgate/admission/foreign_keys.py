@@ -15,10 +15,11 @@ _KEYS = (
 )
 
 
-def foreign_keys(obj: Object) -> Iterator[str]:
+def foreign_keys(obj: Object, *, injected: bool = False) -> Iterator[str]:
     """Yield a warning for each injection key of another mesh on a Namespace, a Pod, or a workload's pod template.
 
-    There are no warnings if headgate's own key is set there too.
+    There are no warnings if headgate's own key is set there too, nor for a key that asks for a sidecar at a pod that gets
+    headgate's (`injected`).
     """
     path = template_path(obj)
     metadata, where = (
@@ -28,7 +29,8 @@ def foreign_keys(obj: Object) -> Iterator[str]:
         return
     for field in ("labels", "annotations"):
         for key in _KEYS:
-            if value := part(metadata, field).get(key):
+            value = part(metadata, field).get(key)
+            if value and (value in NOT_INJECTED or not injected):
                 wish = "keep headgate's sidecar away" if value in NOT_INJECTED else "add headgate's sidecar"
                 own = "false" if value in NOT_INJECTED else "true"
                 yield f'{where}.{field}.{key}: headgate does not read this key; to {wish}, write the label {INJECT}: "{own}"'

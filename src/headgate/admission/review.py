@@ -33,7 +33,7 @@ def review(new: Object, old: Object | None, view: View, sidecars: Sidecars) -> R
     if template_path(new):
         known = set(_causes(new=old, view=view, sidecars=sidecars)) if old else set()
         _refuse(cause for cause in _causes(new=new, view=view, sidecars=sidecars) if cause not in known)
-        return Review(new, (*foreign_keys(new), *useless_keys_of_pods(new)))
+        return Review(new, _warnings(new, view, sidecars))
     kind = (new.get("apiVersion"), new.get("kind"))
     if kind == ("v1", "Namespace"):
         return Review(new, tuple(foreign_keys(new)))
@@ -41,13 +41,19 @@ def review(new: Object, old: Object | None, view: View, sidecars: Sidecars) -> R
         return Review(new)
     if old:
         return Review(sidecars.keep(new, old), tuple(useless_keys_of_pods(new)))
+    warnings = _warnings(new, view, sidecars)
     if sidecars.is_complete(new):
-        return Review(new)
+        return Review(new, warnings)
     around = pod_namespace(view, new)
-    injected = sidecars.decide(new, around).injected
     _refuse(_causes(new=new, view=view, sidecars=sidecars))
-    foreign = () if injected else foreign_keys(new)
-    return Review(sidecars.create(new, around, injected), (*foreign, *useless_keys_of_pods(new)))
+    return Review(sidecars.create(new, around, sidecars.decide(new, around).injected), warnings)
+
+
+def _warnings(new: Object, view: View, sidecars: Sidecars) -> tuple[str, ...]:
+    """Return the warnings about a new pod, or about the pod template of a workload: for the same pod, the same ones."""
+    pod = pod_of_template(new) if template_path(new) else new
+    injected = sidecars.decide(pod, pod_namespace(view, pod)).injected
+    return (*foreign_keys(new, injected=injected), *useless_keys_of_pods(new))
 
 
 def _causes(*, new: Object, view: View, sidecars: Sidecars) -> Iterator[Cause]:
