@@ -64,6 +64,7 @@ PROGRAMS = (
     "tests/envoy/test_outbound_traffic.py",
     "tests/envoy/test_pb.py::test_blob_and_stubs_match_the_installed_envoy",
     "tests/envoy/test_pod_addresses.py",
+    "tests/envoy/test_pod_names.py",
     "tests/envoy/test_probes.py",
     "tests/envoy/test_request_counters.py",
     "tests/envoy/test_reserved_headers.py",

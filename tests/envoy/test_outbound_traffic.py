@@ -342,6 +342,23 @@ def test_a_split_of_a_headless_root_applies_to_connections_to_its_pods(network):
     until(lambda: network.exchange(Address(web.address, web.port), GET).endswith(b"blue"), "the split applies")
 
 
+@pytest.mark.parametrize("host", ["web-0.web", "web-0.web.default", "web-0.web.default.svc.cluster.local"])
+def test_the_name_of_a_pod_of_a_headless_root_means_the_pod_without_the_split(network, host):
+    """D37: the name distinguishes a call of the pod from one of the Service, whose name has the same addresses."""
+    web, blue = network.server("web", GREEN, address="10.98.1.9"), network.server("blue", BLUE)
+    pod = structs.replace(web.endpoint(), hostname="web-0")
+    network.push(network.mesh({"web": [pod], "blue": [blue.endpoint()]}, blue=1))
+    where = Address(web.address, web.port)
+
+    def answer(name: str) -> bytes:
+        return network.exchange(where, f"GET / HTTP/1.1\r\nhost: {name}\r\n\r\n".encode())
+
+    until(lambda: answer("web.default").endswith(b"blue"), "the split applies")
+    assert answer(f"{host}:{web.port}").endswith(b"web")
+    assert answer(host).endswith(b"web")
+    assert web.plaintext == b""
+
+
 @pytest.mark.parametrize("passthrough", [True, False])
 def test_connections_to_unknown_addresses_are_forwarded_or_closed(network, passthrough):
     outside = network.server("outside", address=UNKNOWN_ADDRESS)

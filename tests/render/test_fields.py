@@ -58,7 +58,8 @@ RENDERED = {
 }
 WITHOUT_EFFECT = {
     Broken: "reason",
-    Endpoint: "workload identity terminating",  # render/identities.py names pods that need an identity
+    # render/identities.py names pods that need an identity; rendered proxies serve no names of pods, as no addresses of pods
+    Endpoint: "workload identity terminating hostname",
     Mirror: "split by",
     Route: "split_matches",
     Sticky: "slot_ranges",  # sticky splits are omissions

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from headgate.compiler.services import external_name, fault, is_external, routed_ports
+from headgate.compiler.services import HEADLESS, external_name, fault, is_external, routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import by_host
 from headgate.model.requests import Filters, Rewrite
@@ -41,7 +41,12 @@ def endpoints(
     ports = routed_ports(service)
     if not is_external(service):
         called = _of_family(slices, service.spec.ip_family)
-        return tuple(Endpoints(ref=PortRef(name, port.port), ready=_used(called, port.name)) for port in ports)
+        named = service.spec.cluster_ip == HEADLESS  # other Services have no names of pods
+        places = ((port.port, _used(called, port.name)) for port in ports)
+        return tuple(
+            Endpoints(ref=PortRef(name, port), ready=ready if named else tuple(map(_unnamed, ready)))
+            for port, ready in places
+        )
     external = "" if fault(service, domain) else external_name(service)
     found = {port: (Endpoint(address=external, port=port.port, resolved=True),) if external else () for port in ports}
     return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in found.items())
@@ -114,9 +119,13 @@ def _used(slices: tuple[core.EndpointSlice, ...], port_name: str) -> tuple[Endpo
             for address in endpoint.addresses[:1]:
                 for number in numbers:
                     places[address, number] = Endpoint(
-                        address=address, port=number, workload=workload, terminating=ends
+                        address=address, port=number, workload=workload, terminating=ends, hostname=endpoint.hostname
                     )
     return tuple(endpoint for _, endpoint in sorted((ready or terminating).items()))
+
+
+def _unnamed(endpoint: Endpoint) -> Endpoint:
+    return structs.replace(endpoint, hostname="") if endpoint.hostname else endpoint
 
 
 def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:

@@ -31,6 +31,7 @@ from headgate.envoy.config import (
 from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.node_ids import SIDECAR
 from headgate.envoy.view import MeshSettings, MeshView, ProxyKind, View, mesh_settings
+from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Frontend, GatewayPort, HostRoutes, Mesh
 from headgate.shared_map import SharedMap, replaced
 
@@ -268,6 +269,8 @@ class CommonResources:
             own = self._memo.encode_group((self._kind, port.gateway, port.port), outbound.of_gateway, view)
             all_hosts = self._memo.encode_hosts(self._mesh_view, structs.replace(port, hosts=()), hosts)
             known += [own.resources, all_hosts]
+        if self._kind.role != SIDECAR:
+            known.append(self._short_names_of_pods(DEFAULT_NAMESPACE, ()).resources)
         return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type(known))
 
     @cached_property
@@ -296,14 +299,26 @@ class CommonResources:
 
     def _with_short_names(self, visible: tuple[str, ...], namespace: str) -> Configuration:
         """Return the visible resources and the short names of the Services in a namespace."""
-        found = _by_type(
+        groups = [
             self._memo.encode_group(
                 ("short names", front.service), outbound.short_names, front, self._mesh.domain
             ).resources
             for front in self._with_local_names[namespace]
             if self._allowed_sources.get(front.service) is None or front.service in visible
-        )
+        ]
+        found = _by_type([*groups, self._short_names_of_pods(namespace, visible).resources])
         return self._memo.combine_common((self._kind, visible, namespace), self._visible(visible), found)
+
+    def _short_names_of_pods(self, namespace: str, visible: tuple[str, ...]) -> EncodedGroup:
+        named = tuple(
+            (ref, pods)
+            for ref, pods in self._mesh_view.named_pods.items()
+            if ref.service.startswith(f"{namespace}/")
+            and (self._allowed_sources.get(ref.service) is None or ref.service in visible)
+        )
+        return self._memo.encode_group(
+            ("short names of pods", self._kind, namespace, visible), outbound.short_names_of_pods, named
+        )
 
 
 def encode(view: View, memo: Memo) -> Configuration:

@@ -31,6 +31,7 @@ from headgate.envoy.view import (
     ServiceView,
     client_namespace,
 )
+from headgate.model import pod_names
 from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.routing import (
@@ -65,6 +66,20 @@ def short_names(front: Frontend, domain: str) -> Iterator[Part]:
     yield from (part for part in _spellings(front, domain, namespace) if part.name not in common)
 
 
+def short_names_of_pods(named_pods: Iterable[tuple[PortRef, tuple[Endpoint, ...]]]) -> Iterator[Part]:
+    """Yield the scopes of pods' names that are valid in their own namespace only.
+
+    Such a name (`db-0.db`) can be that of a Service in another namespace too. The scope has the name of the Service's scope,
+    so that it replaces it.
+    """
+    for ref, several in named_pods:
+        for pod in several:
+            service = PortRef(f"{ref.service.partition('/')[2]}/{pod.hostname}", pod.port)
+            for authority in pod_names.with_port(pod_names.short_name(ref, pod), pod):
+                scope = names.host_scope(service, authority)
+                yield Part(SCOPES, scope, routes.host_scope, (scope, authority, names.pod(ref, pod.address, pod.port)))
+
+
 def _spellings(front: Frontend, domain: str, short_names_of: str) -> Iterator[Part]:
     for authority, port in names.authorities(front, domain, short_names_of) if front.ports else ():
         ref = PortRef(front.service, port)
@@ -81,7 +96,7 @@ def _of_port(port: PortView, settings: ServiceSettings) -> Iterator[Part]:
         yield from _of_requests(port, route, settings)
     else:
         yield from _of_connections(port, route, settings)
-    for endpoint in port.proxy_pods:
+    for endpoint in dict.fromkeys((*port.proxy_pods, *port.named_pods)):
         yield from _of_proxied_pod(port, endpoint, known, settings)
     for endpoint in port.direct_pods:
         yield from _of_pod(port, route, endpoint, known, settings)
@@ -102,9 +117,16 @@ def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) ->
         yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where))
 
 
-def _of_redirected_requests(name: str, where: tuple[str, int], route: RoutePlan) -> Iterator[Part]:
-    """Yield the scope with the routes of one address, and the listener that uses the shared filter chain."""
-    yield Part(SCOPES, name, routes.address_scope, (name, *where, route), route.clusters)
+def _of_redirected_requests(
+    name: str, where: tuple[str, int], route: RoutePlan, *named: tuple[tuple[str, ...], RoutePlan, ClusterPlan]
+) -> Iterator[Part]:
+    """Yield the scope with the routes of one address, and the listener that uses the shared filter chain.
+
+    `named` has hosts with a route of their own: the names of a pod, its route and its cluster.
+    """
+    own = tuple((hosts, plan) for hosts, plan, _ in named)
+    needs = tuple(dict.fromkeys((*route.clusters, *(cluster.name for *_, cluster in named))))
+    yield Part(SCOPES, name, routes.address_scope, (name, *where, route, own), needs)
     yield Part(LISTENER, name, listeners.redirected_listener, (name, *where), route.clusters)
 
 
@@ -129,7 +151,9 @@ def _of_pod(
     name = names.pod(table.ref, *where)
     if not _is_plain(table):
         if table.protocol.is_http:
-            yield from _of_redirected_requests(name, where, route)
+            named = tuple(_by_name(port, endpoint, known, settings))
+            yield from _of_redirected_requests(name, where, route, *named)
+            yield from _of_clusters((cluster for *_, cluster in named), settings)
         else:
             shares = route.connections
             yield Part(LISTENER, name, tcp_proxy.redirected_listener, (name, *where, shares), route.clusters)
@@ -144,19 +168,39 @@ def _of_pod(
     yield Part(LISTENER, name, tcp_proxy.pod_listener, (name, endpoint, share), (cluster,))
 
 
+def _by_name(
+    port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings
+) -> Iterator[tuple[tuple[str, ...], RoutePlan, ClusterPlan]]:
+    """Yield the names of a pod with the route to it, which is without the routes of its Service (D37)."""
+    if endpoint.hostname:
+        ref = port.table.ref
+        called = [pod_names.short_name(ref, endpoint), *pod_names.full_names(ref, endpoint, settings.domain)]
+        hosts = tuple(host for one in called for host in (one, f"{one}:{endpoint.port}"))
+        yield hosts, *_plan_pod(port, endpoint, known, settings)
+
+
+def _plan_pod(
+    port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings
+) -> tuple[RoutePlan, ClusterPlan]:
+    ref = port.table.ref
+    planner = Planner(ref, {ref: (endpoint,)}, known.pod_protocols, domain=settings.tls_domain, opaque=known.opaque)
+    return planner.plan_pod(port.table, names.pod(ref, endpoint.address, endpoint.port))
+
+
 def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings) -> Iterator[Part]:
-    """Yield the resources for clients of the HTTP proxy that call a pod by its own address, without any routes."""
+    """Yield the resources for clients of the HTTP proxy that call a pod by its address or name, without any routes."""
     table = port.table
     name = names.pod(table.ref, endpoint.address, endpoint.port)
-    ready = {table.ref: (endpoint,)}
-    planner = Planner(table.ref, ready, known.pod_protocols, domain=settings.tls_domain, opaque=known.opaque)
-    route, cluster = planner.plan_pod(table, name)
+    route, cluster = _plan_pod(port, endpoint, known, settings)
     yield from _of_clusters((cluster,), settings)
     if table.protocol.is_http:
         yield Part(ROUTES, name, tcp_proxy.routes_with_tunnel, (route, ""), route.clusters)
     else:
         yield Part(ROUTES, name, tcp_proxy.connect_routes, (route,), route.clusters)
-    for authority in pod_authorities(endpoint):
+    spelled = [*pod_authorities(endpoint)] if endpoint in port.proxy_pods else []
+    for full_name in pod_names.full_names(table.ref, endpoint, settings.domain):
+        spelled += pod_names.with_port(full_name, endpoint)
+    for authority in spelled:
         scope = names.host_scope(table.ref, authority)
         yield Part(SCOPES, scope, routes.host_scope, (scope, authority, name))
 

@@ -46,9 +46,19 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
     return route_configuration(plan.name, [host])
 
 
-def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.ScopedRouteConfiguration:
-    """Return the routes for redirected connections to one address, as a scope with an inline route configuration."""
+def address_scope(
+    name: str, host: str, port: int, plan: RoutePlan, named: tuple[tuple[tuple[str, ...], RoutePlan], ...] = ()
+) -> pb.ScopedRouteConfiguration:
+    """Return the routes for redirected connections to one address, as a scope with an inline route configuration.
+
+    `named` are hosts with routes of their own.
+    """
     found = routes(plan)
+    for hosts, own in named:
+        host_routes = virtual_host("named", "*", own.routes, parent=own.name)
+        del host_routes.domains[:]
+        host_routes.domains.extend(hosts)
+        found.virtual_hosts.append(host_routes)
     found.request_headers_to_remove.append(ORIGINAL_ADDRESS)
     found.ClearField("name")
     # The name is short, because a proxy has thousands of these virtual hosts; the scope has the full name.

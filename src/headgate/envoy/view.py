@@ -18,6 +18,7 @@ from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.evaluate import by_host
 from headgate.model.gateway_pods import GatewayPod, gateway_pod_port
 from headgate.model.identities import Credential
+from headgate.model.pod_names import named_pods
 from headgate.model.routing import (
     Endpoint,
     Endpoints,
@@ -128,8 +129,8 @@ class PortView(NamedTuple):
     """A Service port and everything that its resources depend on.
 
     `address` and `port` are where the proxy listens for the port; `address` is empty if it does not listen. `proxy_pods` are the
-    pods that clients of the HTTP proxy may call by their own addresses, `direct_pods` those for clients with redirected
-    connections.
+    pods that clients of the HTTP proxy may call by their own addresses, and `named_pods` by their names. `direct_pods` are
+    those for clients with redirected connections.
     """
 
     table: RouteTable
@@ -137,6 +138,7 @@ class PortView(NamedTuple):
     address: str
     port: int
     proxy_pods: tuple[Endpoint, ...]
+    named_pods: tuple[Endpoint, ...]
     direct_pods: tuple[Endpoint, ...]
 
 
@@ -235,6 +237,7 @@ class MeshView:
             self._addresses.get(ref, ""),
             gateway_pod_port(ref.port) if self.kind.service else ref.port,
             self._proxy_pods.get(ref, ()),
+            self.named_pods.get(ref, ()),
             self._direct_pods.get(ref, ()),
         )
 
@@ -267,6 +270,11 @@ class MeshView:
     @cached_property
     def _proxy_pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
         return authorities.pods(self.mesh) if self.kind.http_proxy else {}
+
+    @cached_property
+    def named_pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+        """The pods of headless Services that clients of the HTTP proxy call by their names."""
+        return named_pods(self.mesh) if self.kind.http_proxy else {}
 
     @cached_property
     def _addresses(self) -> Mapping[PortRef, str]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from headgate.model import pod_names
 from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, missing_port, pod_authorities, pods, resolve
 from headgate.model.hash_slots import slot_of
 from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
@@ -154,7 +155,8 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
     If `where` is text, it is the authority (`website.default:8080`) that a client of the HTTP proxy requests; short
     names belong to the namespace `home`.
     """
-    entry_port = resolve(mesh, where, home) if isinstance(where, str) else where
+    named = pod_names.find(mesh, where, home) if isinstance(where, str) else None
+    entry_port = (None if named else resolve(mesh, where, home)) if isinstance(where, str) else where
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     if isinstance(entry_port, GatewayPort):
         if entry_port.connections is not None:
@@ -164,7 +166,7 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
         found = _at_gateway(entry_port, _sanitized_request(request, entry_port), ready)
         return structs.replace(found, entry=entry_port, protocol=entry_port.protocol)
     sanitized = _sanitized_request(request, where)
-    if entry_port is None and isinstance(where, str) and (at_pod := _at_pod(mesh, sanitized)):
+    if entry_port is None and isinstance(where, str) and (at_pod := _at_pod(mesh, sanitized, named)):
         return at_pod
     table = next((item for item in mesh.tables if item.ref == entry_port), None)
     if table is None:
@@ -175,11 +177,11 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
     return structs.replace(_first(table.routes, sanitized, ready), entry=entry_port, protocol=table.protocol)
 
 
-def _at_pod(mesh: Mesh, sanitized: Sanitized) -> Decision | None:
-    """Return the decision for a request to a pod's own address; routes of Services do not apply."""
-    named = ((ref, pod) for ref, several in pods(mesh).items() for pod in several)
+def _at_pod(mesh: Mesh, sanitized: Sanitized, named: tuple[PortRef, Endpoint] | None) -> Decision | None:
+    """Return the decision for a request to a pod's own address, or to the `named` one; routes of Services do not apply."""
+    called = ((ref, pod) for ref, several in pods(mesh).items() for pod in several)
     authority = canonical(sanitized.request.authority).lower()
-    found = next(((ref, pod) for ref, pod in named if authority in pod_authorities(pod)), None)
+    found = named or next(((ref, pod) for ref, pod in called if authority in pod_authorities(pod)), None)
     if found is None:
         return None
     ref, pod = found

@@ -204,7 +204,8 @@ class Endpoint(Value, frozen=True, kw_only=True, order=True):
     """A ready address of a Service port; `workload` is `namespace/pod` if known.
 
     With `resolved`, the address is a DNS name outside the mesh. Proxies with a certificate verify `identity` (SPIFFE ID).
-    A `terminating` endpoint is not ready, but serves while no endpoint of the port is ready (D31).
+    A `terminating` endpoint is not ready, but serves while no endpoint of the port is ready (D31). `hostname` is that of a
+    pod of a headless Service (`pod_names`).
     """
 
     address: str
@@ -213,6 +214,7 @@ class Endpoint(Value, frozen=True, kw_only=True, order=True):
     identity: str = ""
     resolved: bool = False
     terminating: bool = False
+    hostname: str = ""
 
 
 class Endpoints(Value, frozen=True, kw_only=True):
@@ -319,9 +321,8 @@ class RouteTable(Value, frozen=True, kw_only=True):
 class Frontend(Value, frozen=True, kw_only=True):
     """A Service that clients can call; `address` is its clusterIP, empty for a headless Service.
 
-    `unbindable` are the ports on which headgate has no permission to listen; clients reach them only through the
-    HTTP proxy. With `other_proxy`, a proxy that headgate does not configure over xDS listens on the address, instead of
-    the gateway.
+    `unbindable` are the ports on which headgate has no permission to listen; clients reach them only through the HTTP
+    proxy. With `other_proxy`, a proxy without xDS listens on the address, instead of the gateway.
     """
 
     service: str
@@ -370,9 +371,8 @@ class GatewayPort(Value, frozen=True, kw_only=True):
 class Mesh(Value, frozen=True, kw_only=True):
     """The whole routing model of all proxies; `domain` is the suffix of full Service names (`cluster.local`).
 
-    With `passthrough`, transparent sidecars forward traffic to addresses that belong to no Service. With `scoped`,
-    sidecars are configured only with the Services that their workload may call (the setting `access: deny`). After
-    `connection_seconds`, a proxy replaces its connection to another proxy, as soon as all requests on it have ended.
+    With `passthrough`, transparent sidecars forward traffic to addresses of no Service. With `scoped`, sidecars have only
+    Services that their workload may call (`access: deny`). A proxy replaces connections to other proxies after `connection_seconds`.
     """
 
     domain: str

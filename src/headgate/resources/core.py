@@ -87,11 +87,12 @@ class ObjectReference(Input, frozen=True, kw_only=True):
 
 
 class Endpoint(Input, frozen=True, kw_only=True):
-    """One endpoint of a Service. Only the first of `addresses` is used."""
+    """One endpoint of a Service. Only the first of `addresses` is used. `hostname` is the first part of a pod's DNS name."""
 
     addresses: tuple[str, ...] = ()
     conditions: EndpointConditions = EndpointConditions()
     target_ref: ObjectReference | None = None
+    hostname: str = ""
 
 
 class EndpointPort(Input, frozen=True, kw_only=True):

@@ -200,6 +200,8 @@ class PodSpec(Input, frozen=True, kw_only=True):
     volumes: tuple[Volume, ...] = ()
     restart_policy: str = "Always"
     node_name: str = ""
+    hostname: str = ""
+    subdomain: str = ""
     service_account_name: str = "default"
     termination_grace_period_seconds: int = 30
 

@@ -84,6 +84,16 @@ async def test_publish_not_ready_addresses_makes_unready_pods_ready_endpoints(ri
     assert "service.kubernetes.io/headless" in found[0]["metadata"]["labels"]
 
 
+@pytest.mark.parametrize(("subdomain", "expected"), [("web", ["db-0"]), ("other", [None]), ("", [None])])
+async def test_a_pod_with_the_subdomain_of_the_service_has_its_hostname_there(rig, subdomain, expected):
+    await rig.store.create(web_service(clusterIP="None"))
+    named = web_pod("a")
+    await rig.store.create({**named, "spec": {**named["spec"], "hostname": "db-0", "subdomain": subdomain}})
+    await rig.settle()
+    (found,) = await slices(rig)
+    assert [item.get("hostname") for item in found["endpoints"]] == expected
+
+
 async def test_pods_of_a_large_service_stay_in_their_slices(rig):
     await rig.store.create(web_service())
     for number in range(230):

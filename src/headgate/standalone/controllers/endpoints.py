@@ -44,8 +44,9 @@ def plan_slices(subject: TypedObject[Service], pods: Sequence[Pod], slices: Sequ
     always = bool(service["spec"].get("publishNotReadyAddresses"))
     actions: list[Action] = []
     for ports, group in sorted(_groups(typed, pods).items()):
-        for name, members in _spread(service["metadata"]["name"], ports, group, existing):
-            wanted = _slice(service, name, ports, [_endpoint(pod, always=always) for pod in members])
+        own_name = typed.metadata.name
+        for name, members in _spread(own_name, ports, group, existing):
+            wanted = _slice(service, name, ports, [_endpoint(pod, own_name, always=always) for pod in members])
             actions += _difference(wanted, existing.pop(name, None))
     return [*actions, *(Delete(key_of(found), found["metadata"]["uid"]) for found in existing.values())]
 
@@ -112,7 +113,7 @@ def _uids(found: Object | None) -> list[str]:
     return [(endpoint.get("targetRef") or {}).get("uid", "") for endpoint in endpoints]
 
 
-def _endpoint(pod: Pod, *, always: bool) -> dict[str, Any]:
+def _endpoint(pod: Pod, service: str, *, always: bool) -> dict[str, Any]:
     serving = pod.ready_since is not None
     terminating = bool(pod.metadata.deletion_timestamp)
     return {
@@ -122,6 +123,7 @@ def _endpoint(pod: Pod, *, always: bool) -> dict[str, Any]:
             "serving": serving,
             "terminating": terminating,
         },
+        **({"hostname": pod.spec.hostname} if pod.spec.hostname and pod.spec.subdomain == service else {}),
         "nodeName": pod.spec.node_name,
         "targetRef": {
             "kind": "Pod",

@@ -1,0 +1,44 @@
+"""The names of pods of headless Services, such as `db-0.db.default` (D37; Kubernetes DNS specification, 2.4.1).
+
+A name leads to one pod, without the routes of its Service; the port is that of the pod.
+"""
+
+from collections.abc import Mapping
+
+from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT, canonical
+from headgate.model.routing import Endpoint, Mesh, PortRef
+
+
+def named_pods(mesh: Mesh) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+    """Return the endpoints with a hostname of each Service port; ports without one are missing."""
+    found = ((entry.ref, tuple(item for item in entry.ready if item.hostname)) for entry in mesh.endpoints)
+    return {ref: several for ref, several in found if several}
+
+
+def full_names(ref: PortRef, pod: Endpoint, domain: str) -> list[str]:
+    """Return the names of a pod that are valid in every namespace; none for a pod without a hostname."""
+    namespace, service = ref.service.split("/")
+    name = f"{pod.hostname}.{service}.{namespace}"
+    return [name, f"{name}.svc", f"{name}.svc.{domain}"] if pod.hostname else []
+
+
+def short_name(ref: PortRef, pod: Endpoint) -> str:
+    """Return the name of a pod that is valid in its own namespace only."""
+    return f"{pod.hostname}.{ref.service.partition('/')[2]}"
+
+
+def with_port(name: str, pod: Endpoint) -> list[str]:
+    """Return the authorities of a name; port 80 can be omitted."""
+    return [f"{name}:{pod.port}", *([name] if pod.port == DEFAULT_PORT else [])]
+
+
+def find(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> tuple[PortRef, Endpoint] | None:
+    """Return the pod that a client in the namespace `home` calls by its name; a short name means a pod before a Service."""
+    wanted = canonical(authority).lower()
+    for ref, several in named_pods(mesh).items():
+        is_home = ref.service.startswith(f"{home}/")
+        for pod in several:
+            names = [*full_names(ref, pod, mesh.domain), *([short_name(ref, pod)] if is_home else [])]
+            if any(wanted in with_port(name, pod) for name in names):
+                return ref, pod
+    return None
