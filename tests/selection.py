@@ -73,6 +73,7 @@ PROGRAMS = (
     "tests/envoy/test_route_traffic.py",
     "tests/envoy/test_server_certificates.py",
     "tests/envoy/test_traffic_counts.py",
+    "tests/envoy/test_tunnels.py",
     "tests/identity/test_authority.py::test_an_rsa_authority_signs_certificates",
     "tests/identity/test_authority.py::test_openssl_accepts_a_certificate_for_clients_and_for_servers",
     "tests/identity/test_authority.py::test_openssl_rejects_a_certificate_of_another_trust_domain",

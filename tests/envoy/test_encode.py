@@ -90,13 +90,13 @@ def test_a_route_needs_the_clusters_that_it_names():
 
 def test_a_port_that_cannot_be_bound_has_scopes_but_no_listener():
     config = build(Memo(), mesh(unbindable=(80,)))
-    assert list(config[LISTENER]) == [names.SCOPES, names.PROXY]
+    assert list(config[LISTENER]) == [names.SCOPES, names.TUNNEL, names.PROXY]
     assert "host/default/s0/80/s0.default" in config[SCOPES]
 
 
 def test_a_headless_service_has_scopes_but_no_listener():
     config = build(Memo(), mesh(address=""))
-    assert list(config[LISTENER]) == [names.SCOPES, names.PROXY]
+    assert list(config[LISTENER]) == [names.SCOPES, names.TUNNEL, names.PROXY]
     assert "host/default/s0/80/s0.default" in config[SCOPES]
 
 

@@ -14,7 +14,6 @@ from headgate.envoy.visibility import allowed_sources
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import (
     Access,
-    Broken,
     Endpoint,
     Endpoints,
     Frontend,
@@ -224,26 +223,17 @@ def test_localities_stay_undivided_if_their_weights_would_be_too_large():
 def test_the_http_proxy_is_the_only_outbound_listener_of_an_explicit_sidecar():
     world = small(one=[endpoint_at(1)], address="10.0.0.1")
     config = rendered(world, workload())
-    assert list(config[LISTENER]) == ["proxy"]
+    assert {*config[LISTENER]} == {"proxy", "tunnel"}
     where = listener_of(config, "proxy").address.socket_address
     assert (where.address, where.port_value) == ("10.2.0.1", 15001)
 
 
-def test_a_sidecars_tunnel_connects_to_the_backend():
-    """The connection must carry the sidecar's identity, not the gateway's."""
+def test_a_tunnel_to_an_http_port_leads_to_the_listener_inside_the_proxy():
     config = rendered(small(one=[endpoint_at(1, BLUE)], address="10.0.0.1"))
-    assert names.TUNNEL not in config[CLUSTER]
     first = read(config, ROUTES, pb.RouteConfiguration, "outbound/default/one/80").virtual_hosts[0].routes[0]
     assert first.match.HasField("connect_matcher")
-    assert first.route.cluster == "outbound/default/one/80"
-
-
-def test_a_tunnel_without_a_backend_uses_the_missing_cluster():
-    """Envoy would reject an empty weighted cluster, and so all routes of the port."""
-    routes = [Route(split=Split(targets=(), broken=(Broken(weight=1, reason="BackendNotFound", status=500),)))]
-    config = rendered(small(one=[], routes=routes))
-    first = read(config, ROUTES, pb.RouteConfiguration, "outbound/default/one/80").virtual_hosts[0].routes[0]
-    assert first.route.cluster == names.MISSING
+    assert first.route.cluster == names.TUNNEL
+    assert listener_of(config, names.TUNNEL).HasField("internal_listener")
 
 
 def test_a_short_name_means_a_service_of_the_pods_namespace():
@@ -356,7 +346,7 @@ def test_a_service_is_visible_to_a_sidecar_that_may_call_one_of_its_pods(servers
     config = rendered(world)
     assert ("outbound/default/one/80" in config[ROUTES]) is known
     assert bool(config[SCOPES]) is known
-    assert bool(config[CLUSTER]) is known
+    assert (config[CLUSTER].keys() > {names.TUNNEL}) is known
     everything = encode(project(world, GATEWAY, CREDENTIAL), Memo())
     assert "outbound/default/one/80" in everything[ROUTES]
 

@@ -140,14 +140,14 @@ def test_a_changed_identity_of_an_endpoint_replaces_the_old_one(rig):
     assert web.plaintext == b""
 
 
-@pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.TCP_SERVER_FIRST, Protocol.TLS, Protocol.HTTP])
+@pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.TCP_SERVER_FIRST, Protocol.TLS])
 def test_a_connect_tunnel_uses_the_sidecars_identity(rig, protocol):
     server = rig.server("db", BLUE)
     rig.push(rig.mesh({"db": [server.endpoint()]}, protocol=protocol))
     assert rig.tunnel("db") == b"db\n"
     (connection,) = server.tls_connections
     assert (connection.peer, connection.server_name) == (CLIENT, "80.db.default.svc.cluster.local")
-    assert connection.alpn == ("" if protocol.is_http else "headgate")
+    assert connection.alpn == "headgate"
     assert server.plaintext == b""
 
 

@@ -80,7 +80,15 @@ def test_a_sidecars_http_proxy_passes_no_reserved_header_on(outbound: OutboundRi
     assert_words_of_the_client(headers_of(server.plaintext))
 
 
-def test_a_tunnel_is_the_clients_own_connection_to_the_server(outbound: OutboundRig) -> None:
+def test_a_tunnel_to_an_http_port_passes_no_reserved_header_on(outbound: OutboundRig) -> None:
+    server = outbound.server("green")
+    outbound.push(outbound.mesh({"web": [server.endpoint()]}))
+    outbound.wait_until_listening()
+    assert b"200 OK" in outbound.tunnel("web", REQUEST.encode())
+    assert_words_of_the_client(headers_of(server.plaintext))
+
+
+def test_a_tunnel_to_a_tcp_port_is_the_clients_own_connection_to_the_server(outbound: OutboundRig) -> None:
     """No proxy reads what is inside; the sidecar of the server does."""
     server = outbound.server("blue")
     outbound.push(outbound.mesh({"web": [server.endpoint()]}, protocol=Protocol.TCP))

@@ -486,6 +486,21 @@ def test_a_connect_tunnel_counts_as_a_connection_not_as_a_request(rig):
     )  # an unknown host belongs to no Service
 
 
+def test_each_request_in_a_tunnel_to_an_http_port_counts_and_the_tunnel_does_not(rig):
+    proxy_port, backend = rig.free().port, rig.echo("web")
+    rig.push(chat_mesh(rig, backend.port), Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=proxy_port))
+    proxy, target = Address(ADDRESS, proxy_port), f"web.default:{rig.address.port}"
+    until(lambda: listens(proxy), "the listener")
+    with socket.create_connection(proxy) as client:
+        client.sendall(f"CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n\r\n".encode())
+        assert b" 200 " in client.recv(4096)
+        for _ in range(3):
+            client.sendall(b"GET / HTTP/1.1\r\nhost: any\r\n\r\n")
+            assert client.recv(4096).endswith(b"web")
+    rig.reports.wait_for(REQUESTS, {f"default/chat-0:{backend.port} ": 3}, "pod")
+    rig.reports.wait_for(CONNECTIONS, {"tunnel": 1}, "cluster")
+
+
 def test_a_websocket_through_the_http_proxy_counts_once_when_it_ends(rig):
     """The log of established tunnels, which the HTTP proxy needs for CONNECT, is written for upgrades too."""
     proxy_port = rig.free().port

@@ -21,9 +21,9 @@ def state_filter() -> pb.HttpFilter:
     return pb.HttpFilter(name=FILTER, typed_config=pb.pack(state_writer()), disabled=True)
 
 
-def state_writer() -> pb.HttpSetFilterState:
+def state_writer(more: pb.FilterStateValue | None = None) -> pb.HttpSetFilterState:
     """Return the filter's configuration: write the filter state, then clear the route cache, to reselect the route."""
-    state = [_state(USER_KEY, "%UNIQUE_ID%"), _state(PATH_KEY, "%PATH(NQ)%")]
+    state = [value(USER_KEY, "%UNIQUE_ID%"), value(PATH_KEY, "%PATH(NQ)%"), *([more] if more else [])]
     return pb.HttpSetFilterState(on_request_headers=state, clear_route_cache=True)
 
 
@@ -41,9 +41,12 @@ def path_matcher(path: Path) -> pb.FilterStateMatcher:
     return pb.FilterStateMatcher(key=PATH_KEY, string_match=matcher)
 
 
-def _state(key: str, text: str) -> pb.FilterStateValue:
+def value(key: str, text: str, factory: str = "envoy.hashable_string", *, shared: bool = False) -> pb.FilterStateValue:
+    """Return a filter state with the value of `text`; a listener inside the proxy sees it too if it is `shared`."""
+    sharing = pb.FilterStateValue.SharedWithUpstream
     return pb.FilterStateValue(
         object_key=key,
-        factory_key="envoy.hashable_string",
+        factory_key=factory,
         format_string=pb.SubstitutionFormatString(text_format_source=pb.DataSource(inline_string=text)),
+        shared_with_upstream=sharing.ONCE if shared else sharing.NONE,
     )

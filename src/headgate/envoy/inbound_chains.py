@@ -187,7 +187,7 @@ def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, authent
     connection = connection_manager(
         prefix=PREFIX,
         routes=pb.Rds(route_config_name=name, config_source=ads()),
-        filters=[*second_attempt(by_host=False), pb.HttpFilter(name=RBAC, typed_config=pb.pack(nothing))],
+        filters=[*second_attempt(), pb.HttpFilter(name=RBAC, typed_config=pb.pack(nothing))],
         router=router_filter(),
         logs=logs,
         replies=_replies(_REFUSED if authenticated else _REFUSED_WITHOUT_MTLS),

@@ -11,11 +11,10 @@ The application is connected only in the chain of an identity, so a server that 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from headgate.envoy import names, pb, rbac, traffic_stats
-from headgate.envoy.clusters import CONNECT_SECONDS
+from headgate.envoy import inside, names, pb, rbac, traffic_stats
 from headgate.envoy.config import CLUSTER, LISTENER, Part
+from headgate.envoy.filter_state import value
 from headgate.envoy.names import InboundRef
-from headgate.envoy.resilience import unlimited
 from headgate.envoy.traffic_stats import IDENTITY, IDENTITY_KEY, SOURCE, SOURCE_KEY
 from headgate.model.routing import Access, InboundPort
 
@@ -37,7 +36,7 @@ def parts(ref: InboundRef, port: InboundPort, access: Access) -> Iterator[Part]:
     """Yield the listener that selects a chain by identity, and the cluster that leads to it."""
     name = names.callers(ref)
     allowed = AllowedCallers(port.port, rbac.allowed_identities(access, port))
-    yield Part(CLUSTER, name, cluster, (name,))
+    yield Part(CLUSTER, name, inside.cluster, (name,))
     yield Part(LISTENER, name, listener, (name, names.inbound(ref), allowed), (names.inbound(ref),))
 
 
@@ -51,35 +50,14 @@ def forward(cluster: str, logs: Iterable[pb.AccessLog] = (), *, authenticated: b
     return pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
 
 
-def cluster(name: str) -> pb.Cluster:
-    """Return the cluster whose only endpoint is the listener `name` in the same proxy."""
-    inside = pb.Address(envoy_internal_address=pb.EnvoyInternalAddress(server_listener_name=name))
-    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=inside))
-    raw = pb.TransportSocket(name="raw", typed_config=pb.pack(pb.RawBuffer()))
-    return pb.Cluster(
-        name=name,
-        type=pb.Cluster.DiscoveryType.STATIC,
-        # Without this, Envoy opens a connection with the filter state of another one, and so with another identity.
-        connection_pool_per_downstream_connection=True,
-        connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
-        circuit_breakers=unlimited(),
-        load_assignment=pb.ClusterLoadAssignment(
-            cluster_name=name, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
-        ),
-        transport_socket=pb.TransportSocket(
-            name="internal", typed_config=pb.pack(pb.InternalUpstream(transport_socket=raw))
-        ),
-    )
-
-
 def hand_over(*, redirected: bool) -> pb.Filter:
     """Return the filter that passes the client's identity to the listener, and its address, which is counted.
 
     With `redirected`, it also passes the original destination.
     """
-    state = [_shared(IDENTITY_KEY, IDENTITY), _shared(SOURCE_KEY, SOURCE)]
+    state = [value(IDENTITY_KEY, IDENTITY, shared=True), value(SOURCE_KEY, SOURCE, shared=True)]
     if redirected:
-        state.append(_shared(DESTINATION_KEY, "%DOWNSTREAM_LOCAL_ADDRESS%", DESTINATION_KEY))
+        state.append(value(DESTINATION_KEY, "%DOWNSTREAM_LOCAL_ADDRESS%", DESTINATION_KEY, shared=True))
     written = pb.SetFilterState(on_downstream_tls_handshake=state)
     return pb.Filter(name="envoy.filters.network.set_filter_state", typed_config=pb.pack(written))
 
@@ -108,13 +86,3 @@ def _by_identity(identities: Iterable[str]) -> pb.XdsMatcher:
         found.matcher_tree.input.CopyFrom(state)
         found.matcher_tree.exact_match_map.map[identity].CopyFrom(choose(identity))
     return found
-
-
-def _shared(key: str, text: str, factory: str = "envoy.string") -> pb.FilterStateValue:
-    """Return a filter state that the listener inside the proxy sees too."""
-    return pb.FilterStateValue(
-        object_key=key,
-        factory_key=factory,
-        format_string=pb.SubstitutionFormatString(text_format_source=pb.DataSource(inline_string=text)),
-        shared_with_upstream=pb.FilterStateValue.SharedWithUpstream.ONCE,
-    )

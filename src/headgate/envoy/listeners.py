@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headgate.envoy import gateway_hosts, names, pb, tap, traffic_stats
+from headgate.envoy import gateway_hosts, names, pb, tap, traffic_stats, tunnels
 from headgate.envoy.clusters import address
 from headgate.envoy.config_source import ads
 from headgate.envoy.draw import draw_filter
@@ -36,7 +36,7 @@ _NOT_ALLOWED = (
 
 def service_listener(name: str, host: str, port: int) -> pb.Listener:
     """Return the listener on a Service's own address."""
-    connection = _http(pb.Rds(route_config_name=name, config_source=ads()), first=second_attempt(by_host=False))
+    connection = _http(pb.Rds(route_config_name=name, config_source=ads()), first=second_attempt())
     return _listener(name, address(host, port), connection)
 
 
@@ -77,7 +77,7 @@ def shared_chain() -> pb.FilterChain:
     sent it, and the routes remove the header.
     """
     destination = write_header(ORIGINAL_ADDRESS, "%DOWNSTREAM_LOCAL_ADDRESS%")
-    connection = _http(_scoped("addresses", ORIGINAL_ADDRESS), early=[destination], first=second_attempt(by_host=False))
+    connection = _http(_scoped("addresses", ORIGINAL_ADDRESS), early=[destination], first=second_attempt())
     return pb.FilterChain(name=names.SHARED_CHAIN, filters=[_manager(connection)])
 
 
@@ -118,7 +118,7 @@ def proxy_listener(host: str, port: int, namespace: str = DEFAULT_NAMESPACE, ide
     A short name means a Service of `namespace`. With `identity`, the proxy has only the Services that this identity may
     call. An unknown host then gets 403, so that clients cannot find out which Services exist.
     """
-    connection = _routed_by_host(_unknown(namespace, identity))
+    connection = _routed_by_host(_unknown(namespace, identity), tunnels.destination_filter())
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection)
 
@@ -130,6 +130,23 @@ def _unknown(namespace: str, identity: str) -> pb.LocalReplyConfig:
     replies = _replies(_REFUSED.format(identity=identity, namespace=namespace))
     replies.mappers[0].status_code.CopyFrom(pb.UInt32Value(value=FORBIDDEN))
     return replies
+
+
+def tunnel_listener() -> pb.Listener:
+    """Return the listener inside the proxy for the requests in tunnels to HTTP ports.
+
+    Its routes are those of the tunnel's host, whatever the host of the requests.
+    """
+    connection = _http(
+        _scoped("services", tunnels.HEADER),
+        first=second_attempt(host=tunnels.HEADER),
+        early=[write_header(tunnels.HEADER, f"%FILTER_STATE({tunnels.KEY}:PLAIN)%")],
+    )
+    return pb.Listener(
+        name=names.TUNNEL,
+        internal_listener=pb.Listener.InternalListenerConfig(),
+        filter_chains=[pb.FilterChain(filters=[_manager(connection)])],
+    )
 
 
 def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
@@ -232,7 +249,11 @@ def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
 def _routed_by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
     """Return a connection manager that selects the Service by host, ignoring case and a trailing dot, as DNS does."""
     routes = _scoped("services", ":authority")
-    return _http(routes, local_reply_config=replies, first=(*second_attempt(by_host=True), *filters))
+    return _http(
+        routes,
+        local_reply_config=replies,
+        first=(*second_attempt(host=":authority", state=tunnels.destination()), *filters),
+    )
 
 
 def _scoped(name: str, header: str, separator: str = "") -> pb.ScopedRoutes:

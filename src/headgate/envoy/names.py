@@ -17,7 +17,8 @@ none/<namespace>/<service>/<port>                      cluster without endpoints
 missing                                                cluster that does not exist: its share of requests gets 500
 host/<namespace>/<service>/<port>/<authority>          scope of one spelling of a host, for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
-tunnel                                                 cluster of the proxy's own listeners, for CONNECT to HTTP ports
+tunnel                                                 a listener inside the proxy for the requests in tunnels (CONNECT) to HTTP
+                                                       ports, and the cluster that leads to it
 requests                                               filter chain that a transparent sidecar's listeners share,
                                                        and the listener that keeps it
 scopes                                                 listener that keeps the scopes in a gateway

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from headgate.envoy import clusters, gateways, listeners, names, probes, routes, secrets, tcp_proxy
+from headgate.envoy import clusters, gateways, inside, listeners, names, probes, routes, secrets, tcp_proxy
 from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.names import GatewayRef
@@ -111,8 +111,7 @@ def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) ->
     if not settings.kind.http_proxy:
         yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
     else:
-        authority = "{}:{}".format(*where) if port.address else ""
-        yield Part(ROUTES, route.name, tcp_proxy.routes_with_tunnel, (route, authority), route.clusters)
+        yield Part(ROUTES, route.name, tcp_proxy.routes_with_tunnel, (route,), route.clusters)
     if port.address:
         yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where))
 
@@ -194,7 +193,7 @@ def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, setting
     route, cluster = _plan_pod(port, endpoint, known, settings)
     yield from _of_clusters((cluster,), settings)
     if table.protocol.is_http:
-        yield Part(ROUTES, name, tcp_proxy.routes_with_tunnel, (route, ""), route.clusters)
+        yield Part(ROUTES, name, tcp_proxy.routes_with_tunnel, (route,), route.clusters)
     else:
         yield Part(ROUTES, name, tcp_proxy.connect_routes, (route,), route.clusters)
     spelled = [*pod_authorities(endpoint)] if endpoint in port.proxy_pods else []
@@ -283,10 +282,11 @@ def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> I
 def _proxy(node: Node, namespace: str, identity: str) -> Iterator[Part]:
     """Yield the HTTP proxy. A sidecar with `identity` has only the Services that it may call."""
     where = (node.proxy_address, node.proxy_port)
+    yield Part(CLUSTER, names.TUNNEL, inside.cluster, (names.TUNNEL,))
+    yield Part(LISTENER, names.TUNNEL, listeners.tunnel_listener, ())
     if node.role == SIDECAR:
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity))
     else:
-        yield Part(CLUSTER, names.TUNNEL, tcp_proxy.tunnel_cluster, ())
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, where)
 
 

@@ -6,15 +6,14 @@ the HTTP proxy reach the same clusters by CONNECT.
 
 from collections.abc import Iterable
 
-from headgate.envoy import listeners, names, pb, traffic_stats
+from headgate.envoy import listeners, names, pb, traffic_stats, tunnels
 from headgate.envoy import routes as http_routes
-from headgate.envoy.clusters import CONNECT_SECONDS, address, pod_and_port
+from headgate.envoy.clusters import address, pod_and_port
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.route_plan import ClusterWeight, RoutePlan
 from headgate.model.routing import Endpoint
 
 CONNECT = "CONNECT"
-TUNNEL_DESTINATION = "x-headgate-tunnel"
 NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)
 ATTEMPTS = 3  # attempts to connect; if an endpoint refuses, Envoy tries another one
 _REFUSAL = (
@@ -117,33 +116,14 @@ def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
     return found
 
 
-def routes_with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
-    """Return the routes of an HTTP port. The first route accepts CONNECT and connects to the Service's own listener.
+def routes_with_tunnel(plan: RoutePlan) -> pb.RouteConfiguration:
+    """Return the routes of an HTTP port. The first route accepts CONNECT and leads to the proxy's own listener.
 
-    So Envoy routes the requests inside the tunnel. Without such a listener (`authority` is empty), a tunnel connects to
-    a backend, by the weights of the last route. Sidecars have no such listener, because the connection must prove their
-    identity.
+    This listener uses the same routes for the requests in the tunnel (`listeners.tunnel_listener`).
     """
     found = http_routes.routes(plan)
-    route = connect_route(
-        plan.name, (ClusterWeight(cluster=names.TUNNEL, weight=1),) if authority else plan.connections
-    )
-    if authority:
-        header = pb.HeaderValue(key=TUNNEL_DESTINATION, value=authority)
-        action = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
-        route.request_headers_to_add.append(pb.HeaderValueOption(header=header, append_action=action))
+    found.request_headers_to_remove.append(tunnels.HEADER)
+    route = connect_route(plan.name, (ClusterWeight(cluster=names.TUNNEL, weight=1),))
+    tunnels.enable(route)
     found.virtual_hosts[0].routes.insert(0, route)
     return found
-
-
-def tunnel_cluster() -> pb.Cluster:
-    """Return the cluster for tunnels to the proxy's own listeners; a header that the route adds selects one."""
-    return pb.Cluster(
-        name=names.TUNNEL,
-        type=pb.Cluster.DiscoveryType.ORIGINAL_DST,
-        lb_policy=pb.Cluster.LbPolicy.CLUSTER_PROVIDED,
-        connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
-        original_dst_lb_config=pb.Cluster.OriginalDstLbConfig(
-            use_http_header=True, http_header_name=TUNNEL_DESTINATION
-        ),
-    )

@@ -9,8 +9,6 @@ need. A route that draws a backend (`draw`) gets no number, so Envoy draws one f
 number of the client does not count.
 """
 
-from functools import cache
-
 from headgate.envoy import pb
 from headgate.envoy.draw import HEADER
 from headgate.envoy.filter_state import FILTER, state_writer
@@ -19,29 +17,32 @@ _STATE, _FIND = f"{FILTER}_of_unrouted", "headgate.unrouted"
 _LUA = f"""
 function envoy_on_request(request)
   local headers = request:headers()
-  local host = headers:get(":authority")
+  local host = headers:get("%s")
   local name = %s
   local has_proto = headers:get("x-forwarded-proto") ~= ""
   if name == host and has_proto then return end
   if not has_proto then headers:replace("x-forwarded-proto", headers:get(":scheme") or "http") end
   headers:remove("{HEADER}")
-  headers:replace(":authority", name)
+  headers:replace("%s", name)
   request:clearRouteCache()
   request:metadata()
-  headers:replace(":authority", host)
+  headers:replace("%s", host)
 end
 """
 """The route is selected by the host as DNS compares it, and the server gets the host as the client wrote it."""
 _SAME, _AS_IN_DNS = "host", 'string.gsub(string.gsub(string.lower(host), "%.$", ""), "%.(:%d*)$", "%1")'
 
 
-@cache
-def second_attempt(*, by_host: bool) -> tuple[pb.HttpFilter, ...]:
-    """Return the filters; with `by_host`, the host selects a scope, and its letter case and final dot do not count."""
-    code = _LUA % (_AS_IN_DNS if by_host else _SAME)
+def second_attempt(*, host: str = "", state: pb.FilterStateValue | None = None) -> tuple[pb.HttpFilter, ...]:
+    """Return the filters. If a header with a `host` selects a scope, letter case and a final dot of the host do not count.
+
+    `state` is further filter state that the route may need.
+    """
+    header = host or ":authority"
+    code = _LUA % (header, _AS_IN_DNS if host else _SAME, header, header)
     lua = pb.Lua(default_source_code=pb.DataSource(inline_string=code), clear_route_cache=pb.BoolValue(value=False))
     return (
-        pb.HttpFilter(name=_STATE, typed_config=pb.pack(state_writer())),
+        pb.HttpFilter(name=_STATE, typed_config=pb.pack(state_writer(state))),
         pb.HttpFilter(name=_FIND, typed_config=pb.pack(lua)),
     )
 

@@ -1,0 +1,154 @@
+"""Requests in tunnels (CONNECT) to HTTP ports: a sidecar routes each of them, for Services without an address."""
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import grpc
+import pytest
+from msgspec import structs
+from tests.authority import account
+from tests.envoy.outbound_rig import PORT, OutboundRig
+from tests.envoy.raw_http import RawConnection
+from tests.envoy.rig import ADDRESS
+from tests.greeter import LIMIT_S, Greeter
+from tests.wire import DEADLINE_S, H2_LARGE_WINDOW, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK
+
+from headgate.model.requests import Match, Path
+from headgate.model.routing import Endpoint, Mesh, Protocol, Route
+
+BLUE = account("blue")
+_HEADERS, _DATA, _SETTINGS = 1, 0, 4
+_END_OF_HEADERS = 4
+
+
+@pytest.fixture
+def rig() -> Iterator[OutboundRig]:
+    with OutboundRig() as rig:
+        yield rig
+
+
+def serve(rig: OutboundRig, *names: str, **weights: int) -> Mesh:
+    """Serve Services without addresses, each with one server, which requires the sidecar's identity."""
+    servers = {name: rig.server(name, BLUE) for name in names}
+    mesh = rig.mesh({name: [server.endpoint()] for name, server in servers.items()}, **weights)
+    rig.push(mesh)
+    return mesh
+
+
+def tunnel(rig: OutboundRig, authority: str = f"web.default:{PORT}") -> RawConnection:
+    """Open a tunnel."""
+    connection = RawConnection(socket.create_connection(rig.address))
+    connection.send(f"CONNECT {authority} HTTP/1.1\r\nhost: {authority}\r\n\r\n")
+    assert connection.head().status == 200
+    return connection
+
+
+def get(connection: RawConnection, path: str = "/", *fields: str) -> tuple[int, bytes]:
+    """Send a request in a tunnel; return the status and the body of its response."""
+    connection.send("\r\n".join([f"GET {path} HTTP/1.1", "host: any.example", *fields, "", ""]))
+    response = connection.response()
+    return response.head.status, response.body
+
+
+def answers(connection: RawConnection, paths: Iterable[str]) -> Counter[tuple[int, bytes]]:
+    return Counter(get(connection, path) for path in paths)
+
+
+def test_the_requests_in_a_tunnel_are_split_one_by_one(rig):
+    """R7: 100 requests at 90/10, with the sidecar's identity; the next weights apply to an open tunnel."""
+    mesh = serve(rig, "one", "two", one=90, two=10)
+    connection = tunnel(rig)
+    assert answers(connection, ["/"] * 100) == {(200, b"one"): 90, (200, b"two"): 10}
+    only_two = rig.mesh({entry.ref.service.partition("/")[2]: entry.ready for entry in mesh.endpoints}, two=1)
+    rig.push(only_two)
+    assert answers(connection, ["/"] * 10) == {(200, b"two"): 10}
+    connection.close()
+
+
+def test_the_requests_in_a_tunnel_are_matched_one_by_one(rig):
+    mesh = serve(rig, "web", "books")
+    (books,) = (table.routes[0].split for table in mesh.tables if table.ref.service == "default/books")
+    matched = Route(split=books, match=Match(path=Path(kind="prefix", value="/books")))
+    tables = (
+        structs.replace(table, routes=(matched,)) if table.ref.service == "default/web" else table
+        for table in mesh.tables
+    )
+    rig.push(structs.replace(mesh, tables=tuple(tables)))
+    connection = tunnel(rig)
+    assert get(connection, "/books/1") == (200, b"books")
+    assert get(connection, "/cars") == (404, b"headgate: no route of default/web/80 matches this request\n")
+    connection.close()
+
+
+@pytest.mark.parametrize("authority", ["WEB.Default:80", "web.default.:80", "web.default.svc.cluster.local:80"])
+def test_a_tunnel_leads_to_the_service_by_each_spelling_of_its_name(rig, authority):
+    serve(rig, "web")
+    connection = tunnel(rig, authority)
+    assert get(connection) == (200, b"web")
+    connection.close()
+
+
+def test_a_header_of_the_client_does_not_select_another_service(rig):
+    """The server gets no header of the tunnel."""
+    web, other = rig.server("web", BLUE), rig.server("other", BLUE)
+    rig.push(rig.mesh({"web": [web.endpoint()], "other": [other.endpoint()]}))
+    connection = tunnel(rig)
+    assert get(connection, "/", "x-headgate-tunnel: other.default:80") == (200, b"web")
+    assert b"x-headgate" not in web.decrypted.lower()
+    connection.close()
+
+
+def test_calls_of_a_grpc_channel_are_split_one_by_one(rig):
+    """grpcio opens a tunnel for a channel; 100 calls at 90/10."""
+    greeters = {name: Greeter(name) for name in ("one", "two")}
+    ready = {name: [Endpoint(address=ADDRESS, port=greeter.address.port)] for name, greeter in greeters.items()}
+    rig.push(rig.mesh(ready, protocol=Protocol.HTTP2, one=90, two=10))
+    options = [("grpc.http_proxy", f"http://{rig.address}")]
+    try:
+        with grpc.insecure_channel(f"web.default:{PORT}", options) as channel:
+            for _ in range(100):
+                channel.unary_unary("/Greeter/Hello")(b"", timeout=LIMIT_S)
+        assert [greeter.calls for greeter in greeters.values()] == [90, 10]
+    finally:
+        for greeter in greeters.values():
+            greeter.close()
+
+
+def test_tunnels_of_one_http2_connection_lead_to_their_own_hosts(rig):
+    """Envoy's pools of connections differ by the host: a tunnel gets no connection of another tunnel."""
+    serve(rig, "one", "two")
+    assert rig.network.run(tunnels_over_http2(rig, ["one", "two", "one"])) == ["one", "two", "one"]
+
+
+async def tunnels_over_http2(rig: OutboundRig, services: Iterable[str]) -> list[str]:
+    """Open a tunnel for each Service over one HTTP/2 connection; send a request in each, and return the servers' names."""
+    reader, writer = await asyncio.open_connection(*rig.address)
+    writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
+    names = []
+    async with asyncio.timeout(DEADLINE_S):
+        for number, service in enumerate(services):
+            stream, authority = 2 * number + 1, f"{service}.default:{PORT}".encode()
+            block = b"\x02\x07CONNECT\x01" + bytes([len(authority)]) + authority  # names by index (RFC 7541)
+            writer.write(frame(_HEADERS, _END_OF_HEADERS, stream, block))
+            await received(reader, writer, _HEADERS, stream)
+            writer.write(frame(_DATA, 0, stream, b"GET / HTTP/1.1\r\nhost: any\r\n\r\n"))
+            names.append((await received(reader, writer, _DATA, stream)).rpartition(b"\n")[2].decode())
+    writer.close()
+    return names
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+async def received(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: int, stream: int) -> bytes:
+    """Return the payload of the next frame of a kind on a stream."""
+    while True:
+        head = await reader.readexactly(9)
+        payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+        if head[3] == _SETTINGS and not head[4] & 1:
+            writer.write(H2_SETTINGS_ACK)
+        if (head[3], int.from_bytes(head[5:], "big")) == (kind, stream):
+            return payload
