@@ -127,6 +127,8 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
         metrics_by=token("{{ .Values.metrics.by }}"),
         metrics_source=token("{{ .Values.metrics.source }}"),
         otlp_collector=token("{{ .Values.otlpCollector }}"),
+        otlp_traces=token("{{ .Values.traces.collector }}"),
+        trace_sampling=token("{{ .Values.traces.sampling }}"),
         nginx_image=token("{{ .Values.nginxImage }}"),
         cert_manager_issuer=token("{{ .Values.certManager.issuer }}"),
         pull_secrets=token('{{ include "headgate.pullSecrets" . }}'),

@@ -16,6 +16,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `certificate_seconds` is the lifetime of a workload's certificate. Connections between proxies end before it expires.
     With `gateway_pods`, each Gateway has pods and a Service of its own, as on a cluster.
     Without `gateway_pods`, `nginx` says whether nginx can listen for Services on this machine, instead of the gateway.
+    `traces` is the address of a collector of spans, `HOST:PORT`; empty: no traces. `trace_sampling` is the share of requests
+    whose trace a proxy begins, in ten-thousandths.
     `outbound` is for a transparent sidecar's connections to addresses that belong to no Service: `allow` or `refuse`.
     """
 
@@ -26,6 +28,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["selected", "deny"] = "selected"
     outbound: Literal["allow", "refuse"] = "allow"
     gateway_pods: bool = False
+    traces: str = ""
+    trace_sampling: int = 100
     nginx: bool = True
     certificate_seconds: int = 24 * 60 * 60
 

@@ -119,6 +119,8 @@ def test_install_passes_the_options_of_telemetry(run: Callable[..., Ran]) -> Non
         "--metrics-by=pod",
         "--metrics-source=prometheus=https://prometheus.monitoring:9090/base",
         "--otlp-collector=collector.monitoring:4317",
+        "--otlp-traces=collector.monitoring:4318",
+        "--trace-sampling=0.5",
     ]
     assert set(telemetry) <= {*pod_spec_in(run("install", "--dry-run", *telemetry).out)["containers"][0]["args"]}
 
@@ -129,6 +131,8 @@ def test_install_passes_the_options_of_telemetry(run: Callable[..., Ran]) -> Non
         ("--otlp-collector=http://collector.monitoring:4317", "write HOST:PORT without http://"),
         ("--otlp-collector=collector.monitoring", "'collector.monitoring' is not the address of a collector"),
         ("--otlp-collector=collector.monitoring:65536", "is not the address of a collector"),
+        ("--otlp-traces=http://collector.monitoring:4317", "write HOST:PORT without http://"),
+        ("--trace-sampling=half", "must be a percentage from 0 to 100 with at most two decimals"),
         ("--metrics-source=http://prometheus:9090", "is not a source of metrics: write prometheus=http://HOST:PORT"),
         ("--metrics-source=prometheus=http://me:secret@prometheus:9090", "must not have a password"),
         ("--metrics-by=service", "'service' is not one of"),

@@ -13,7 +13,7 @@ from tests.ports import free_port
 from tests.xds.proxies import NAME, ServerAuthority
 
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
-from headgate.envoy.encode import Memo, encode, with_tap
+from headgate.envoy.encode import Memo, encode, with_runtime
 from headgate.envoy.view import Node, project
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
@@ -102,7 +102,7 @@ class SecretsRig:
             endpoints=(Endpoints(ref=REF, ready=(Endpoint(address=address, port=port),)),),
         )
         node = Node(id=WEB_1, proxy_address="127.0.0.1", proxy_port=self.proxy_port)
-        self.proxy.config.set(with_tap(encode(project(mesh, node), Memo()), 0))
+        self.proxy.config.set(with_runtime(encode(project(mesh, node), Memo()), 0))
 
     def write(self, name, content):
         """Replace a file atomically, as a mounted Secret is replaced."""

@@ -19,9 +19,11 @@ from headgate.cli.mesh_options import (
     Namespaces,
     NginxImage,
     OtlpCollector,
+    OtlpTraces,
     Outbound,
     PullSecrets,
     Sidecars,
+    TraceSampling,
     TrustDomain,
     check_collector,
     parse_issuer,
@@ -29,6 +31,7 @@ from headgate.cli.mesh_options import (
     parse_namespaces,
     parse_pull_secrets,
     series_by,
+    with_traces,
 )
 from headgate.cli.output import PrintableFormatter, usage_error
 from headgate.errors import single_errors
@@ -59,6 +62,8 @@ def control_plane(
     metrics_by: MetricsBy = "workload",
     metrics_source: MetricsSource = "",
     otlp_collector: OtlpCollector = "",
+    otlp_traces: OtlpTraces = "",
+    trace_sampling: TraceSampling = "1",
     nginx_image: NginxImage = "",
     volume_sync: Annotated[
         float,
@@ -81,6 +86,7 @@ def control_plane(
             "the environment has no POD_NAME: run the command in a pod, as the chart does", option="control-plane"
         )
     source = parse_metrics_source(metrics_source)
+    settings = Settings(mtls=mtls, access=access, outbound=outbound, trust_domain=trust_domain, gateway_pods=True)
     options = Options(
         pod=pod,
         image=image,
@@ -93,7 +99,7 @@ def control_plane(
         collector=check_collector(otlp_collector),
         nginx_image=nginx_image,
         namespaces=parse_namespaces(namespaces),
-        settings=Settings(mtls=mtls, access=access, outbound=outbound, trust_domain=trust_domain, gateway_pods=True),
+        settings=with_traces(settings, otlp_traces, trace_sampling),
         volume_seconds=volume_sync,
     )
     event_loop.run(_until_signal(options))

@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Literal
 
 import typer
+from msgspec import structs
 
 from headgate import __version__
 from headgate.admission.injection import InjectionMode
@@ -15,6 +16,8 @@ from headgate.kubernetes.cert_manager import IssuerRef
 from headgate.model.identities import parse_id, spiffe_id
 from headgate.plane.metrics import By
 from headgate.resources.meta import is_dns_label, is_dns_subdomain
+from headgate.resources.trace_sampling import parse_sampling
+from headgate.settings import Settings
 from headgate.telemetry.counters.flows import Source
 from headgate.telemetry.prometheus_source import parse_source
 
@@ -82,6 +85,20 @@ OtlpCollector = Annotated[
     typer.Option(
         help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies also report.",
         show_default=False,
+    ),
+]
+OtlpTraces = Annotated[
+    str,
+    typer.Option(
+        help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies send spans.",
+        show_default=False,
+    ),
+]
+TraceSampling = Annotated[
+    str,
+    typer.Option(
+        help="Percentage of requests without a trace for which proxies begin a sampled one, with at most two decimals.",
+        metavar="PERCENT",
     ),
 ]
 NginxImage = Annotated[
@@ -164,10 +181,34 @@ def series_by(by: By, source: Source | None) -> By:
     return "pod" if source else by
 
 
-def check_collector(address: str) -> str:
+def check_collector(address: str, *, option: str = "--otlp-collector") -> str:
     """Return the address of an OpenTelemetry collector, or an empty text. Raises BadParameter."""
     try:
         parse_collector(address)
     except HeadgateError as error:
-        raise usage_error(str(error), option="--otlp-collector") from error
+        raise usage_error(str(error), option=option) from error
     return address
+
+
+def check_traces(address: str) -> str:
+    """Return the address of the collector of spans, or an empty text. Raises BadParameter."""
+    return check_collector(address, option="--otlp-traces")
+
+
+def sampling_share(text: str) -> int:
+    """Return the value of `--trace-sampling` in ten-thousandths. Raises BadParameter."""
+    try:
+        return parse_sampling(text)
+    except ValueError as error:
+        raise usage_error(str(error), option="--trace-sampling") from error
+
+
+def with_traces(settings: Settings, address: str, percentage: str) -> Settings:
+    """Return settings with the values of `--otlp-traces` and `--trace-sampling`. Raises BadParameter."""
+    return structs.replace(settings, traces=check_traces(address), trace_sampling=sampling_share(percentage))
+
+
+def check_trace_sampling(text: str) -> str:
+    """Return the value of `--trace-sampling`. Raises BadParameter."""
+    sampling_share(text)
+    return text

@@ -18,12 +18,15 @@ from headgate.cli.mesh_options import (
     MetricsSource,
     Mtls,
     OtlpCollector,
+    OtlpTraces,
     Sidecars,
+    TraceSampling,
     TrustDomain,
     check_collector,
     check_trust_domain,
     parse_metrics_source,
     series_by,
+    with_traces,
 )
 from headgate.cli.messages import Messages
 from headgate.cli.output import Format, OncePerReason, PrintableFormatter, note, usage_error
@@ -88,6 +91,8 @@ def up(
     metrics_by: MetricsBy = "workload",
     metrics_source: MetricsSource = "",
     otlp_collector: OtlpCollector = "",
+    otlp_traces: OtlpTraces = "",
+    trace_sampling: TraceSampling = "1",
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Output = Format.TABLE,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")] = False,
@@ -105,15 +110,12 @@ def up(
     messages.setFormatter(PrintableFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages])
     source = parse_metrics_source(metrics_source)
+    domain, lifetime = check_trust_domain(trust_domain), parse_lifetime(certificate_lifetime)
+    settings = Settings(mtls=mtls, access=access, trust_domain=domain, certificate_seconds=lifetime)
     options = Options(
         state=state.absolute(),
         sidecars=sidecars,
-        settings=Settings(
-            mtls=mtls,
-            access=access,
-            trust_domain=check_trust_domain(trust_domain),
-            certificate_seconds=parse_lifetime(certificate_lifetime),
-        ),
+        settings=with_traces(settings, otlp_traces, trace_sampling),
         authority=parse_authority(ca_cert, ca_key),
         ephemeral=ephemeral,
         api_address=api_address,

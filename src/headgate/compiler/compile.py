@@ -43,6 +43,7 @@ from headgate.compiler.resilience import of_services, with_resilience
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
+from headgate.compiler.trace_sources import tracing
 from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, names_with_sidecar, pod_ports, workloads
@@ -61,7 +62,7 @@ from headgate.model.routing import (
     roots,
 )
 from headgate.resources.canaries import Canary
-from headgate.resources.core import EndpointSlice, Service
+from headgate.resources.core import EndpointSlice, Namespace, Service
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
 from headgate.resources.routes import GRPCRoute, HTTPRoute
@@ -156,12 +157,10 @@ class Compiler:
         claims = SplitCompiler(snapshot, service_endpoints.ready, served.choices, settings)
         tables = tuple(claims.tables(served.plain))
         api = self._gateway_api(snapshot, claims.ready, tables, settings)
-        pods, service_pods = self._part(snapshot, Pod), self._part(snapshot, Service, Pod)
+        pods, service_pods = self._part(snapshot, Pod), self._part(snapshot, Namespace, Service, Pod)
         running = self._stages.once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
-        selected = self._part(snapshot, Service, Pod, *POLICY_KINDS)
-        policies = self._stages.once(
-            apply_policies, selected, service_endpoints.pod_ports, settings, running, dict(tls_modes)
-        )
+        selected, modes = self._part(snapshot, Service, Pod, *POLICY_KINDS), dict(tls_modes)
+        policies = self._stages.once(apply_policies, selected, service_endpoints.pod_ports, settings, running, modes)
         known = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads, pods)
         mesh = with_hosts(
             Mesh(
@@ -172,7 +171,8 @@ class Compiler:
                 connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
                 frontends=served.frontends,
                 gateways=api.gateways,
-                gateway_pods=self._stages.once(gateway_pods, pods),
+                gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Namespace, Pod)),
+                tracing=tracing(settings),
                 tables=self._kept(api.tables),
                 endpoints=known,
                 workloads=policies.workloads,

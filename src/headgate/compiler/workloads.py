@@ -16,6 +16,7 @@ import msgspec
 from headgate.compiler.protocols import choice_at, protocol_of
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
+from headgate.compiler.trace_sources import trace_source
 from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.probes import PortCheck, Probe
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
@@ -93,7 +94,7 @@ def workloads(
     wanted = {target for name in names for target in (name, _unnamed(name, snapshot.pods[name]))}
     in_slices = (item for items in listed for item in items if item.pod in wanted)
     known = _leading_services(snapshot, chain(in_slices, _of_deleted_pods(snapshot, names)), root_protocols)
-    return tuple(_workload(name, snapshot.pods[name], known, settings) for name in names)
+    return tuple(_workload(name, snapshot, known, settings) for name in names)
 
 
 def _of_deleted_pods(snapshot: Snapshot, names: Iterable[str]) -> Iterator[PodPort]:
@@ -177,7 +178,8 @@ def excluded_ports(pod: Pod) -> frozenset[int]:
     )
 
 
-def _workload(name: str, pod: Pod, known: ServicesByPort, settings: Settings) -> Workload:
+def _workload(name: str, snapshot: Snapshot, known: ServicesByPort, settings: Settings) -> Workload:
+    pod = snapshot.pods[name]
     found = _merged(known.get(name, {}), known.get(_unnamed(name, pod), {}))
     return Workload(
         name=name,
@@ -188,6 +190,7 @@ def _workload(name: str, pod: Pod, known: ServicesByPort, settings: Settings) ->
         ports=tuple(_ports(pod, found)),
         probes=tuple(_http_probes(pod)),
         port_checks=tuple(_port_checks(pod)),
+        traces=trace_source(snapshot, name, pod, settings),
     )
 
 

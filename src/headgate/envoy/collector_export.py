@@ -1,11 +1,11 @@
-"""Add a second stats sink to a bootstrap: the proxy also reports to the user's OpenTelemetry collector."""
+"""Send metrics and spans to the user's OpenTelemetry collector: a second stats sink of a bootstrap, and a cluster for spans."""
 
 import ipaddress
 import re
 
 from google.protobuf import json_format
 
-from headgate.envoy import descriptors, pb
+from headgate.envoy import descriptors, names, pb
 from headgate.envoy.stats_sink import NODE
 from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
@@ -15,6 +15,8 @@ SERVICE_NAME = "headgate-proxy"
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _CONNECT_SECONDS = 5
 _LAST_PORT = 65535
+MAX_EXPORTS = 8
+"""The number of messages with spans that a proxy sends at the same time. It drops the spans of further ones."""
 # A name or an address. A URL is rejected: its scheme could ask for TLS, which is not supported.
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
@@ -42,7 +44,7 @@ def with_collector(bootstrap: bytes, collector: Collector | None) -> bytes:
     if collector is None:
         return bootstrap
     message = json_format.Parse(bootstrap, pb.Bootstrap(), descriptor_pool=descriptors.pool())
-    message.static_resources.clusters.append(_cluster(collector))
+    message.static_resources.clusters.append(_cluster(CLUSTER, collector))
     own = pb.OpenTelemetrySink.FromString(message.stats_sinks[0].typed_config.value)
     own.grpc_service.envoy_grpc.cluster_name = CLUSTER
     for detector in own.resource_detectors:
@@ -58,12 +60,25 @@ def with_collector(bootstrap: bytes, collector: Collector | None) -> bytes:
     ).encode()
 
 
-def _cluster(collector: Collector) -> pb.Cluster:
+def traces_cluster(address: str) -> pb.Cluster:
+    """Return the cluster of the collector of spans at `HOST:PORT`."""
+    collector = parse_collector(address)
+    if collector is None:
+        raise ValueError("the collector of spans has no address")
+    limit = pb.UInt32Value(value=MAX_EXPORTS)
+    found = _cluster(names.TRACES, collector)
+    found.circuit_breakers.thresholds.append(
+        pb.CircuitBreakers.Thresholds(max_requests=limit, max_pending_requests=limit)
+    )
+    return found
+
+
+def _cluster(name: str, collector: Collector) -> pb.Cluster:
     kind = pb.Cluster.DiscoveryType
     address = pb.Address(socket_address=pb.SocketAddress(address=collector.host, port_value=collector.port))
     endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address))
     cluster = pb.Cluster(
-        name=CLUSTER,
+        name=name,
         type=kind.STATIC if _is_numeric(collector.host) else kind.STRICT_DNS,
         connect_timeout=pb.Duration(seconds=_CONNECT_SECONDS),
         # By default Envoy uses only the IPv6 address of `localhost`, where many collectors do not listen.
@@ -72,7 +87,7 @@ def _cluster(collector: Collector) -> pb.Cluster:
         # it asked for none in 60 s.
         wait_for_warm_on_init=pb.BoolValue(value=False),
         load_assignment=pb.ClusterLoadAssignment(
-            cluster_name=CLUSTER, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
+            cluster_name=name, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
         ),
     )
     explicit = pb.HttpProtocolOptions.ExplicitHttpConfig(http2_protocol_options=pb.Http2ProtocolOptions())

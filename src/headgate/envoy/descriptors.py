@@ -233,6 +233,14 @@ NAMES = MappingProxyType(
         "NumberDataPoint": "opentelemetry.proto.metrics.v1.NumberDataPoint",
         "ResourceMetrics": "opentelemetry.proto.metrics.v1.ResourceMetrics",
         "ScopeMetrics": "opentelemetry.proto.metrics.v1.ScopeMetrics",
+        # traces
+        "CustomTag": "envoy.type.tracing.v3.CustomTag",
+        "ExportTraceServiceRequest": "opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest",
+        "OpenTelemetryTracer": "envoy.config.trace.v3.OpenTelemetryConfig",
+        "RequestIdExtension": "envoy.extensions.filters.network.http_connection_manager.v3.RequestIDExtension",
+        "Span": "opentelemetry.proto.trace.v1.Span",
+        "TracingProvider": "envoy.config.trace.v3.Tracing",
+        "UuidRequestId": "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig",
         # values and matchers
         "Any": "google.protobuf.Any",
         "BoolValue": "google.protobuf.BoolValue",

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from google.protobuf.message import Message
 from msgspec import structs
 
-from headgate.envoy import inbound, outbound, pb, secrets, tap
+from headgate.envoy import inbound, outbound, pb, secrets, tap, traces
 from headgate.envoy.config import (
     NO_RESOURCES,
     ORDER,
@@ -366,14 +366,19 @@ def _keeps_names(before: EncodedGroup, after: EncodedGroup) -> bool:
     return all(found.keys() <= after.resources.get(item, {}).keys() for item, found in before.resources.items())
 
 
-def with_tap(config: ProxyConfig, share: int) -> ProxyConfig:
-    """Return a configuration that makes a proxy record `share` millionths of its requests (`tap`); 0 records none."""
-    return {**config, RUNTIME: _runtime(share)}
+def with_runtime(config: ProxyConfig, share: int, sampling: int | None = None) -> ProxyConfig:
+    """Return a configuration with a proxy's runtime layer.
+
+    The proxy records `share` millionths of its requests (`tap`); 0 records none. It begins traces for `sampling`
+    ten-thousandths of requests (`traces`); None if there are no traces.
+    """
+    return {**config, RUNTIME: _runtime(share, sampling)}
 
 
 @lru_cache
-def _runtime(share: int) -> Resources:
-    return Resources({tap.LAYER: encode_resource(tap.LAYER, tap.runtime_resource(share))}, {})
+def _runtime(share: int, sampling: int | None) -> Resources:
+    more = {} if sampling is None else traces.runtime_fields(sampling)
+    return Resources({tap.LAYER: encode_resource(tap.LAYER, tap.runtime_resource(share, more))}, {})
 
 
 def encode_resource(name: str, message: Message, needs: frozenset[str] = frozenset()) -> Encoded:

@@ -9,6 +9,7 @@ from headgate.envoy.config_source import ads
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_filters import ListenerInfo
 from headgate.envoy.route_plan import ClusterWeight, PlannedRoute, Planner
+from headgate.envoy.traces import SpanResource
 from headgate.model.routing import GatewayPort, HostRoutes, Route, Split
 from headgate.resources.meta import Value
 
@@ -62,6 +63,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
     port: int
     shares: tuple[ClusterWeight, ...] = ()
     tls: tuple[TlsPlan, ...] = ()
+    traces: SpanResource | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -150,7 +152,7 @@ def listener(found: ListenerPlan) -> pb.Listener:
 def _plain(found: ListenerPlan, tls_listener: str = "") -> pb.Listener:
     if found.shares:
         return tcp_proxy.listener(found.name, found.address, found.port, found.shares)
-    return listeners.gateway_listener(found.name, found.address, found.port, tls_listener)
+    return listeners.gateway_listener(found.name, found.address, found.port, tls_listener, found.traces)
 
 
 def _chain(found: ListenerPlan, shown: TlsPlan) -> pb.FilterChain:

@@ -21,6 +21,7 @@ from headgate.envoy.names import InboundRef
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
 from headgate.envoy.resilience import unlimited
 from headgate.envoy.retries import RETRIES, UNPROCESSED, by_method
+from headgate.envoy.traces import of_workload
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.authorization import enforced
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
@@ -60,6 +61,7 @@ def parts(workload: Workload, domain: str, trust_domain: str) -> Iterator[Part]:
         domain=domain,
         trust_domain=trust_domain,
         redirected=workload.capture != "explicit",
+        traces=of_workload(workload),
     )
     if workload.capture == "explicit":
         yield from _explicit(workload, settings)

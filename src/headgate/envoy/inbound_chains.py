@@ -18,6 +18,7 @@ from headgate.envoy.inbound_connections import PREFIX, forward
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
 from headgate.envoy.reserved_headers import remove_reserved
+from headgate.envoy.traces import SpanResource, trace_requests
 from headgate.envoy.unrouted import second_attempt
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
 from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode, server_name
@@ -41,6 +42,7 @@ class InboundSettings(Value, frozen=True, kw_only=True):
     domain: str
     trust_domain: str
     redirected: bool = False
+    traces: SpanResource | None = None
 
 
 def port_chains(settings: InboundSettings, port: InboundPort, *, match_port: bool = False) -> Iterator[pb.FilterChain]:
@@ -100,6 +102,7 @@ class _Chains:
                     names.inbound(self._ref),
                     self._loggers(traffic_stats.plaintext_requests(str(self._port.port))),
                     authenticated=False,
+                    traces=self._settings.traces,
                 )
             )
         else:
@@ -111,7 +114,9 @@ class _Chains:
         if self._requests:
             chain = self._chain("mesh", "tls")
             chain.filters.append(
-                _http_connection_manager(names.inbound(self._ref), self._loggers(), authenticated=True)
+                _http_connection_manager(
+                    names.inbound(self._ref), self._loggers(), authenticated=True, traces=self._settings.traces
+                )
             )
             chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN))
             yield chain
@@ -177,7 +182,9 @@ class _Chains:
         return pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=pb.pack(context))
 
 
-def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, authenticated: bool) -> pb.Filter:
+def _http_connection_manager(
+    name: str, logs: Iterable[pb.AccessLog], *, authenticated: bool, traces: SpanResource | None
+) -> pb.Filter:
     """Return the HTTP connection manager. Its RBAC filter denies all requests unless the route allows them."""
     manager = pb.HttpConnectionManager
     forward, details = manager.ForwardClientCertDetails.SANITIZE, None
@@ -192,6 +199,8 @@ def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, authent
         logs=logs,
         replies=_replies(_REFUSED if authenticated else _REFUSED_WITHOUT_MTLS),
     )
+    if traces:
+        trace_requests(connection, traces, inbound=True)
     connection.forward_client_cert_details = forward
     if details:
         connection.set_current_client_cert_details.CopyFrom(details)

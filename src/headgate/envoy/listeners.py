@@ -10,6 +10,7 @@ from headgate.envoy.filter_state import state_filter
 from headgate.envoy.http_connections import connection_manager, write_header
 from headgate.envoy.reserved_headers import remove_reserved
 from headgate.envoy.routes import ORIGINAL_ADDRESS
+from headgate.envoy.traces import SpanResource, begin_no_trace, trace_requests
 from headgate.envoy.unrouted import second_attempt
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.sanitizing import RESERVED, RESERVED_AT_EDGE, RESERVED_OF_ENVOY
@@ -34,10 +35,10 @@ _NOT_ALLOWED = (
 )
 
 
-def service_listener(name: str, host: str, port: int) -> pb.Listener:
+def service_listener(name: str, host: str, port: int, traces: SpanResource | None = None) -> pb.Listener:
     """Return the listener on a Service's own address."""
     connection = _http(pb.Rds(route_config_name=name, config_source=ads()), first=second_attempt())
-    return _listener(name, address(host, port), connection)
+    return _listener(name, address(host, port), connection, traces=traces)
 
 
 def redirected_listener(name: str, host: str, port: int) -> pb.Listener:
@@ -69,7 +70,7 @@ def _shared_chain_user(name: str, where: pb.Address) -> pb.Listener:
     )
 
 
-def shared_chain() -> pb.FilterChain:
+def shared_chain(traces: SpanResource | None = None) -> pb.FilterChain:
     """Return the filter chain for requests to all Services; the original destination selects the routes.
 
     Envoy creates the chain once, however many listeners name it. The request header `ORIGINAL_ADDRESS` contains the
@@ -78,7 +79,7 @@ def shared_chain() -> pb.FilterChain:
     """
     destination = write_header(ORIGINAL_ADDRESS, "%DOWNSTREAM_LOCAL_ADDRESS%")
     connection = _http(_scoped("addresses", ORIGINAL_ADDRESS), early=[destination], first=second_attempt())
-    return pb.FilterChain(name=names.SHARED_CHAIN, filters=[_manager(connection)])
+    return pb.FilterChain(name=names.SHARED_CHAIN, filters=[_manager(connection, traces=traces)])
 
 
 def unbound(listener: pb.Listener) -> pb.Listener:
@@ -87,7 +88,9 @@ def unbound(listener: pb.Listener) -> pb.Listener:
     return listener
 
 
-def gateway_listener(name: str, host: str, port: int, tls_listener: str = "") -> pb.Listener:
+def gateway_listener(
+    name: str, host: str, port: int, tls_listener: str = "", traces: SpanResource | None = None
+) -> pb.Listener:
     """Return the listener of a Gateway's port. It does not trust client-supplied forwarding headers.
 
     `tls_listener` is the hostname of the TLS listener whose connections it serves.
@@ -98,7 +101,7 @@ def gateway_listener(name: str, host: str, port: int, tls_listener: str = "") ->
         early=gateway_hosts.write_headers(name, tls_listener),
         edge=True,
     )
-    return _listener(name, address(host, port), connection, RESERVED_AT_EDGE)
+    return _listener(name, address(host, port), connection, RESERVED_AT_EDGE, traces=traces)
 
 
 def scopes_listener() -> pb.Listener:
@@ -111,7 +114,13 @@ def scopes_listener() -> pb.Listener:
     return unbound(_listener(names.SCOPES, address("127.0.0.1", 0), connection))
 
 
-def proxy_listener(host: str, port: int, namespace: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
+def proxy_listener(
+    host: str,
+    port: int,
+    namespace: str = DEFAULT_NAMESPACE,
+    identity: str = "",
+    traces: SpanResource | None = None,
+) -> pb.Listener:
     """Return the listener of the HTTP proxy, which accepts every spelling of a Service's name, in requests and in
     CONNECT.
 
@@ -120,7 +129,7 @@ def proxy_listener(host: str, port: int, namespace: str = DEFAULT_NAMESPACE, ide
     """
     connection = _routed_by_host(_unknown(namespace, identity), tunnels.destination_filter())
     _take_tunnels(connection)
-    return _listener(names.PROXY, address(host, port), connection)
+    return _listener(names.PROXY, address(host, port), connection, traces=traces)
 
 
 def _unknown(namespace: str, identity: str) -> pb.LocalReplyConfig:
@@ -132,7 +141,7 @@ def _unknown(namespace: str, identity: str) -> pb.LocalReplyConfig:
     return replies
 
 
-def tunnel_listener() -> pb.Listener:
+def tunnel_listener(traces: SpanResource | None = None) -> pb.Listener:
     """Return the listener inside the proxy for the requests in tunnels to HTTP ports.
 
     Its routes are those of the tunnel's host, whatever the host of the requests.
@@ -145,7 +154,7 @@ def tunnel_listener() -> pb.Listener:
     return pb.Listener(
         name=names.TUNNEL,
         internal_listener=pb.Listener.InternalListenerConfig(),
-        filter_chains=[pb.FilterChain(filters=[_manager(connection)])],
+        filter_chains=[pb.FilterChain(filters=[_manager(connection, traces=traces)])],
     )
 
 
@@ -157,16 +166,27 @@ def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
     connection.access_log_options.CopyFrom(options)
 
 
-def try_listener(path: str, namespace: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
+def try_listener(
+    path: str,
+    namespace: str = DEFAULT_NAMESPACE,
+    identity: str = "",
+    with_traces: bool = False,  # noqa: FBT001, FBT002  # the arguments of a Part are positional
+) -> pb.Listener:
     """Return the listener of `headgate try`, an HTTP proxy whose responses name the backend (`UPSTREAM_HEADER_PREFIX`).
 
     `namespace` and `identity` have the same meaning as in `proxy_listener`.
     """
     connection = _routed_by_host(_unknown(namespace, identity), _name_upstream())
+    if with_traces:
+        begin_no_trace(connection)
     return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 
 
-def redirected_try_listener(path: str, identity: str = "") -> pb.Listener:
+def redirected_try_listener(
+    path: str,
+    identity: str = "",
+    with_traces: bool = False,  # noqa: FBT001, FBT002  # the arguments of a Part are positional
+) -> pb.Listener:
     """Return the listener of `headgate try` in a transparent sidecar. Its responses name the backend.
 
     The client writes the destination into the header `ORIGINAL_ADDRESS`, as the shared chain does for redirected
@@ -174,6 +194,8 @@ def redirected_try_listener(path: str, identity: str = "") -> pb.Listener:
     """
     replies = _replies(_NOT_ALLOWED.format(identity=identity) if identity else _NO_ROUTES)
     connection = _http(_scoped("addresses", ORIGINAL_ADDRESS), local_reply_config=replies, first=(_name_upstream(),))
+    if with_traces:
+        begin_no_trace(connection)
     where = pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE))
     return _listener(names.TRY, where, connection, RESERVED_OF_ENVOY)
 
@@ -194,19 +216,27 @@ def _name_upstream() -> pb.HttpFilter:
 
 
 def _listener(
-    name: str, where: pb.Address, connection: pb.HttpConnectionManager, reserved: str = RESERVED
+    name: str,
+    where: pb.Address,
+    connection: pb.HttpConnectionManager,
+    reserved: str = RESERVED,
+    traces: SpanResource | None = None,
 ) -> pb.Listener:
     return pb.Listener(
         name=name,
         address=where,
-        filter_chains=[pb.FilterChain(filters=[_manager(connection, reserved)])],
+        filter_chains=[pb.FilterChain(filters=[_manager(connection, reserved, traces)])],
         # A second process on the address must fail with an error, not silently take half of the connections.
         enable_reuse_port=pb.BoolValue(value=False),
     )
 
 
-def _manager(connection: pb.HttpConnectionManager, reserved: str = RESERVED) -> pb.Filter:
-    """Return the filter. Clients can't send the headers whose names match `reserved`."""
+def _manager(
+    connection: pb.HttpConnectionManager, reserved: str = RESERVED, traces: SpanResource | None = None
+) -> pb.Filter:
+    """Return the filter. Clients can't send the headers whose names match `reserved`. With `traces`, it sends spans."""
+    if traces:
+        trace_requests(connection, traces)
     remove_reserved(connection, reserved)
     return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
 

@@ -35,6 +35,7 @@ callers/<port>/<protocol>                              a listener inside the pro
 inbound/other                                          cluster of the ports of the pod that belong to no Service
 probes, probes/<port>                                  listener and clusters of the kubelet's HTTP probes
 probes/<container>/<kind>                              cluster of a TCP or gRPC probe
+traces                                                 cluster of the collector of spans
 identity, roots                                        the proxy's own certificate, and its trusted root certificates
 """
 
@@ -59,6 +60,7 @@ INBOUND = "inbound"
 OTHER_PORTS = "inbound/other"
 CALLERS = "callers"
 PROBES = "probes"
+TRACES = "traces"
 IDENTITY = "identity"
 ROOTS = "roots"
 TRAFFIC_SPLIT = "TrafficSplit"

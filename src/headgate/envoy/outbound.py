@@ -10,12 +10,24 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from headgate.envoy import clusters, gateways, inside, listeners, names, probes, routes, secrets, tcp_proxy
+from headgate.envoy import (
+    clusters,
+    collector_export,
+    gateways,
+    inside,
+    listeners,
+    names,
+    probes,
+    routes,
+    secrets,
+    tcp_proxy,
+)
 from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.envoy.route_plan import ClusterWeight, Planner, RoutePlan, plan_service_port
+from headgate.envoy.traces import SpanResource, of_gateways, of_workload
 from headgate.envoy.upstream_tls import Peer
 from headgate.envoy.view import (
     EVERYWHERE,
@@ -113,7 +125,7 @@ def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) ->
     else:
         yield Part(ROUTES, route.name, tcp_proxy.routes_with_tunnel, (route,), route.clusters)
     if port.address:
-        yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where))
+        yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where, settings.traces))
 
 
 def _of_redirected_requests(
@@ -230,7 +242,7 @@ def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> It
 def of_gateway(view: GatewayView) -> Iterator[Part]:
     """Yield the resources of a Gateway port, without those of hosts that have a scope of their own."""
     port, planner = view.port, _planner(view.port, view.backends, view.settings)
-    listener = gateways.plan_listener(planner, port)
+    listener = structs.replace(gateways.plan_listener(planner, port), traces=view.settings.traces)
     scope = gateways.plan_wildcards(planner, port) if port.protocol.is_http else None
     yield from _of_clusters(planner.clusters.values(), view.settings)
     if view.settings.kind.gateway:  # clients reach the pods of a Gateway by the address of its Service
@@ -268,31 +280,45 @@ def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> I
     if node.gateway or node.service:
         yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE6 if settings.has_ipv6 else EVERYWHERE, (), ()))
     if node.role == SIDECAR and not node.proxy_port:
-        yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))
+        yield from _captured(
+            settings,
+            of_workload(workload),
+            has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address),
+        )
     if node.role == SIDECAR and workload and settings.scoped:
         identity = workload.identity
     if node.proxy_port:
-        yield from _proxy(node, namespace, identity)
+        yield from _proxy(node, namespace, identity, _spans(node, workload, settings))
+    if settings.collector:
+        yield Part(CLUSTER, names.TRACES, collector_export.traces_cluster, (settings.collector,))
+    with_traces = bool(settings.collector)
     if node.try_socket and node.proxy_port:
-        yield Part(LISTENER, names.TRY, listeners.try_listener, (node.try_socket, namespace, identity))
+        yield Part(LISTENER, names.TRY, listeners.try_listener, (node.try_socket, namespace, identity, with_traces))
     elif node.try_socket:
-        yield Part(LISTENER, names.TRY, listeners.redirected_try_listener, (node.try_socket, identity))
+        yield Part(LISTENER, names.TRY, listeners.redirected_try_listener, (node.try_socket, identity, with_traces))
 
 
-def _proxy(node: Node, namespace: str, identity: str) -> Iterator[Part]:
+def _spans(node: Node, workload: Workload | None, settings: MeshSettings) -> SpanResource | None:
+    """Return what a proxy sends the spans of its own listeners as."""
+    if node.role == SIDECAR or not settings.collector:
+        return of_workload(workload)
+    return of_gateways(node.gateway or node.service)
+
+
+def _proxy(node: Node, namespace: str, identity: str, spans: SpanResource | None) -> Iterator[Part]:
     """Yield the HTTP proxy. A sidecar with `identity` has only the Services that it may call."""
     where = (node.proxy_address, node.proxy_port)
     yield Part(CLUSTER, names.TUNNEL, inside.cluster, (names.TUNNEL,))
-    yield Part(LISTENER, names.TUNNEL, listeners.tunnel_listener, ())
+    yield Part(LISTENER, names.TUNNEL, listeners.tunnel_listener, (spans,))
     if node.role == SIDECAR:
-        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity))
+        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity, spans))
     else:
-        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, where)
+        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity, spans))
 
 
-def _captured(settings: MeshSettings, *, has_ipv6: bool) -> Iterator[Part]:
+def _captured(settings: MeshSettings, spans: SpanResource | None, *, has_ipv6: bool) -> Iterator[Part]:
     """Yield the listeners for redirected connections; with `passthrough`, those to unknown addresses are forwarded."""
-    yield Part(CHAIN, names.SHARED_CHAIN, listeners.shared_chain, ())
+    yield Part(CHAIN, names.SHARED_CHAIN, listeners.shared_chain, (spans,))
     yield Part(LISTENER, names.SHARED_CHAIN, listeners.shared_chain_listener, ())
     yield Part(CLUSTER, names.PASSTHROUGH, clusters.passthrough_cluster, (names.PASSTHROUGH,))
     share = ClusterWeight(cluster=names.PASSTHROUGH if settings.passthrough else names.MISSING, weight=1)

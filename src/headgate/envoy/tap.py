@@ -15,6 +15,7 @@ Server side   port (of the pod), rule (the RBAC policy that allowed the request)
 
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
 from headgate.envoy import pb, traffic_stats
 from headgate.envoy.config_source import XDS_CLUSTER, ads
@@ -113,10 +114,10 @@ def runtime_layer() -> pb.RuntimeLayer:
     return pb.RuntimeLayer(name=LAYER, rtds_layer=pb.RuntimeLayer.RtdsLayer(name=LAYER, rtds_config=ads()))
 
 
-def runtime_resource(share: int) -> pb.Runtime:
-    """Return the content of the layer: the share of requests to record, in millionths."""
+def runtime_resource(share: int, more: Mapping[str, pb.Value] = MappingProxyType({})) -> pb.Runtime:
+    """Return the content of the layer: the share of requests to record, in millionths, and further values."""
     # Envoy's filter reads an integer in the unit of its default (millionths), and ignores a FractionalPercent.
-    fields = {KEY: pb.Value(number_value=share)} if share else {}
+    fields = {**more, **({KEY: pb.Value(number_value=share)} if share else {})}
     return pb.Runtime(name=LAYER, layer=pb.Struct(fields=fields))
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.node_ids import GATEWAY, OUTBOUND_PORT, SIDECAR
+from headgate.envoy.traces import SpanResource, of_gateways
 from headgate.envoy.visibility import AllowedSources, allowed_sources
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
@@ -78,20 +79,23 @@ class ProxyKind(NamedTuple):
 class ServiceSettings(NamedTuple):
     """The settings that the resources of every Service depend on.
 
-    `tls_domain` is the domain in SNI if endpoints with an identity are called by mTLS, else empty.
+    `tls_domain` is the domain in SNI if endpoints with an identity are called by mTLS, else empty. `traces` is what a gateway sends
+    spans as; a sidecar sends them as its workload.
     """
 
     kind: ProxyKind
     domain: str
     tls_domain: str
     connection_seconds: int
+    traces: SpanResource | None = None
 
 
 class MeshSettings(NamedTuple):
     """The settings of a mesh that each proxy's own resources depend on.
 
     With `passthrough`, transparent sidecars forward connections to unknown addresses. With `scoped`, a sidecar has
-    only the Services that its workload may call. `has_ipv6` says whether a Service has an IPv6 address.
+    only the Services that its workload may call. `has_ipv6` says whether a Service has an IPv6 address. `collector` gets the spans
+    of proxies; empty: none.
     """
 
     domain: str
@@ -99,6 +103,7 @@ class MeshSettings(NamedTuple):
     passthrough: bool
     scoped: bool
     has_ipv6: bool
+    collector: str = ""
 
 
 class Backend(NamedTuple):
@@ -181,7 +186,11 @@ class MeshView:
         self.mesh = mesh
         self.kind = kind
         self.settings = ServiceSettings(
-            kind, mesh.domain, mesh.domain if kind.has_certificate else "", mesh.connection_seconds
+            kind,
+            mesh.domain,
+            mesh.domain if kind.has_certificate else "",
+            mesh.connection_seconds,
+            of_gateways(kind.gateway or kind.service) if mesh.tracing and kind.role == GATEWAY else None,
         )
 
     def services(self) -> Iterator[ServiceView]:
@@ -347,7 +356,8 @@ class View(NamedTuple):
 def mesh_settings(mesh: Mesh) -> MeshSettings:
     """Return the settings of a mesh that each proxy's own resources depend on."""
     has_ipv6 = any(":" in front.address for front in mesh.frontends)
-    return MeshSettings(mesh.domain, mesh.trust_domain, mesh.passthrough, mesh.scoped, has_ipv6)
+    collector = mesh.tracing.collector if mesh.tracing else ""
+    return MeshSettings(mesh.domain, mesh.trust_domain, mesh.passthrough, mesh.scoped, has_ipv6, collector)
 
 
 def sidecar(workload: Workload) -> Node:

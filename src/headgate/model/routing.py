@@ -14,6 +14,7 @@ from headgate.model.identities import PrivateText
 from headgate.model.probes import PortCheck, Probe
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience, Retry
+from headgate.model.traces import TraceSource, Tracing
 from headgate.resources.meta import Key, Value
 from headgate.shared_map import SharedMap
 
@@ -64,8 +65,7 @@ class ConnectionRule(Value, frozen=True, kw_only=True):
 class Grant(Value, frozen=True, kw_only=True):
     """The permissions that a TrafficTarget (`origin`) gives to the identities `sources` (SPIFFE IDs).
 
-    `port` limits the permissions to one port of the workload; 0 means all ports. `requests` and `connections` are
-    rules.
+    `port` limits the permissions to one port of the workload; 0 means all. `requests` and `connections` are rules.
     """
 
     origin: Key
@@ -78,8 +78,7 @@ class Grant(Value, frozen=True, kw_only=True):
 class Access(Value, frozen=True, kw_only=True):
     """The authorization of a workload: open to every caller, or `closed` to all callers without a grant.
 
-    An `audited` workload is open, and the requests that no grant allows are counted: it would refuse them if it were
-    closed.
+    An `audited` workload is open, and the requests that it would refuse if it were closed are counted.
     """
 
     closed: bool = False
@@ -139,8 +138,7 @@ class InboundPort(Value, frozen=True, kw_only=True):
     """A port of a workload. `application` is the port on which the process listens.
 
     The two ports differ only with an explicit sidecar. The first of `protocols` is that of the oldest Service; it
-    applies to clients that do not name a Service (D15). Clients with mutual TLS name the Service by SNI
-    (`server_name`), so the protocol of that Service applies to them.
+    applies to clients that do not name a Service (D15). Clients with mutual TLS name one by SNI (`server_name`).
     """
 
     port: int
@@ -154,7 +152,7 @@ class Workload(Value, frozen=True, kw_only=True):
     `name` is `namespace/pod`, `identity` the SPIFFE ID, and `subjects` are the DNS names in its certificate
     (R75). `uid` distinguishes the pod from earlier pods of the same name; empty if unknown. `tls_mode` is the current
     mode, and `target_tls_mode` is the last mode of the mTLS migration. A transparent sidecar intercepts all traffic of
-    the pod. An explicit sidecar listens on the pod's address, and the process uses it as its HTTP proxy.
+    the pod. An explicit sidecar listens on the pod's address, and is the HTTP proxy of its process. `traces` is for spans.
     """
 
     name: str
@@ -169,6 +167,7 @@ class Workload(Value, frozen=True, kw_only=True):
     access: Access = OPEN
     probes: tuple[Probe, ...] = ()
     port_checks: tuple[PortCheck, ...] = ()
+    traces: TraceSource | None = None
 
 
 def server_name(ref: PortRef, domain: str) -> str:
@@ -385,6 +384,7 @@ class Mesh(Value, frozen=True, kw_only=True):
     endpoints: tuple[Endpoints, ...] = ()
     gateways: tuple[GatewayPort, ...] = ()
     gateway_pods: tuple[GatewayPod, ...] = ()
+    tracing: Tracing | None = None
     workloads: tuple[Workload, ...] = ()
 
 

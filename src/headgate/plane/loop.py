@@ -15,7 +15,8 @@ from headgate.compiler.compile import Compiler
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, has_same_objects
 from headgate.envoy.config import Configuration
-from headgate.envoy.encode import Memo, encode_all, with_tap
+from headgate.envoy.encode import Memo, encode_all, with_runtime
+from headgate.envoy.traces import sampling_shares
 from headgate.envoy.view import Node, View, gateway_proxy, sidecar
 from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import CertificateSpec
@@ -193,13 +194,13 @@ class Loop:
             self.memo.begin_build()
         configs = await self._encode(compiled.mesh)
         before, self._assigned = self._assigned, {}
-        changed = []
+        changed, sampling = [], sampling_shares(compiled.mesh)
         for node_id, config in configs.items():
-            assigned = Assignment(self._credentials[node_id], config, self._taps.get(node_id, 0))
+            assigned = Assignment(self._credentials[node_id], config, self._taps.get(node_id, 0), sampling(node_id))
             self._assigned[node_id] = assigned
             last = before.get(node_id)
-            if last is None or last.config is not config or last.share != assigned.share:
-                changed.append((self._fleet.expect(node_id), with_tap(config, assigned.share)))
+            if last is None or last.config is not config or last[2:] != assigned[2:]:
+                changed.append((self._fleet.expect(node_id), with_runtime(config, assigned.share, assigned.sampling)))
         self._distribution.begin([proxy for proxy, _ in changed])
         for number, (proxy, wanted) in enumerate(changed, 1):
             proxy.config.set(wanted)
@@ -274,12 +275,13 @@ class Distribution:
 class Assignment(NamedTuple):
     """The published configuration of a proxy, with its credential.
 
-    The proxy records `share` of its requests, in millionths.
+    The proxy records `share` of its requests, in millionths, and begins traces for `sampling` of them, in ten-thousandths.
     """
 
     credential: Credential
     config: Configuration
     share: int
+    sampling: int | None
 
 
 class ExpectedProxies:

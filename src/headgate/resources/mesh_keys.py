@@ -21,6 +21,7 @@ from headgate.resources.pods import (
 )
 from headgate.resources.resilience import ANNOTATIONS as RESILIENCE
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, MODE, NO_ENDPOINTS, STICKY
+from headgate.resources.trace_sampling import TRACE_SAMPLING
 
 PREFIX = "headgate.dev/"
 FILES_MANAGER = "headgate-files"
@@ -51,6 +52,7 @@ ANNOTATIONS = frozenset(
         ROLLOUT_COMMAND,
         SIDECAR,
         STICKY,
+        TRACE_SAMPLING,
         *PROXY_RESOURCES.values(),
         *RESILIENCE,
         "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next two.

@@ -61,6 +61,7 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         {
             "metrics": {"by": "pod", "source": "prometheus=https://prometheus.monitoring:9090/base"},
             "otlpCollector": "collector.monitoring:4317",
+            "traces": {"collector": "collector.monitoring:4318", "sampling": 0.5},
             "nginxImage": "registry.example/headgate-nginx:1",
         },
         Values(
@@ -68,6 +69,8 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
             metrics_by="pod",
             metrics_source="prometheus=https://prometheus.monitoring:9090/base",
             otlp_collector="collector.monitoring:4317",
+            otlp_traces="collector.monitoring:4318",
+            trace_sampling="0.5",
             nginx_image="registry.example/headgate-nginx:1",
         ),
     ),
@@ -122,6 +125,9 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/metrics/source", {"metrics": {"source": "prometheus=http://me:secret@prometheus:9090"}}),
     ("/otlpCollector", {"otlpCollector": "http://collector.monitoring:4317"}),
     ("/otlpCollector", {"otlpCollector": "collector.monitoring"}),
+    ("/traces/collector", {"traces": {"collector": "http://collector.monitoring:4317"}}),
+    ("/traces/sampling", {"traces": {"sampling": "half"}}),
+    ("/traces/sampling", {"traces": {"sampling": 101}}),
     ("/nginxImage", {"nginxImage": "two words"}),
     ("/networkPolicy", {"networkPolicy": {"enable": True}}),
     ("'replica'", {"replica": 2}),

@@ -342,6 +342,11 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         f"metadata.annotations.{EXCLUDED}",
         "must be ports separated by commas, without spaces, such as 9090,9102, not 'metrics'",
     ),
+    (
+        pod_with({"headgate.dev/trace-sampling": "half"}),
+        "metadata.annotations.headgate.dev/trace-sampling",
+        "percentage",
+    ),
     (pod_with({EXCLUDED: "9090, 9102"}), f"metadata.annotations.{EXCLUDED}", "without spaces"),
     (
         pod_with({EXCLUDED: "9090,99999"}),

@@ -9,6 +9,7 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import address_owners
 from headgate.compiler.snapshot import Snapshot, account_name
+from headgate.compiler.trace_sources import namespace_sampling
 from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import is_gateway
@@ -80,7 +81,13 @@ def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
     Only the control plane creates pods in `headgate-system` with the gateway's ServiceAccount.
     """
     found = (
-        GatewayPod(name=pod.metadata.name, gateway=gateway, service=service, uid=pod.metadata.uid)
+        GatewayPod(
+            name=pod.metadata.name,
+            gateway=gateway,
+            service=service,
+            uid=pod.metadata.uid,
+            sampling=namespace_sampling(snapshot, (gateway or service).partition("/")[0]),
+        )
         for pod in snapshot.pods.values()
         if is_gateway(pod.metadata.namespace, account_name(pod))
         for gateway, service in [tuple(pod.metadata.annotations.get(key, "") for key in (PROXY_OF, PROXY_OF_SERVICE))]

@@ -32,8 +32,8 @@ class Values(Value, frozen=True, kw_only=True):
     `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. With `custom_metrics`, headgate is the
     cluster's server of custom metrics, which HorizontalPodAutoscalers read. `pull_secrets` are names separated by commas.
     `cert_manager_issuer` is `KIND/NAME`; empty means that headgate has its own authority. `namespaces` are names separated by
-    commas; empty means all. `metrics_source` is `prometheus=URL`, `otlp_collector` is `HOST:PORT`, and
-    `nginx_image` has headgate and nginx; empty means none.
+    commas; empty means all. `metrics_source` is `prometheus=URL`, `otlp_collector` and `otlp_traces` are
+    `HOST:PORT`, and `nginx_image` has headgate and nginx; empty means none. `trace_sampling` is a percentage.
     """
 
     image: str
@@ -49,6 +49,8 @@ class Values(Value, frozen=True, kw_only=True):
     metrics_by: str = "workload"
     metrics_source: str = ""
     otlp_collector: str = ""
+    otlp_traces: str = ""
+    trace_sampling: str = "1"
     nginx_image: str = ""
     pull_secrets: str = ""
     cert_manager_issuer: str = ""
@@ -183,6 +185,8 @@ def _container(values: Values) -> Mapping[str, Any]:
         "metrics-by": values.metrics_by,
         "metrics-source": values.metrics_source,
         "otlp-collector": values.otlp_collector,
+        "otlp-traces": values.otlp_traces,
+        "trace-sampling": values.trace_sampling,
         "nginx-image": values.nginx_image,
     }
     flag = "--custom-metrics" if values.custom_metrics else "--no-custom-metrics"

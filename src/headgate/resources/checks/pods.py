@@ -22,6 +22,7 @@ from headgate.resources.pods import (
     PROXY_RESOURCES,
     SIDECAR,
 )
+from headgate.resources.trace_sampling import TRACE_SAMPLING, parse_sampling
 
 _PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 _PAIRS = re.compile(r"[0-9]{1,5}=[0-9]{1,5}(,[0-9]{1,5}=[0-9]{1,5})*")
@@ -50,6 +51,7 @@ def namespace_causes(obj: Object) -> Iterator[Cause]:
     yield from _flag(part(metadata, "labels"), "metadata.labels")
     if INJECT in part(metadata, "annotations"):
         yield Cause(f"metadata.annotations.{INJECT}", "has no effect on a Namespace; write it in metadata.labels")
+    yield from _trace_sampling(part(metadata, "annotations"), "metadata.annotations")
 
 
 def _pod_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
@@ -61,6 +63,7 @@ def _pod_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
     yield from _numbers(annotations, EXCLUDED_PORTS, _PORTS, place)
     yield from _numbers(annotations, APPLICATION_PORTS, _PAIRS, place)
     yield from _proxy_resources(annotations, place)
+    yield from _trace_sampling(annotations, place)
     account = part(pod, "spec").get("serviceAccountName")
     if isinstance(account, str) and account and not is_dns_subdomain(account):
         yield Cause(f"{where}spec.serviceAccountName", f"{account!r} is not the name of a ServiceAccount")
@@ -118,6 +121,15 @@ def _proxy_resources(annotations: Mapping[str, Any], where: str) -> Iterator[Cau
             yield Cause(f"{where}.{PROXY_RESOURCES['requests', resource]}", f"must be at most the limit in {name}")
 
 
+def _trace_sampling(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    text = annotations.get(TRACE_SAMPLING)
+    if isinstance(text, str):
+        try:
+            parse_sampling(text)
+        except ValueError as error:
+            yield Cause(f"{where}.{TRACE_SAMPLING}", str(error))
+
+
 def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any], where: str) -> Iterator[Cause]:
     """Yield a mistake for each label or annotation of a workload that has an effect only in its pod template.
 
@@ -125,7 +137,7 @@ def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any], where: str) -> I
     """
     for field, names in (
         ("labels", (INJECT,)),
-        ("annotations", (INJECT, EXCLUDED_PORTS, *PROXY_RESOURCES.values())),
+        ("annotations", (INJECT, EXCLUDED_PORTS, TRACE_SAMPLING, *PROXY_RESOURCES.values())),
     ):
         for name in names:
             if name in part(own, field) and name not in part(pods, field):
