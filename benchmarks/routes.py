@@ -1,8 +1,8 @@
 """Measure Gateways with many routes: the scenarios of the public benchmark gateway-api-bench.
 
 A real `headgate up` serves one Gateway; `cluster_routes` runs the same scenarios on a cluster. Routes are created one by one
-while a client probes each of them; one route changes under load; routes are attached and detached at once; and then nothing
-changes for a while.
+while a client probes each of them; one route changes under load; one endpoint fails again and again under load; routes are
+attached and detached at once; and then nothing changes for a while.
 """
 
 import asyncio
@@ -26,9 +26,19 @@ from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.make import objects
 from tests.make.objects import Object
 from tests.waiting import until
-from tests.wire import Address, Client, Load, Network, Request, ask_once
+from tests.wire import Address, Backend, Client, Load, Network, Request, ask_once
+
+from headgate.resources.resilience import EJECTION, RETRY
 
 CHANGE_PAUSE_S = 0.2
+FLAP_S = 2.0
+"""Seconds for which an endpoint fails, and after that works."""
+POLICIES = {
+    "no ejection": {EJECTION: "off"},
+    "default": {},
+    "ejection and retries": {RETRY: "on=503"},
+}
+"""The annotations of the Service with the failing endpoint."""
 PROBE_PAUSE_S = 0.005
 """Seconds between two requests of a probe."""
 WRITERS = 8
@@ -41,18 +51,19 @@ RESPONSES = "(cds|lds|rds|scoped_rds|sds).*update_success$"
 class Scale(NamedTuple):
     """How many routes are created one by one, how many are attached at once, and how often a route changes.
 
-    `settle` are the seconds after the last change until the idle time begins, `idle` those of the idle time.
+    `flaps` is how often an endpoint fails. `settle` are the seconds after the last change until the idle time begins, `idle` those of the idle time.
     """
 
     created: int
     attached: int
     changes: int
+    flaps: int = 0
     settle: float = 10
     idle: float = 180
 
 
-USUAL = Scale(created=3000, attached=1000, changes=1000)
-SMALLEST = Scale(created=3, attached=2, changes=1, settle=0, idle=0)
+USUAL = Scale(created=3000, attached=1000, changes=1000, flaps=20)
+SMALLEST = Scale(created=3, attached=2, changes=1, flaps=1, settle=0, idle=0)
 
 
 class Edge(NamedTuple):
@@ -172,6 +183,30 @@ def change_under_load(edge: Edge, count: int) -> None:
     print(f"{count} changes of a route: {load.sent} requests, {failed} failed; {dict(load.counts)}", flush=True)
 
 
+def fail_under_load(mesh: RunningMesh, edge: Edge, count: int) -> None:
+    """Let one of three endpoints answer 503 again and again under load; print the errors of clients for each policy."""
+    several = [mesh.backend(f"flapping-{number}") for number in range(3)]
+    for what, annotations in POLICIES.items():
+        served = objects.service("flapping", objects.port(8080, "http"), annotations=annotations)
+        mesh.apply(objects.manifest(served, hosted("flapping", objects.rule({"flapping": 1}))))
+        mesh.apply(endpoints("flapping", {"http": several}))
+        request = Request(edge.address, "/", "flapping.example.com")
+        until(lambda: edge.network.run(ask_once(request)).status == 200, "the route")  # noqa: B023  # called at once
+        load = Load(edge.network, [request] * 4, pause=0.005)
+        for _ in range(count):
+            flap(several[0])
+        load.stop()
+        failed = sum(number for answer, number in load.counts.items() if not answer.startswith("flapping"))
+        print(f"an endpoint fails {count} times, {what}: {load.sent} requests, {failed} failed", flush=True)
+
+
+def flap(backend: Backend) -> None:
+    """Let a backend fail for a while, and then work."""
+    for status in ("503 Service Unavailable", "200 OK"):
+        backend.status = status
+        time.sleep(FLAP_S)
+
+
 def is_programmed(route: Mapping[str, Any]) -> bool:
     """Return whether the proxies have a route, according to its status."""
     conditions = [one for parent in route.get("status", {}).get("parents") or () for one in parent["conditions"]]
@@ -252,6 +287,7 @@ async def measure(scale: Scale) -> None:
         mesh.apply(gateway_for_hosts())
         edge = on_one_machine(mesh)
         change_under_load(edge, scale.changes)
+        fail_under_load(mesh, edge, scale.flaps)
         attach_and_detach(edge, scale.attached, scale.settle)
         idle(mesh, scale.settle, scale.idle)
         create_with_probes(edge, scale.created)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import yaml
-from tests.make.objects import split
+from tests.make.objects import service, split
 from tests.plan.manifests import SERVICES, compiled, group, path_rule, split_of, target, website_route, workload
 from tests.plane.live_states import live_state_of
 
@@ -160,3 +160,12 @@ async def test_the_search_for_the_effect_of_a_large_change_ends_early(tmp_path, 
     assert text.startswith("at least 9 changes to requests; first: Service default/website:8080: path prefix /")
     monkeypatch.setattr("headgate.plan.quote.STEPS", 100)
     assert await effects(live_state, before, after) == []
+
+
+async def test_a_service_is_answered_with_its_mistakes_and_its_fields_without_effect(live_state: LiveState) -> None:
+    written = service("web", 80, annotations={"headgate.dev/retry": "often"}, sessionAffinity="ClientIP")
+    retry, affinity = await warnings_before_write(live_state, None, written, dry_run=False)
+    assert retry.startswith(
+        "metadata.annotations.headgate.dev/retry: 'often' must be NAME=VALUE with one of retries, on,"
+    )
+    assert affinity.startswith("spec.sessionAffinity: ClientIP has no effect")
