@@ -113,19 +113,21 @@ def exec_envoy(environ: Mapping[str, str], node_id: str) -> None:
     (xds,) = variables(environ, "HEADGATE_XDS")
     host, _, port = xds.rpartition(":")
     directory, secrets = Path(DIRECTORY), Path(SECRETS)
+    sources = directory / "sources"  # Envoy watches this directory, so nothing else is written there
+    sources.mkdir(exist_ok=True)
     content = bootstrap(
         node_id=node_id,
         admin_socket=str(directory / ADMIN_SOCKET),
-        xds=XdsAddress(host=host, port=int(port), name=host, roots=str(directory / "roots.json")),
-        token=str(directory / "token.json"),
+        xds=XdsAddress(host=host, port=int(port), name=host, roots=str(sources / "roots.json")),
+        token=str(sources / "token.json"),
     )
     files = {
-        "token.json": token_source(str(secrets / "token")),
-        "roots.json": roots_source(str(secrets / ROOTS_KEY)),
-        "bootstrap.json": with_collector(content, parse_collector(environ.get(COLLECTOR, ""))),
+        sources / "token.json": token_source(str(secrets / "token")),
+        sources / "roots.json": roots_source(str(secrets / ROOTS_KEY)),
+        directory / "bootstrap.json": with_collector(content, parse_collector(environ.get(COLLECTOR, ""))),
     }
-    for name, written in files.items():
-        (directory / name).write_bytes(written)
+    for path, written in files.items():
+        path.write_bytes(written)
     binary = str(find_envoy(environ))
     flags = EnvoyFlags(log_level=environ.get("HEADGATE_LOG_LEVEL") or "warning")
     os.execv(binary, [binary, "-c", str(directory / "bootstrap.json"), *flags.arguments()])  # noqa: S606 - Envoy replaces this process

@@ -284,10 +284,11 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
     await asyncio.wait_for(written.wait(), 60)
     directory = machine.directory(await machine.ready())
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    for path in directory.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-    assert {"token", "token.json", "bootstrap.json"} <= {path.name for path in directory.iterdir()}
-    assert (directory / "token").read_bytes() not in (directory / "bootstrap.json").read_bytes()
+    assert stat.S_IMODE((directory / "credentials").stat().st_mode) == 0o700
+    for path in directory.rglob("*"):
+        assert path.is_dir() or stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert {path.name for path in (directory / "credentials").iterdir()} == {"token", "token.json"}
+    assert (directory / "credentials" / "token").read_bytes() not in (directory / "bootstrap.json").read_bytes()
 
 
 async def test_the_pod_and_sidecar_of_an_external_process_exist_while_the_process_runs(machine):

@@ -12,13 +12,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import ClientSession, UnixConnector
 from tests.processes import runs
 
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_binary import find_envoy
-from headgate.standalone.proxies.envoy_process import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState
+from headgate.standalone.proxies.envoy_process import (
+    DEFAULT_FLAGS,
+    EnvoyFlags,
+    EnvoyProcess,
+    EnvoyState,
+    MeshEnvoy,
+    MeshEnvoySettings,
+)
 from headgate.standalone.runtime_directory import runtime_directory
+from headgate.xds.authentication import LocalTokens
 
 BINARY = find_envoy(os.environ)
 DEADLINE_S = 60
@@ -228,3 +237,26 @@ async def test_a_failed_admin_request_raises_an_error_with_the_reason(envoy: Sta
 async def test_a_missing_admin_socket_raises_an_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ProxyError, match="does not answer"):
         await Admin(tmp_path / "none.sock").get("/ready")
+
+
+async def test_a_mesh_envoy_that_logs_at_level_debug_is_not_woken_by_its_log(tmp_path: Path) -> None:
+    """It watches the directory of its token. With the log there, one line caused the next: 20 GB in 11 minutes."""
+    admin = runtime_directory(tmp_path, os.environ) / "admin.sock"
+    settings = MeshEnvoySettings(BINARY, tmp_path / "xds.sock", LocalTokens(os.urandom(32)))
+    envoy = MeshEnvoy(settings, "gateway", tmp_path / "envoy", admin)
+    await envoy.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await envoy._answers("/server_info"):
+                await asyncio.sleep(0.02)  # there is no event to wait for
+        async with asyncio.timeout(DEADLINE_S), ClientSession(connector=UnixConnector(str(admin))) as session:
+            for level in ("debug", "warning"):
+                async with session.post(f"http://envoy/logging?level={level}") as response:
+                    assert response.status == 200
+        logged = envoy.log.read_text()
+        assert "debug" in logged
+        assert logged.count("token") < 10
+    finally:
+        await envoy.stop()
+        admin.unlink()
+        admin.parent.rmdir()

@@ -40,7 +40,9 @@ BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # Seconds before the first and the f
 ABORTED = 128 + signal.SIGABRT  # the exit code after a failed assertion in Envoy
 TERM_S = 5.0  # Seconds between SIGTERM and SIGKILL.
 RECORD = "envoy.json"
-_TOKEN, _TOKEN_SOURCE = "token", "token.json"  # names of files in the Envoy's directory
+_TOKEN, _TOKEN_SOURCE = "credentials/token", "credentials/token.json"
+"""Files in the Envoy's directory. Envoy watches their directory, so nothing else may be written there: in the same directory
+as its log, each line at log level debug would wake Envoy, which would log a line."""
 
 
 class EnvoyFlags(Value, frozen=True, kw_only=True):
@@ -293,6 +295,7 @@ class MeshEnvoy(EnvoyProcess):
     async def start(self) -> None:
         """Write a new token, then start as `EnvoyProcess.start` does."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._directory / _TOKEN).parent.mkdir(mode=0o700, exist_ok=True)
         write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
         self.renew()
         await super().start()
