@@ -9,6 +9,7 @@ from tests.waiting import until
 
 from headgate.model.resilience import DEFAULT, Ejection, Resilience
 from headgate.model.routing import Route, Split
+from headgate.standalone.request_counters import RequestCounters
 
 LONG = 600_000
 """The time of an ejection in the tests, in milliseconds: an ejected endpoint does not return during a test."""
@@ -61,6 +62,18 @@ def test_an_endpoint_is_ejected_after_consecutive_gateway_errors(rig, serve):
     assert statuses(rig, 105) == {200: 100, 503: 5}
     got = counts([failing, *healthy])
     assert (got[0], sum(got[1:])) == (5, 100)
+
+
+def test_the_table_of_up_names_ejected_endpoints(rig, serve):
+    failing, *_ = serve(3)
+    counters = RequestCounters(lambda: {"gateway": rig.envoy.admin})
+    rig.network.run(counters.read())
+    assert counters.ejections == ()
+    failing.status = UNAVAILABLE
+    statuses(rig, 30)
+    rig.network.run(counters.read())
+    service = f"default/web:{rig.address.port}"
+    assert counters.ejections == (f"gateway has ejected 127.0.0.1:{failing.port} of {service}, which failed",)
 
 
 def test_the_default_ejects_endpoints_with_gateway_errors(rig, serve):

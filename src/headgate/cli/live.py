@@ -208,7 +208,7 @@ async def _screens(
             heading=messages.heading,
             sections=tuple(sections(splits, history, addresses, rollouts)),
             urgent=(*messages.problems, *errors),
-            findings=(*messages.pods, *other_findings(live_state.findings())),
+            findings=(*messages.pods, *counters.ejections, *other_findings(live_state.findings())),
             recent=messages.recent,
             other_addresses=tuple((other_services | gateways).items()),
         )

@@ -109,11 +109,14 @@ def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
     for cluster in page.get("cluster_statuses") or ():
         for host in cluster.get("host_statuses") or ():
             locality = host.get("locality") or {}
-            socket = (host.get("address") or {}).get("socket_address") or {}
             stats = {stat["name"]: int(stat.get("value", 0)) for stat in host.get("stats") or ()}
             backend = f"{locality.get('region', '')}/{locality.get('zone', '')}"
-            address = f"{socket.get('address', '')}:{socket.get('port_value', '')}"
-            yield Endpoint(cluster.get("name", ""), backend, address), Count(requests=stats.get("rq_total", 0))
+            yield Endpoint(cluster.get("name", ""), backend, _address(host)), Count(requests=stats.get("rq_total", 0))
+
+
+def _address(host: Any) -> str:
+    socket = (host.get("address") or {}).get("socket_address") or {}
+    return f"{socket.get('address', '')}:{socket.get('port_value', '')}"
 
 
 def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
@@ -134,12 +137,27 @@ def _cluster(text: str) -> str:
     return rest[-1] if kind == "outbound" and len(rest) == _PARTS_OF_A_PLACE and rest[-1] else text
 
 
+def ejections(readings: Mapping[str, Reading]) -> Iterator[str]:
+    """Yield a line for each endpoint that a proxy has ejected because it failed (docs/resilience.md)."""
+    for proxy, reading in sorted(readings.items()):
+        for cluster in reading.clusters.get("cluster_statuses") or ():
+            ref = names.parse(cluster.get("name", ""))
+            for host in cluster.get("host_statuses") or () if ref else ():
+                if (host.get("health_status") or {}).get("failed_outlier_check"):
+                    pod = host.get("hostname", "").strip() or _address(host)
+                    yield f"{proxy} has ejected {pod} of {ref}, which failed"
+
+
 class RequestCounters:
-    """Reads the counters of all proxies; `admins` returns the admin interfaces of the running proxies by node ID."""
+    """Reads the counters of all proxies; `admins` returns the admin interfaces of the running proxies by node ID.
+
+    `ejections` are those of the last reading.
+    """
 
     def __init__(self, admins: Callable[[], Mapping[str, Admin]]) -> None:
         self._admins = admins
         self._totals = BackendTotals()
+        self.ejections: tuple[str, ...] = ()
 
     async def read(self) -> Sequence[BackendRequests]:
         """Return the current totals. Requests of a proxy that does not answer are added when it answers again.
@@ -152,6 +170,7 @@ class RequestCounters:
         for failure in found:
             if isinstance(failure, BaseException) and (not readings or not isinstance(failure, ProxyError)):
                 raise failure
+        self.ejections = tuple(dict.fromkeys(ejections(readings)))
         return self._totals.add(readings)
 
 
