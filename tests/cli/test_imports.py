@@ -1,10 +1,15 @@
 """A command that asks one question imports no code of the server: its start would cost a multiple of its work."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from headgate.api.certificate import certificate_in
+from headgate.standalone.apiserver.app import write_kubeconfig
 
 QUESTIONS = {
     "ca",
@@ -73,3 +78,32 @@ def test_a_question_imports_nothing_of_the_server(imported: dict[str, set[str]],
 
 def test_the_list_of_server_modules_has_only_modules_that_exist(imported: dict[str, set[str]]) -> None:
     assert imported["up"] | imported[""] >= SERVER - INSTALLATION
+
+
+def test_a_command_without_a_request_imports_no_client(imported: dict[str, set[str]]) -> None:
+    assert imported["version"] & {"asyncio", "headgate.kubernetes", "headgate.resources.registry", "yaml"} == set()
+
+
+CLIENT = """
+import json, os, ssl, sys
+from pathlib import Path
+from headgate.cli.connection import find_api
+
+os.environ["SSL_CERT_DIR"] = "/chosen"
+find_api(Path(sys.argv[1]), None)
+from aiohttp.connector import _SSL_CONTEXT_UNVERIFIED, _SSL_CONTEXT_VERIFIED
+
+contexts = [_SSL_CONTEXT_VERIFIED, _SSL_CONTEXT_UNVERIFIED]
+counts = [context.cert_store_stats()["x509"] for context in contexts]
+print(json.dumps([counts, os.environ.get("SSL_CERT_FILE"), os.environ["SSL_CERT_DIR"]]))
+"""
+
+
+def test_a_client_reads_no_root_certificates_but_those_of_its_kubeconfig(tmp_path: Path) -> None:
+    """aiohttp reads the system's ones twice when it is imported: a sixth of the processor time of a question."""
+    kubeconfig = tmp_path / "kubeconfig"
+    write_kubeconfig(kubeconfig, "https://127.0.0.1:1", "token", certificate_in(tmp_path))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SSL_CERT")}
+    command = [sys.executable, "-c", CLIENT, str(kubeconfig)]
+    shown = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment).stdout
+    assert json.loads(shown) == [[0, 0], None, "/chosen"]
