@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from tests.api.reviews import call, review
+from tests.make.objects import service
 
 from headgate.admission.chain import object_check
 from headgate.admission.injection import PodNamespace
@@ -254,3 +255,18 @@ async def test_a_review_of_an_update_or_a_deletion_compares_with_the_stored_obje
     collector = {"username": "system:serviceaccount:kube-system:namespace-controller"}
     _, collected = await call(app, "/validate", review(SPLIT, **deletion, userInfo=collector))
     assert collected["response"] == {"uid": "123", "allowed": True}
+
+
+async def test_a_service_gets_warnings_and_is_never_denied() -> None:
+    """Kubernetes validates Services; headgate reports what has no effect."""
+
+    async def about(_old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:
+        assert new
+        assert not dry_run
+        return [f"about {new['metadata']['name']}"]
+
+    app = create_webhooks(Reviews(SIDECARS, object_check(DEFAULTS), about, FakeView), lambda: True)
+    _, answer = await call(app, "/validate", review(service("web", 80, namespace="shop")))
+    assert (answer["response"]["allowed"], answer["response"]["warnings"]) == (True, ["about web"])
+    _, answer = await call(app, "/validate", review(service("web", 80, namespace="shop", type="Invented")))
+    assert (answer["response"]["allowed"], answer["response"].get("warnings")) == (True, None)

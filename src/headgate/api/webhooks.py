@@ -39,6 +39,7 @@ LARGEST_CONVERSION = 32 * 1024 * 1024
 _MOST_LARGE_BODIES = (
     4  # clients of webhooks are not authenticated: with as many long bodies at a time they fill the memory
 )
+_SERVICE = ("v1", "Service")
 _CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-system:")
 
 
@@ -121,7 +122,10 @@ class _Handlers:
         return await _with_text_errors(self._reviewed(request, self._injected))
 
     async def validate(self, request: Request) -> Response:
-        """Answer a review of an object of the mesh: allowed with warnings, or denied with a list of all mistakes."""
+        """Answer a review of an object of the mesh: allowed with warnings, or denied with a list of all mistakes.
+
+        A Service is never denied, because Kubernetes itself validates it.
+        """
         return await _with_text_errors(self._reviewed(request, self._validated))
 
     async def convert(self, request: Request) -> Response:
@@ -170,6 +174,8 @@ class _Handlers:
         if template_path(obj):
             return self._validated_workload(obj, asked.old_object)
         checked = self._reviews.check(obj, request=True)
+        if checked.causes and (obj.get("apiVersion"), obj.get("kind")) == _SERVICE:
+            return {}
         if checked.causes:
             raise Invalid(*checked.causes)
         reviewed = self._review(obj, asked.old_object)

@@ -334,6 +334,8 @@ def _validation(namespaces: Sequence[str]) -> Object:
             rules=[rule(_GROUPS, "*", operations=["DELETE"])],
             namespaceSelector=_only(namespaces),
         ),
+        # Only for warnings: Kubernetes itself validates Services.
+        _webhook("services", "/validate", rules=[rule([""], "services")], **{**short, "timeoutSeconds": 5}),
         _webhook("labels", "/validate", rules=[rule([""], "namespaces")], **short),
         _webhook("workloads", "/validate", rules=workloads, **short),
     ]
