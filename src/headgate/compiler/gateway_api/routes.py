@@ -82,7 +82,7 @@ def _grpc_rule(rule: GRPCRouteRule) -> Rule:
 
 
 def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
-    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections."""
+    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections; others are reported."""
     field = "spec.rules[0].backendRefs"
     written = item.spec.rules[0].backend_refs if item.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
@@ -95,9 +95,22 @@ def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> Compil
         created=item.metadata.creation_timestamp,
         parents=item.spec.parent_refs,
         connections=Route(split=split(destinations, key, backends, chosen), name="0", origin=key),
-        findings=(*findings(destinations, key, field, backends), *(found for found in assumed_http if found)),
+        findings=(
+            *findings(destinations, key, field, backends),
+            *(found for found in assumed_http if found),
+            *_further_rules(key, item),
+        ),
         splits=tuple(sorted({choice.by for choice in chosen.values() if choice.by})),
     )
+
+
+def _further_rules(key: Key, item: TCPRoute) -> Iterator[Finding]:
+    for index in range(1, len(item.spec.rules)):
+        message = (
+            "spec.rules[0] already has all connections; move the backendRefs of this rule into spec.rules[0], which "
+            "divides the connections by weight"
+        )
+        yield Finding(key, Reason.FIELD_IGNORED, f"spec.rules[{index}]", message)
 
 
 def to_match(item: HTTPRouteMatch) -> Match:
