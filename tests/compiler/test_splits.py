@@ -112,8 +112,8 @@ def test_a_port_mismatch_is_reported_once_for_each_port():
 
 
 def test_a_split_of_another_namespace_does_not_affect_the_root():
-    result = compiled(*split_world({"a": 1}), split("web", {"a": 1}, namespace="blue"))
-    assert targets(result) == {"a": 1}
+    result = compiled(*split_world({"a": 1, "b": 1}), split("web", {"a": 1, "b": 1}, namespace="blue"))
+    assert targets(result) == {"a": 1, "b": 1}
     assert reasons(result) == [Reason.SERVICE_NOT_FOUND]
 
 

@@ -125,6 +125,11 @@ class StatusWriter:
         self._awaited: Sequence[Proxy] = ()
         self._takeover_end = 0.0  # when the wait ends, by the monotonic clock
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every status is computed; the next change, or a proxy that connects or disconnects, ends this."""
+        return not self._wake.is_set() and self._queue.is_empty and not self._queue.is_pass_due
+
     async def run(self) -> None:
         """Wait until this control plane is active, then write until canceled. Retry a failed write a second later."""
         await until(self._active.get, self._active)
