@@ -82,7 +82,7 @@ def _grpc_rule(rule: GRPCRouteRule) -> Rule:
 
 
 def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
-    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections; others are reported."""
+    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections, and further rules are reported."""
     field = "spec.rules[0].backendRefs"
     written = item.spec.rules[0].backend_refs if item.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
