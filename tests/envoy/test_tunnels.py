@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -152,3 +153,23 @@ async def received(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, k
             writer.write(H2_SETTINGS_ACK)
         if (head[3], int.from_bytes(head[5:], "big")) == (kind, stream):
             return payload
+
+
+def test_the_end_of_a_tunnel_arrives_in_less_than_a_second(rig):
+    """A client that only waits sees that the server has closed the connection; by default Envoy delays this by a second."""
+    server = socket.create_server((ADDRESS, 0))
+    ready = [Endpoint(address=ADDRESS, port=server.getsockname()[1])]
+    rig.push(rig.mesh({"web": ready}, protocol=Protocol.TCP))
+    waits = []
+    for _ in range(5):
+        connection = tunnel(rig)
+        connection.send("hello")
+        accepted, _ = server.accept()
+        accepted.recv(5)
+        closed_at = time.monotonic()
+        accepted.close()
+        assert connection.rest() == b""
+        waits.append(time.monotonic() - closed_at)
+        connection.close()
+    server.close()
+    assert min(waits) < 0.8

@@ -20,6 +20,12 @@ IDLE_MS = 1_500
 It is shorter than that of ordinary servers (gunicorn 2 s; Node, Uvicorn and Apache 5 s), so that a POST does not meet a
 connection that the server closes at this moment. A proxy closes connections gracefully.
 """
+DELAYED_CLOSE_MS = 100
+"""The time that a proxy waits for the client to close a connection after the last byte of a response, before it closes it.
+
+It lets a client that is still sending read the response. Within a cluster that takes some milliseconds; a Gateway waits for
+a second, Envoy's default. The end of a WebSocket or a tunnel arrives this time later, at each proxy.
+"""
 _KIB = 1024
 _MAX_FIELD_KIB = 256
 """The largest header over HTTP/2: a larger one ends the whole connection. This is Envoy's maximum; its default is 64."""
@@ -70,6 +76,8 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
         found.early_header_mutation_extensions.append(pb.TypedExtensionConfig(name="early", typed_config=mutation))
     if edge:
         found.use_remote_address.CopyFrom(pb.BoolValue(value=True))
+    else:
+        found.delayed_close_timeout.CopyFrom(duration(DELAYED_CLOSE_MS))
     return found
 
 
