@@ -7,8 +7,9 @@ from msgspec import structs
 from tests.envoy.rig import Echo
 from tests.waiting import until
 
+from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.model.resilience import DEFAULT, Ejection, Resilience
-from headgate.model.routing import Route, Split
+from headgate.model.routing import Endpoint, Protocol, Route, Split
 from headgate.standalone.request_counters import RequestCounters
 
 LONG = 600_000
@@ -145,3 +146,43 @@ def test_a_canary_with_one_endpoint_keeps_its_share_however_it_fails(rig):
         services={"stable": stable, "canary": [canary]},
     )
     assert statuses(rig, 200) == {200: 180, 503: 20}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "percent"),
+    [
+        ((), 50),
+        ((1,), 50),
+        ((9,), 50),
+        ((1, 9), 0),
+        ((2, 2), 33),
+        ((5, 2), 20),
+        ((2, 9), 10),
+        ((3, 3, 3), 33),
+        ((2, 99), 1),
+        ((2, 199), 0),
+    ],
+)
+def test_the_smallest_of_several_backends_keeps_an_endpoint(sizes, percent):
+    """The first cluster has no endpoint yet. Of 201 endpoints, 1 % are two, a whole backend."""
+    localities = tuple(
+        Locality(
+            backend=f"default/{name}",
+            weight=1,
+            endpoints=tuple(Endpoint(address=f"10.1.{name}.{number}", port=80) for number in range(size)),
+        )
+        for name, size in enumerate(sizes)
+    )
+    ejection = ClusterPlan(name="web", localities=localities).settings.ejection
+    assert (ejection.max_percent if ejection else 0) == percent
+
+
+def test_an_endpoint_that_refuses_tcp_connections_is_ejected(rig):
+    refusing, healthy = [Echo(rig.network, name) for name in ("refusing", "healthy")]
+    mesh = rig.apply(ejecting_route(rig.target("service")), services={"service": [refusing, healthy]})
+    tcp = tuple(structs.replace(table, protocol=Protocol.TCP) for table in mesh.tables)
+    rig.push(structs.replace(mesh, tables=tcp))
+    rig.ask_when_listening()
+    refusing.close()
+    until(lambda: rig.ask().answered_by and ejections(rig) == 1, "the endpoint is ejected")
+    assert rig.ask().answered_by == "healthy"

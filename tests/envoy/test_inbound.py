@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from headgate.envoy import inbound, names, pb, secrets
+from headgate.envoy.clusters import HTTP_OPTIONS
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
+from headgate.envoy.http_connections import IDLE_MS
 from headgate.envoy.names import InboundRef
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.probes import PortCheck, Probe
@@ -262,3 +264,11 @@ def test_a_credential_becomes_two_secrets_and_is_never_printed():
     own, roots = (part.render(*part.arguments) for part in parts)
     assert own.tls_certificate.private_key.inline_string == "PRIVATE"
     assert roots.validation_context.trusted_ca.inline_string == "ROOTS"
+
+
+@pytest.mark.parametrize(("idle_ms", "expected"), [(0, IDLE_MS), (30_000, 30_000)])
+def test_a_service_sets_the_idle_time_of_connections_to_its_application(idle_ms, expected):
+    rendered = inbound.cluster("inbound/8080/http", Protocol.HTTP, idle_ms, ("127.0.0.1", 8080))
+    options = pb.HttpProtocolOptions()
+    rendered.typed_extension_protocol_options[HTTP_OPTIONS].Unpack(options)
+    assert options.common_http_protocol_options.idle_timeout.ToMilliseconds() == expected

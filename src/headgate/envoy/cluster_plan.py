@@ -9,7 +9,7 @@ from headgate.model.resilience import DEFAULT, Resilience
 from headgate.model.routing import Endpoint, Protocol
 from headgate.resources.meta import Value
 
-PERCENT_STEPS = (100, 33, 20, 10, 5)
+PERCENT_STEPS = (33, 20, 10, 5, 2, 1)
 MAX_WEIGHT_SUM = 2**32 - 1  # Envoy's limit for the sum of the weights in a cluster
 
 
@@ -71,18 +71,15 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
 
         Envoy limits ejections by their percentage of all endpoints of a cluster. Of several backends, the smallest one
         keeps an endpoint even if all ejected ones are its own. The percentage has few steps, because each change of a
-        cluster replaces its connections. Ejection is off if a backend with a share has one endpoint, and for mirrors.
+        cluster replaces its connections. Ejection is off if no endpoint could be ejected, and for mirrors.
         """
         found = self.resilience
-        ejection = found.ejection
-        if ejection and not self.is_mirror:
-            sizes = [len(locality.endpoints) for locality in self.localities_by_tls]
-            most = 100 if len(sizes) < 2 else 100 * (min(sizes) - 1) // sum(sizes)
-            step = next((step for step in PERCENT_STEPS if step <= most), 0)
-            percent = min(ejection.max_percent, step)
+        ejection = None if self.is_mirror else found.ejection
+        sizes = [len(locality.endpoints) for locality in self.localities_by_tls]
+        if ejection and sizes[1:]:
+            steps = (min(step, ejection.max_percent) for step in PERCENT_STEPS)
+            percent = next((step for step in steps if 1 <= step * sum(sizes) // 100 < min(sizes)), 0)
             ejection = structs.replace(ejection, max_percent=percent) if percent else None
-        else:
-            ejection = None
         return structs.replace(found, ejection=ejection, timeouts=structs.replace(found.timeouts, request=0, attempt=0))
 
     @property
