@@ -13,6 +13,7 @@ from tests.envoy.http_rig import SERVICES, HttpRig, Place
 from tests.envoy.raw_http import RawConnection, RawMessage, answer
 from tests.wire import DEADLINE_S
 
+from headgate.envoy import http_connections
 from headgate.envoy.http_connections import IDLE_MS
 from headgate.model.requests import Filters, Match, Path, PathEdit, Redirect, Rewrite
 
@@ -438,3 +439,16 @@ def test_a_response_that_is_cut_is_not_repeated(rig, place):
     with pytest.raises(ConnectionError):
         place.ask()
     assert len(rig.server.seen) == 1
+
+
+def test_a_request_whose_head_does_not_end_gets_408(monkeypatch):
+    """An unknown client can't keep the memory of its head. A connection between two requests stays open."""
+    monkeypatch.setattr(http_connections, "HEAD_MS", 200)
+    with HttpRig() as rig:
+        for place in rig.places("plain"):
+            connection = place.connect()
+            connection.send(place.head("/first"))
+            assert connection.response().head.status == 200
+            connection.send(place.head("/second")[:-2])
+            assert connection.response().head.status == 408
+            connection.close()

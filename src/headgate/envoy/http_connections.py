@@ -14,6 +14,7 @@ from headgate.model.routing import Protocol
 from headgate.model.sanitizing import WEBSOCKET
 from headgate.model.wellformed import DEFAULT_HOST, MAX_HEAD_BYTES, MAX_HEADERS
 
+HEAD_MS = 30_000  # the time for the head of a request: a client whose head never ends must not keep its memory
 IDLE_MS = 1_500
 """The time after which a proxy closes an idle connection to an application.
 
@@ -67,6 +68,7 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
         server_header_transformation=manager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
         stream_idle_timeout=pb.Duration(seconds=0),
+        request_headers_timeout=duration(HEAD_MS),
         proxy_100_continue=True,
         local_reply_config=replies,
         access_log=logs,

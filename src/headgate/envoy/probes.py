@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, wildcard_address
 from headgate.envoy.config import CLUSTER, LISTENER, Part
-from headgate.envoy.http_connections import http_options
+from headgate.envoy.durations import duration
+from headgate.envoy.http_connections import HEAD_MS, http_options
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.node_ids import PROBE_PORT
 from headgate.envoy.reserved_headers import remove_reserved
@@ -103,6 +104,7 @@ def listener(wildcard: str, probes: tuple[Probe, ...], port_checks: tuple[PortCh
         http_filters=[*map(_result_filter, port_checks), router_filter()],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
+        request_headers_timeout=duration(HEAD_MS),
     )
     remove_reserved(connection)
     http = pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
