@@ -328,6 +328,29 @@ def test_an_idle_connection_to_an_application_is_closed_before_ordinary_servers_
     assert times[1] - times[0] >= IDLE_MS / 1000 - 0.1
 
 
+def test_a_request_has_no_time_limit_after_its_end(rig):
+    """Streams of gRPC go on after the client's last message. By default, Envoy cuts them after 15 s."""
+    is_over = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        connection.message()
+        connection.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+        assert is_over.wait(2 * DEADLINE_S)
+        connection.send("4\r\nlast\r\n0\r\n\r\n")
+
+    rig.server.use(serve)
+    clients = [place.connect() for name in SERVICES for place in rig.places(name)]
+    for client, place in zip(clients, [place for name in SERVICES for place in rig.places(name)], strict=True):
+        client.send(place.head("/", "grpc-timeout: 30S"))
+    heads = [client.head() for client in clients]
+    assert [client.exactly(len("5\r\nfirst\r\n")) for client in clients] == [b"5\r\nfirst\r\n"] * len(clients)
+    assert clients[0].is_silent(16)
+    is_over.set()
+    assert [client.body(head).body for client, head in zip(clients, heads, strict=True)] == [b"last"] * len(clients)
+    for client in clients:
+        client.close()
+
+
 # --- redirects and rewrites
 
 
