@@ -1,12 +1,16 @@
 """Gateways in a real Envoy: hosts, certificates, TCP connections."""
 
+import contextlib
+import socket
 import ssl
 from collections import Counter
 
 import pytest
 from tests.envoy.gateway_ports import SHOP, certificate, gateway_port, routed
 from tests.waiting import until
+from tests.wire import DEADLINE_S, listens
 
+from headgate.envoy import http_connections
 from headgate.model.evaluate import Request, decide
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as PathMatch
@@ -145,6 +149,23 @@ def test_a_request_for_a_host_of_no_listener_gets_404(rig):
     served = gateway_port(address, ("a.example", routed(rig, "one")), tls=(("a.example", certificate("a")),))
     rig.apply(gateways=(served,))
     assert rig.ask_when_listening(address=address, tls="a.example", host="b.example").answered_by == "404"
+
+
+def test_a_gateway_ends_a_tls_handshake_that_does_not_end(rig, monkeypatch):
+    """An unknown client can't keep a connection by half of a handshake."""
+    monkeypatch.setattr(http_connections, "HANDSHAKE_MS", 200)
+    address = rig.free()
+    rig.apply(gateways=(gateway_port(address, ("*", routed(rig, "one")), tls=(("*", certificate("slow")),)),))
+    hello = ssl.MemoryBIO()
+    half = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="shop.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        half.do_handshake()
+    until(lambda: listens(address))
+    with socket.create_connection(address, DEADLINE_S) as connection:
+        connection.sendall(hello.read())
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(1 << 16):
+                pass  # the server's part of the handshake, then the end
 
 
 def test_a_gateway_accepts_tls_1_2(rig):

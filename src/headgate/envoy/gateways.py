@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headgate.envoy import gateway_hosts, listeners, names, pb, routes, tcp_proxy
+from headgate.envoy import gateway_hosts, http_connections, listeners, names, pb, routes, tcp_proxy
 from headgate.envoy.clusters import wildcard_address
 from headgate.envoy.config_source import ads
+from headgate.envoy.durations import duration
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_filters import ListenerInfo
 from headgate.envoy.route_plan import ClusterWeight, PlannedRoute, Planner
@@ -173,4 +174,5 @@ def _chain(found: ListenerPlan, shown: TlsPlan) -> pb.FilterChain:
         filter_chain_match=pb.FilterChainMatch(server_names=[shown.host]) if named else None,
         filters=filters,
         transport_socket=pb.TransportSocket(name=_TLS, typed_config=pb.pack(context)),
+        transport_socket_connect_timeout=duration(http_connections.HANDSHAKE_MS),
     )

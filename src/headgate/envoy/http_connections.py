@@ -14,6 +14,7 @@ from headgate.model.routing import Protocol
 from headgate.model.sanitizing import WEBSOCKET
 from headgate.model.wellformed import DEFAULT_HOST, MAX_HEAD_BYTES, MAX_HEADERS
 
+HANDSHAKE_MS = 10_000  # the time for a client's TLS handshake
 HEAD_MS = 30_000  # the time for the head of a request: a client whose head never ends must not keep its memory
 IDLE_MS = 1_500
 """The time after which a proxy closes an idle connection to an application.

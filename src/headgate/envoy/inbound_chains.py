@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.envoy import inbound_connections, names, pb, tap, traffic_stats
 from headgate.envoy.config_source import ads
-from headgate.envoy.http_connections import connection_manager
+from headgate.envoy.durations import duration
+from headgate.envoy.http_connections import HANDSHAKE_MS, connection_manager
 from headgate.envoy.inbound_connections import PREFIX, forward
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
@@ -118,8 +119,7 @@ class _Chains:
                     names.inbound(self._ref), self._loggers(), authenticated=True, traces=self._settings.traces
                 )
             )
-            chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN))
-            yield chain
+            yield self._authenticating(chain, HTTP_ALPN)
         else:
             yield self._mesh_tls("mesh", (MESH_ALPN,))
             yield self._application_tls() if self._settings.tls_mode.accepts_plaintext else self._mesh_tls("any", ())
@@ -132,7 +132,11 @@ class _Chains:
             chain.filters.append(forward(names.callers(self._ref), authenticated=True))
         else:
             chain.filters.append(forward(names.inbound(self._ref), authenticated=True))
-        chain.transport_socket.CopyFrom(self._mutual((MESH_ALPN,)))
+        return self._authenticating(chain, (MESH_ALPN,))
+
+    def _authenticating(self, chain: pb.FilterChain, alpn: Sequence[str]) -> pb.FilterChain:
+        chain.transport_socket.CopyFrom(self._mutual(alpn))
+        chain.transport_socket_connect_timeout.CopyFrom(duration(HANDSHAKE_MS))
         return chain
 
     def _application_tls(self) -> pb.FilterChain:
