@@ -81,6 +81,7 @@ async def test_only_hand_written_slices_are_listed_with_endpoints(store: MemoryS
 
 async def test_a_listed_pod_has_the_fields_that_metrics_need(store: MemoryStore) -> None:
     await store.create(full_pod("a"))
+    await store.update(full_pod("a"), subresource="status")
     async with following(store) as informers:
         (found,) = (await informers.list("", "Pod")).items
     assert found["metadata"]["labels"] == {"app": "web"}
