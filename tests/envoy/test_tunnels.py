@@ -10,7 +10,7 @@ import grpc
 import pytest
 from msgspec import structs
 from tests.authority import account
-from tests.envoy.outbound_rig import PORT, OutboundRig
+from tests.envoy.outbound_rig import CLIENT, PORT, OutboundRig
 from tests.envoy.raw_http import RawConnection
 from tests.envoy.rig import ADDRESS
 from tests.greeter import LIMIT_S, Greeter
@@ -153,6 +153,30 @@ async def received(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, k
             writer.write(H2_SETTINGS_ACK)
         if (head[3], int.from_bytes(head[5:], "big")) == (kind, stream):
             return payload
+
+
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
+def test_an_open_tunnel_survives_changes_of_services_weights_and_certificates(rig, protocol):
+    one, two = (rig.server(name, BLUE) for name in ("one", "two"))
+    ready = {"one": [one.endpoint()], "two": [two.endpoint()]}
+    rig.push(rig.mesh(ready, protocol=protocol, one=1))
+    connection = tunnel(rig)
+
+    def answered_by() -> bytes:
+        if protocol.is_http:
+            return get(connection)[1]
+        connection.send("hello\n")
+        return connection.exactly(4).strip()
+
+    assert answered_by() == b"one"
+    rig.push(rig.mesh({**ready, "three": [two.endpoint()]}, protocol=protocol, one=1))
+    assert answered_by() == b"one"
+    rig.push(rig.mesh(ready, protocol=protocol, two=1))
+    assert answered_by() == (b"two" if protocol.is_http else b"one")
+    rig.credential = rig.authority.issue(CLIENT)
+    rig.push(rig.mesh(ready, protocol=protocol, one=1))
+    assert answered_by() == b"one"
+    connection.close()
 
 
 def test_the_end_of_a_tunnel_arrives_in_less_than_a_second(rig):
