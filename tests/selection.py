@@ -117,8 +117,15 @@ PROGRAMS = (
 )
 """The beginnings of IDs of tests that start a program."""
 LONG = (
+    "tests/cli/test_check.py::test_compile_prints_the_configuration_of_each_proxy",
+    "tests/cli/test_check.py::test_compile_shows_the_weights_of_a_split",
+    "tests/cli/test_mesh_options.py::test_every_setting",
     "tests/cli/test_mesh_options.py::test_install",
+    "tests/cli/test_planned_changes.py",
+    "tests/envoy/test_cost.py",
+    "tests/identity/test_credentials.py::test_requests_succeed_again",
     "tests/kubernetes/test_rate_limits.py::test_a_burst_of_status_writes",
+    "tests/kubernetes/test_token_reviews.py::test_the_number_of_remembered_rejections",
     "tests/plane/test_history_recorder.py::test_the_log_in_memory_has_the_limits_of_the_storage",
     "tests/plane/test_response_sizes.py::test_equal_sizes_are_seldom_called_different",
     "tests/rollout/test_controller.py::test_without_requests_nothing_is_written",
