@@ -322,3 +322,11 @@ def test_explain_shows_the_settings_about_failing_endpoints(run: Run) -> None:
     ]
     found = json.loads(run("explain", "http://plain:8080/", "-f", RESILIENCE, "-o", "json").out)
     assert found["filters"] == ["retries: only requests that no application received", "ejection of endpoints: off"]
+
+
+@pytest.mark.parametrize(("flags", "decision"), [("01", "sampled"), ("00", "not sampled")])
+def test_explain_shows_the_trace_of_a_client(run: Run, flags: str, decision: str) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    header = ("-H", f"traceparent: 00-{trace}-b7ad6b7169203331-{flags}")
+    ended = run("explain", "GET", "http://website:8080/path", *header, "-f", EXAMPLE)
+    assert f"Trace      {trace}, {decision} by the client; proxies send no spans without --otlp-traces\n" in ended.out

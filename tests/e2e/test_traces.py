@@ -9,6 +9,7 @@ from tests.e2e.gateway_api.objects import edge_route, gateway_address, gateway_f
 from tests.e2e.manifests import HTTP_PORT, program_deployment, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.span_collector import CLIENT, SERVER, ReceivedSpan, SpanCollector, span_collector
+from tests.e2e.test_tap import first, tapping
 from tests.waiting import until
 from tests.wire import Address, Request
 
@@ -180,3 +181,16 @@ def test_an_application_gets_the_request_id_of_the_client_or_none(traced: Traced
         (got, _) = traced.call(headers)
         assert {name: got[name] for name in own if name in got} == headers
         assert not [name for name in got if name.startswith("x-headgate")]
+
+
+def test_a_tap_shows_the_trace_of_each_request(traced: Traced) -> None:
+    trace = trace_id(5)
+    with tapping(traced.mesh, "deployment/back-v1") as events:
+
+        def called() -> bool:
+            traced.call({"traceparent": f"00-{trace}-{SPAN}-01"})
+            return True
+
+        until(called)
+        event = first(events, lambda event: event["side"] == "server")
+    assert event["traceId"] == trace

@@ -188,6 +188,8 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "Users", found.sticky
     if found.user:
         yield "This user", found.user
+    if found.trace:
+        yield "Trace", found.trace
 
 
 def _unknown_service(found: Explanation) -> str:

@@ -17,6 +17,7 @@ from headgate.model.hash_slots import slot_range_at
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
 from headgate.model.sanitizing import FORBIDDEN
+from headgate.model.traces import trace_context
 from headgate.resources.explanations import PLAIN, Backend, Copy, Explanation, Remark, Tried
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -71,7 +72,16 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
         nothing_left=_fallback(decision),
         candidates=tuple(_candidates(compiled.mesh, decision, seen)),
         remarks=tuple(_remarks(compiled, snapshot, decision)),
+        trace=_trace(compiled.mesh, request),
     )
+
+
+def _trace(mesh: Mesh, request: Request) -> str:
+    context = trace_context(request.headers)
+    if context is None:
+        return ""
+    decision = "sampled by the client" if context.is_sampled else "not sampled by the client"
+    return f"{context.trace}, {decision}" + ("" if mesh.tracing else "; proxies send no spans without --otlp-traces")
 
 
 def _sanitized(decision: Decision) -> Iterator[str]:

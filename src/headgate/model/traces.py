@@ -1,4 +1,8 @@
-"""Traces: which proxies begin them, and in whose name they send spans (docs/traces.md)."""
+"""Traces: which proxies begin them, in whose name they send spans, and the trace of a request (docs/traces.md)."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from headgate.resources.meta import Value
 
@@ -18,3 +22,33 @@ class Tracing(Value, frozen=True, kw_only=True):
 
     collector: str
     sampling: int
+
+
+_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]([0-9a-f])", re.ASCII)
+_B3 = re.compile(r"(?!0+-)([0-9a-f]{32}|[0-9a-f]{16})-(?!0{16})[0-9a-f]{16}(?:-(.*))?", re.ASCII)
+_ID_DIGITS = 32
+
+
+class TraceContext(NamedTuple):
+    """The trace of a request, in hexadecimal digits, and whether its client has sampled it."""
+
+    trace: str
+    is_sampled: bool
+
+
+def trace_context(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
+    """Return the trace that proxies continue for a request with these headers; None if they begin one.
+
+    It follows the rules of docs/traces.md, and shares no code with the configuration of proxies.
+    """
+    values: dict[str, str] = {}
+    for name, value in headers:
+        known = values.get(name.lower())
+        values[name.lower()] = value if known is None else f"{known},{value}"
+    if found := _PARENT.fullmatch(values.get("traceparent", "")):
+        return TraceContext(found[1], bool(int(found[2], 16) & 1))
+    parts = [values.get(f"x-b3-{part}", "") for part in ("traceid", "spanid", "sampled")]
+    single = values.get("b3", "-".join(parts) + values.get("x-b3-flags", ""))
+    if found := _B3.fullmatch(single):
+        return TraceContext(found[1].zfill(_ID_DIGITS), (found[2] or "").startswith(("1", "d")))
+    return None

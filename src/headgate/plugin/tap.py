@@ -139,7 +139,8 @@ def format_event(event: Mapping[str, Any], namespace: str = "") -> str:
     peers = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"
     answered = " ".join(part for part in (str(response["status"] or "no response"), _flags(response)) if part)
     sent = f"{request['method']} {request['authority']}{request['path']}"
-    return f"{_clock(event['time'])} {event['side']} {peers}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
+    line = f"{_clock(event['time'])} {event['side']} {peers}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
+    return f"{line}  trace: {trace}" if (trace := event.get("traceId")) else line  # absent in events of older headgates
 
 
 def _clock(time: str) -> str:

@@ -96,7 +96,7 @@ class Explanation(Value, frozen=True, kw_only=True):
 
     `identity` is the SPIFFE ID of `caller` at the pods, empty for plaintext. `sanitized` has each header that the
     proxy removes or replaces before routing, with the reason; or why the proxy refuses the malformed request.
-    `location` is the address of a redirect. `nothing_left` says what happens when no backend can get traffic.
+    `location` is the address of a redirect. `trace` is the trace of the client, which proxies continue. `nothing_left` says what happens when no backend can get traffic.
     """
 
     method: str
@@ -123,6 +123,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     nothing_left: str
     candidates: tuple[Tried, ...]
     remarks: tuple[Remark, ...]
+    trace: str = ""
 
     @property
     def words(self) -> str:

@@ -286,7 +286,7 @@ class TapEvent(Answer, frozen=True, kw_only=True):
     """A finished request, as a proxy observed it. `side` is `client` for the caller's proxy, else `server`.
 
     Only the client's side has `route`, and only the server's side has `access`. `latency_microseconds` is None without a
-    complete response. `secured`: the request used mutual TLS between proxies.
+    complete response. `secured`: the request used mutual TLS between proxies. `trace_id` is empty without a trace.
     """
 
     time: str
@@ -300,6 +300,7 @@ class TapEvent(Answer, frozen=True, kw_only=True):
     secured: bool = False
     route: TapRoute | None = None
     access: TapAccess | None = None
+    trace_id: str = ""
     api_version: str = API_VERSION
     kind: str = "TapEvent"
 

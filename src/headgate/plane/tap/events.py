@@ -2,6 +2,7 @@
 
 from headgate.envoy.node_ids import namespaced_name, pod_of
 from headgate.envoy.rbac import OPEN_POLICY
+from headgate.model.traces import trace_context
 from headgate.plane.tap.targets import port_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.meta import precise_timestamp
@@ -32,6 +33,7 @@ def event(record: Record, *, values: bool) -> TapEvent:
         secured=bool(record.peer) if is_server else record.server.secured,
         route=TapRoute(object=record.route, name=record.route_name) if record.route else None,
         access=_access(record) if is_server or record.denied else None,
+        trace_id=context.trace if (context := trace_context(record.headers)) else "",
     )
 
 
