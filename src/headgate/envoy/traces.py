@@ -41,21 +41,12 @@ _ATTRIBUTES = {
     "http.url": f"%REQ(:SCHEME)%://%REQ(:AUTHORITY)%{_PATH}",
     "url.scheme": "%REQ(:SCHEME)%",
     "url.path": _PATH,
-    "server.address": r"%CEL(re.extract(request.host, '^(.*?)(:[0-9]+)?$', '\\1'))%",
     "user_agent.original": "%REQ(USER-AGENT)%",
 }
-_ORIGIN = "xds.route_metadata.filter_metadata['headgate']['origin']"
-_BACKEND = "xds.upstream_host_metadata.filter_metadata['headgate']['backend']"
-_SERVICE = "^(?:outbound|route|match|split|pod|none)/([^/]+/[^/]+)/"
 _OUTBOUND = {
-    "headgate.service": rf"%CEL(re.extract(xds.cluster_name, '{_SERVICE}', '\\1'))%",
-    "headgate.gateway": r"%CEL(re.extract(xds.cluster_name, '^gateway/([^/]+/[^/]+)/', '\\1'))%",
-    "headgate.route": f"%CEL({_ORIGIN})%",
+    "headgate.route": "%METADATA(ROUTE:headgate:origin)%",
     "headgate.rule": "%METADATA(ROUTE:headgate:name)%",
-    "headgate.split": rf"%CEL(re.extract({_ORIGIN}, '^TrafficSplit (.*)$', '\\1'))%",
-    # The metadata of an endpoint names its backend, unless that is the Service in the cluster's name.
-    "headgate.backend": rf"%CEL('headgate' in xds.upstream_host_metadata.filter_metadata"
-    rf" ? re.extract({_BACKEND}, '^([^ ]+)', '\\1') : re.extract(xds.cluster_name, '{_SERVICE}', '\\1'))%",
+    "headgate.backend": "%UPSTREAM_METADATA(headgate:backend)%",
     "headgate.pod": "%UPSTREAM_HOST_NAME_WITHOUT_PORT%",
 }
 _INBOUND = {
@@ -242,7 +233,9 @@ def _tracing(resource: SpanResource, *, inbound: bool) -> pb.HttpConnectionManag
 def _tags(*, inbound: bool) -> Iterator[pb.CustomTag]:
     """Yield the attributes of spans: semantic conventions, and names of objects.
 
-    Envoy adds older ones of its own. Its `http.url` has the query, which may have secrets, and is replaced.
+    Envoy adds older ones of its own. Its `http.url` has the query, which may have secrets, and is replaced. Envoy computes
+    attributes for traces that are not sampled too, so none is a CEL expression: `re.extract` alone costs a request 80,000
+    instructions, half of what it costs without traces.
     """
     texts = {**_ATTRIBUTES, **(_INBOUND if inbound else _OUTBOUND)}
     yield from (pb.CustomTag(tag=name, value=value) for name, value in texts.items())
