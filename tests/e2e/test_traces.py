@@ -15,6 +15,8 @@ from tests.wire import Address, Request
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SECRET = "hunter2"
+COPY = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "back", "port": 8080}}}
+MIRRORED = rule_to("front", path="/mirrored", filters=[COPY])
 
 
 class Traced(NamedTuple):
@@ -51,7 +53,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
         "back.yaml": f"{service_manifest('back', HTTP_PORT)}\n---\n{split_manifest('back', 'back', {'back-v1': 1})}",
         "back-v1.yaml": f"{service_manifest('back-v1', HTTP_PORT, selector={'app': 'back-v1'})}\n---\n"
         + program_deployment("back-v1", "traced.py"),
-        "edge.yaml": f"{gateway_for_hosts()}\n---\n{edge_route('route', rule_to('front'), hosts=['shop.example'])}",
+        "edge.yaml": f"{gateway_for_hosts()}\n---\n{edge_route('route', rule_to('front'), MIRRORED, hosts=['shop.example'])}",
     }
     root = tmp_path_factory.mktemp("mesh")
     with (
@@ -186,3 +188,12 @@ def test_a_tap_shows_the_trace_of_each_request(traced: Traced) -> None:
     with tapping(traced.mesh, "deployment/back-v1") as events, traced.mesh.load(request):
         event = first(events, lambda event: event["side"] == "server")
     assert event["traceId"] == trace
+
+
+def test_a_copy_has_a_span_in_the_trace_of_its_request(traced: Traced) -> None:
+    trace = trace_id(6)
+    traced.call({"traceparent": f"00-{trace}-{SPAN}-01"}, path="/mirrored")
+    spans = traced.tree(trace, 11)
+    (copy,) = [span for span in spans if span.name == "mirror"]
+    assert (copy.kind, copy.parent, copy.service) == (CLIENT, spans[0].id, "headgate-gateway")
+    assert [span.service for span in spans if span.parent == copy.id] == ["back-v1"]
