@@ -53,7 +53,7 @@ def node_of(pod: Any) -> str:
 def token_of(mesh: RunningMesh, pod: Any) -> str:
     metadata = pod["metadata"]
     directory = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
-    return (mesh.state / "pods" / directory / "_sidecar" / "token").read_text()
+    return (mesh.state / "pods" / directory / "_sidecar" / "credentials" / "token").read_text()
 
 
 def test_a_stream_without_a_valid_token_is_rejected_with_the_reason(

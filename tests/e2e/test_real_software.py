@@ -119,7 +119,7 @@ SOFTWARE = {
             f"{CURL} http://$HOST:$PORT/zero | md5sum",
             f"{CURL} -r 100-199 http://$HOST:$PORT/zero | wc -c",
             f"{CURL} -X DELETE http://$HOST:$PORT/index.html -o /dev/null",
-            f"head -c 3000000 /dev/zero | {CURL} -H 'Expect: 100-continue' -T - http://$HOST:$PORT/private/x -o /dev/null",
+            f"{CURL} -H 'Expect: 100-continue' -T <(head -c 3000000 /dev/zero) http://$HOST:$PORT/private/x -o /dev/null",
             H2LOAD.format("--h1"),
         ),
         files={"template": NGINX, "index.html": "nginx"},

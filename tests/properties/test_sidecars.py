@@ -69,7 +69,8 @@ def all_references_exist(one):
 
 def no_two_listeners_of_a_proxy_have_one_address(one):
     for node, config in one.configs.items():
-        taken = Counter(item.address.SerializeToString() for item in decoded(config, LISTENER).values())
+        listeners = [item for item in decoded(config, LISTENER).values() if not item.HasField("internal_listener")]
+        taken = Counter(item.address.SerializeToString() for item in listeners)
         assert all(count == 1 for count in taken.values()), node
 
 
@@ -79,7 +80,7 @@ def every_resource_name_can_be_parsed(one):
         for resources in one.configs[sidecar(workload).id].values():
             for name in resources:
                 known = names.parse(name) in refs, names.parse_inbound(name) is not None, name in FIXED
-                assert any(known) or name.startswith(f"{names.PROBES}/"), name
+                assert any(known) or name.startswith((f"{names.PROBES}/", f"{names.CALLERS}/")), name
 
 
 def a_cluster_requires_exactly_the_identity_of_its_endpoint(one):

@@ -21,7 +21,6 @@ from tests.e2e.gateway_api.objects import (
     web_listener,
 )
 from tests.e2e.gateway_api.site import Site, conditions
-from tests.e2e.running_mesh import RunningMesh
 from tests.make.objects import GATEWAY_API, manifest
 from tests.make.server_certificates import NAME, PAIRS, Pair, pem
 from tests.make.server_certificates import certificate as server_certificate
@@ -104,7 +103,7 @@ def test_the_client_selects_one_of_the_usable_certificates_by_its_key(
     assert f"Peer signature type: {expected}" in ended.stdout
 
 
-def test_the_end_of_a_certificate_is_announced(site: Site, mesh: RunningMesh) -> None:
+def test_the_end_of_a_certificate_is_announced(site: Site) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     begin = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     chain = server_certificate(key, begin=begin, validity=dt.timedelta(hours=1, seconds=10))
@@ -112,8 +111,9 @@ def test_the_end_of_a_certificate_is_announced(site: Site, mesh: RunningMesh) ->
     site.apply(manifest(server_secret("short", pair, namespace="")), edge_gateway(https(reference={"name": "short"})))
 
     def announced(text: str) -> list[str]:
-        events = mesh.events("edge", site.namespace)
-        return [message for _, reason, message in events if reason.startswith("CertificateExpires") and text in message]
+        events = site.host.get("events", site.namespace)["items"]
+        own = [item for item in events if item["reason"].startswith("CertificateExpires")]
+        return [item["message"] for item in own if text in item["message"]]
 
     until(lambda: announced("expires at"), "the warning before the end")
     until(lambda: announced("expired at"), "the warning after the end")
