@@ -32,6 +32,7 @@ FIXED = {
     names.PROBES,
     names.IDENTITY,
     names.ROOTS,
+    names.TUNNEL,
 }
 
 
