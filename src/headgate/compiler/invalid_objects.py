@@ -13,8 +13,8 @@ from headgate.resources.smi import TrafficTarget
 def useless_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:
     """Return a warning for each `headgate.dev/` label or annotation without effect on an object; None if there are none."""
     causes = mesh_keys.useless_keys(key.kind, item.metadata)
-    found = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in causes)
-    return tuple(found) or None
+    warnings = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in causes)
+    return tuple(warnings) or None
 
 
 def mistakes(snapshot: Snapshot) -> list[Finding]:

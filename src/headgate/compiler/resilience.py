@@ -39,12 +39,12 @@ class Mistake(Exception):
 
 def _duration(text: str) -> int:
     try:
-        found = milliseconds(text)
+        duration = milliseconds(text)
     except ValueError as error:
         raise Mistake(str(error)) from None
-    if not 1 <= found <= _LONGEST_MS:
+    if not 1 <= duration <= _LONGEST_MS:
         raise Mistake(f"{text!r} must be from 1ms to 24h")
-    return found
+    return duration
 
 
 def _whole(lowest: int, highest: int, unit: str = "") -> Callable[[str], int]:
@@ -150,23 +150,23 @@ def of_service(key: Key, service: Service) -> tuple[Resilience, list[Finding]]:
             return {}
 
     ejection, retry, timeout, limits = (read(name) for name in (EJECTION, RETRY, TIMEOUT, LIMITS))
-    found = Resilience(
+    settings = Resilience(
         ejection=None if ejection is None else Ejection(**ejection),
         retry=Retry(conditions=()) if retry is None else Retry(**retry) if retry else None,
         timeouts=ServiceTimeouts(**timeout or {}),
         limits=Limits(**limits or {}),
     )
-    if too_long := _too_long(key, found):
+    if too_long := _too_long(key, settings):
         findings.append(too_long)
-        found = structs.replace(found, timeouts=structs.replace(found.timeouts, connect=0))
-    return found, findings
+        settings = structs.replace(settings, timeouts=structs.replace(settings.timeouts, connect=0))
+    return settings, findings
 
 
 def _fields(name: str, text: str) -> dict[str, Any] | None:
     """Return the fields that an annotation sets; None if it is `off`. Raises Mistake."""
     if text.strip() == OFF and name in _MAY_BE_OFF:
         return None
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     readers = _READERS[name]
     for pair in text.split():
         word, equals, value = pair.partition("=")
@@ -174,37 +174,37 @@ def _fields(name: str, text: str) -> dict[str, Any] | None:
             off = f" or {OFF}" if name in _MAY_BE_OFF else ""
             raise Mistake(f"{pair!r} must be NAME=VALUE with one of {', '.join(readers)}: write {_EXAMPLES[name]}{off}")
         field, reader = readers[word]
-        if field in found:
+        if field in fields:
             raise Mistake(f"{word} is written twice; remove one of the two")
         try:
-            found[field] = reader(value)
+            fields[field] = reader(value)
         except Mistake as mistake:
             raise Mistake(f"{word}: {mistake}") from None
-    if not found:
+    if not fields:
         raise Mistake(f"is empty: write {_EXAMPLES[name]}, or remove the annotation")
-    if isinstance(on := found.pop("on", None), Repeated):
-        found |= on._asdict()
-    return found | _consistent(name, found)
+    if isinstance(on := fields.pop("on", None), Repeated):
+        fields |= on._asdict()
+    return fields | _consistent(name, fields)
 
 
-def _consistent(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _consistent(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return upper bounds that grow with what the user wrote. Raises Mistake."""
     for less, more in (("time", "max_time"), ("backoff", "max_backoff")):
-        if less in found and more in found and found[more] < found[less]:
+        if less in fields and more in fields and fields[more] < fields[less]:
             raise Mistake(f"{more.replace('_', '-')} must be at least {less}")
-    if name == EJECTION and "max_time" not in found:
-        return {"max_time": max(Ejection().max_time, found.get("time", 0))}
-    if name == RETRY and "max_backoff" not in found:
-        return {"max_backoff": 10 * found.get("backoff", Retry().backoff)}
+    if name == EJECTION and "max_time" not in fields:
+        return {"max_time": max(Ejection().max_time, fields.get("time", 0))}
+    if name == RETRY and "max_backoff" not in fields:
+        return {"max_backoff": 10 * fields.get("backoff", Retry().backoff)}
     return {}
 
 
-def _too_long(key: Key, found: Resilience) -> Finding | None:
-    retries = (found.retry or Retry()).retries
-    if found.timeouts.connect * retries <= RETRIES_MS:
+def _too_long(key: Key, settings: Resilience) -> Finding | None:
+    retries = (settings.retry or Retry()).retries
+    if settings.timeouts.connect * retries <= RETRIES_MS:
         return None
     message = (
-        f"connect: {found.timeouts.connect}ms is too long for {retries} retries, which take at most {RETRIES_MS // 1000} s; write at "
+        f"connect: {settings.timeouts.connect}ms is too long for {retries} retries, which take at most {RETRIES_MS // 1000} s; write at "
         f"most {RETRIES_MS // retries}ms, which is used until then"
     )
     return Finding(key, Reason.FIELD_IGNORED, f"metadata.annotations.{TIMEOUT}", message)
@@ -275,7 +275,7 @@ def _route(route: Route, settings: Mapping[str, Resilience], called: str) -> Rou
     several = {item.resilience for item in targets}
     common = several.pop() if len(several) == 1 else DEFAULT
     limits = common.timeouts
-    found = structs.replace(
+    changed = structs.replace(
         route,
         split=route.split if targets == route.split.targets else structs.replace(route.split, targets=targets),
         timeouts=Timeouts(
@@ -283,7 +283,7 @@ def _route(route: Route, settings: Mapping[str, Resilience], called: str) -> Rou
         ),
         retry=route.retry or common.retry,
     )
-    return route if found == route else found
+    return route if changed == route else changed
 
 
 def _target(target: Target, settings: Mapping[str, Resilience], called: str) -> Target:
@@ -294,14 +294,14 @@ def _target(target: Target, settings: Mapping[str, Resilience], called: str) -> 
 def _workload(workload: Workload, settings: Mapping[str, Resilience]) -> Workload:
     """Return a workload with the idle time of connections to its application: the shortest of the Services that select it."""
     ports = tuple(
-        structs.replace(port, protocols=tuple(_spoken(spoken, settings) for spoken in port.protocols))
-        if any(ref.service in settings for spoken in port.protocols for ref in spoken.services)
+        structs.replace(port, protocols=tuple(_with_idle_time(protocol, settings) for protocol in port.protocols))
+        if any(ref.service in settings for protocol in port.protocols for ref in protocol.services)
         else port
         for port in workload.ports
     )
     return workload if ports == workload.ports else structs.replace(workload, ports=ports)
 
 
-def _spoken(spoken: PortProtocol, settings: Mapping[str, Resilience]) -> PortProtocol:
-    times = [settings.get(ref.service, DEFAULT).timeouts.idle for ref in spoken.services]
-    return structs.replace(spoken, idle=min(filter(None, times), default=0))
+def _with_idle_time(protocol: PortProtocol, settings: Mapping[str, Resilience]) -> PortProtocol:
+    times = [settings.get(ref.service, DEFAULT).timeouts.idle for ref in protocol.services]
+    return structs.replace(protocol, idle=min(filter(None, times), default=0))

@@ -73,14 +73,16 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
         keeps an endpoint even if all ejected ones are its own. The percentage has few steps, because each change of a
         cluster replaces its connections. Ejection is off if no endpoint could be ejected, and for mirrors.
         """
-        found = self.resilience
-        ejection = None if self.is_mirror else found.ejection
+        settings = self.resilience
+        ejection = None if self.is_mirror else settings.ejection
         sizes = [len(locality.endpoints) for locality in self.localities_by_tls]
         if ejection and sizes[1:]:
             steps = (min(step, ejection.max_percent) for step in PERCENT_STEPS)
             percent = next((step for step in steps if 1 <= step * sum(sizes) // 100 < min(sizes)), 0)
             ejection = structs.replace(ejection, max_percent=percent) if percent else None
-        return structs.replace(found, ejection=ejection, timeouts=structs.replace(found.timeouts, request=0, attempt=0))
+        return structs.replace(
+            settings, ejection=ejection, timeouts=structs.replace(settings.timeouts, request=0, attempt=0)
+        )
 
     @property
     def localities_by_tls(self) -> tuple[Locality, ...]:

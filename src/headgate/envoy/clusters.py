@@ -70,20 +70,20 @@ def mirror_cluster(
     settings: Resilience = NOT_EJECTING,
 ) -> pb.Cluster:
     """Return the cluster of a mirror. Its own limits keep a hanging mirror from affecting other traffic."""
-    found = cluster(name, protocol, peers, seconds, settings)
+    mirror = cluster(name, protocol, peers, seconds, settings)
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=pb.UInt32Value(value=MIRROR_MAX_CONNECTIONS),
         max_pending_requests=pb.UInt32Value(value=MIRROR_MAX_PENDING),
         max_requests=pb.UInt32Value(value=MIRROR_MAX_REQUESTS),
     )
-    found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
-    found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
+    mirror.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
+    mirror.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
     options = http_options(protocol, to_proxy=bool(peers))
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
     if peers:
         with_max_age(options, seconds)
-    found.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(options))
-    return found
+    mirror.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(options))
+    return mirror
 
 
 def counting_sizes(render: Callable[..., pb.Cluster], *arguments: Hashable) -> pb.Cluster:

@@ -310,10 +310,7 @@ def _proxy(node: Node, namespace: str, identity: str, spans: SpanResource | None
     where = (node.proxy_address, node.proxy_port)
     yield Part(CLUSTER, names.TUNNEL, inside.cluster, (names.TUNNEL,))
     yield Part(LISTENER, names.TUNNEL, listeners.tunnel_listener, (spans,))
-    if node.role == SIDECAR:
-        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity, spans))
-    else:
-        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity, spans))
+    yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity, spans))
 
 
 def _captured(settings: MeshSettings, spans: SpanResource | None, *, has_ipv6: bool) -> Iterator[Part]:

@@ -57,7 +57,7 @@ def _detection(ejection: Ejection) -> pb.OutlierDetection:
 
 def _threshold(settings: Resilience) -> pb.CircuitBreakers.Thresholds:
     limits: Limits = settings.limits
-    found = pb.CircuitBreakers.Thresholds(
+    thresholds = pb.CircuitBreakers.Thresholds(
         max_connections=_number(limits.connections or UNLIMITED),
         max_pending_requests=_number(limits.pending or UNLIMITED),
         max_requests=_number(limits.requests or UNLIMITED),
@@ -67,8 +67,8 @@ def _threshold(settings: Resilience) -> pb.CircuitBreakers.Thresholds:
         budget = pb.CircuitBreakers.Thresholds.RetryBudget(
             budget_percent=pb.Percent(value=settings.retry.budget), min_retry_concurrency=_number(MIN_RETRIES)
         )
-        found.retry_budget.CopyFrom(budget)
-    return found
+        thresholds.retry_budget.CopyFrom(budget)
+    return thresholds
 
 
 def _number(value: int) -> pb.UInt32Value:

@@ -82,7 +82,7 @@ def _grpc_rule(rule: GRPCRouteRule) -> Rule:
 
 
 def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
-    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections, and further rules are reported."""
+    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections."""
     field = "spec.rules[0].backendRefs"
     written = item.spec.rules[0].backend_refs if item.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
@@ -105,6 +105,7 @@ def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> Compil
 
 
 def _further_rules(key: Key, item: TCPRoute) -> Iterator[Finding]:
+    """Yield a finding for each rule after the first one."""
     for index in range(1, len(item.spec.rules)):
         message = (
             "spec.rules[0] already has all connections; move the backendRefs of this rule into spec.rules[0], which "
