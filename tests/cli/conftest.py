@@ -23,7 +23,7 @@ from headgate.cli.app import app
 from headgate.compiler.report import Finding
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
-from headgate.latest import Latest
+from headgate.latest import Latest, until
 from headgate.plane.feed import Feed
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState, Recorded
@@ -193,6 +193,7 @@ async def serving(served: ServedMesh, certificate: Certificate, settings: Settin
             pid=os.getpid(),
         )
         write_runtime_info(state, instance)
+        await until(lambda: bool(live_state.fleet.proxies), live_state.loop.compiled)
         yield served
         for task in (api, *working):
             task.cancel()
