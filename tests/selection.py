@@ -69,6 +69,7 @@ PROGRAMS = (
     "tests/envoy/test_request_counters.py",
     "tests/envoy/test_reserved_headers.py",
     "tests/envoy/test_resilience.py",
+    "tests/envoy/test_resets.py",
     "tests/envoy/test_response_sizes.py",
     "tests/envoy/test_route_traffic.py",
     "tests/envoy/test_server_certificates.py",

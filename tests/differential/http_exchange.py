@@ -7,6 +7,7 @@ import asyncio
 import ssl
 from typing import Literal, NamedTuple, TypeAlias
 
+from tests import hpack
 from tests.differential.backends import (
     DEADLINE_S,
     END_HEADERS,
@@ -23,7 +24,6 @@ HttpVersion: TypeAlias = Literal["1.0", "1.1", "2"]
 CONTINUATION, RST_STREAM, GOAWAY = 9, 3, 7
 LARGEST_FRAME = 1 << 14
 FRAME_HEAD = 9
-INTEGER = 0x7F  # the first length that HPACK can't write in one byte with a 7-bit prefix
 STREAM = 1
 CONTINUE = 100
 AUDIT_MARK = f"\r\n{DENIED_HEADER}: {AUDITED}\r\n".encode()
@@ -55,31 +55,13 @@ class Message(NamedTuple):
             (":authority", self.authority),
             *((name.lower(), value) for name, value in self.headers),
         ]
-        block = b"".join(_field(name.encode(), value.encode()) for name, value in fields)
+        block = hpack.encoded(fields)
         parts = [block[start : start + LARGEST_FRAME] for start in range(0, len(block), LARGEST_FRAME)]
         kinds = [HEADERS] + [CONTINUATION] * (len(parts) - 1)
         flags = [END_STREAM] + [0] * (len(parts) - 1)
         flags[-1] |= END_HEADERS
         frames = (frame(kind, flag, STREAM, part) for kind, flag, part in zip(kinds, flags, parts, strict=True))
         return H2_PREFACE + H2_SETTINGS + b"".join(frames)
-
-
-def _field(name: bytes, value: bytes) -> bytes:
-    """Return a header in HPACK's simplest form: never indexed, not compressed (RFC 7541, 6.2.2)."""
-    return b"\x00" + _text(name) + _text(value)
-
-
-def _text(value: bytes) -> bytes:
-    return _integer(len(value)) + value
-
-
-def _integer(number: int) -> bytes:
-    if number < INTEGER:
-        return bytes((number,))
-    found, number = bytes((INTEGER,)), number - INTEGER
-    while number >= 0x80:
-        found, number = found + bytes((number & 0x7F | 0x80,)), number >> 7
-    return found + bytes((number,))
 
 
 class Reply(NamedTuple):

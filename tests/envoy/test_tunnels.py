@@ -1,6 +1,5 @@
 """Requests in tunnels (CONNECT) to HTTP ports: a sidecar routes each of them, for Services without an address."""
 
-import asyncio
 import socket
 import time
 from collections import Counter
@@ -9,19 +8,18 @@ from collections.abc import Iterable, Iterator
 import grpc
 import pytest
 from msgspec import structs
+from tests import hpack
 from tests.authority import account
 from tests.envoy.outbound_rig import CLIENT, PORT, OutboundRig
 from tests.envoy.raw_http import RawConnection
+from tests.envoy.raw_http2 import DATA, END_HEADERS, HEADERS, Http2Client
 from tests.envoy.rig import ADDRESS
 from tests.greeter import LIMIT_S, Greeter
-from tests.wire import DEADLINE_S, H2_LARGE_WINDOW, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK
 
 from headgate.model.requests import Match, Path
 from headgate.model.routing import Endpoint, Mesh, Protocol, Route
 
 BLUE = account("blue")
-_HEADERS, _DATA, _SETTINGS = 1, 0, 4
-_END_OF_HEADERS = 4
 
 
 @pytest.fixture
@@ -120,39 +118,16 @@ def test_calls_of_a_grpc_channel_are_split_one_by_one(rig):
 def test_tunnels_of_one_http2_connection_lead_to_their_own_hosts(rig):
     """Envoy's pools of connections differ by the host: a tunnel gets no connection of another tunnel."""
     serve(rig, "one", "two")
-    assert rig.network.run(tunnels_over_http2(rig, ["one", "two", "one"])) == ["one", "two", "one"]
-
-
-async def tunnels_over_http2(rig: OutboundRig, services: Iterable[str]) -> list[str]:
-    """Open a tunnel for each Service over one HTTP/2 connection; send a request in each, and return the servers' names."""
-    reader, writer = await asyncio.open_connection(*rig.address)
-    writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
+    client = Http2Client(RawConnection(socket.create_connection(rig.address)))
     names = []
-    async with asyncio.timeout(DEADLINE_S):
-        for number, service in enumerate(services):
-            stream, authority = 2 * number + 1, f"{service}.default:{PORT}".encode()
-            block = b"\x02\x07CONNECT\x01" + bytes([len(authority)]) + authority  # names by index (RFC 7541)
-            writer.write(frame(_HEADERS, _END_OF_HEADERS, stream, block))
-            await received(reader, writer, _HEADERS, stream)
-            writer.write(frame(_DATA, 0, stream, b"GET / HTTP/1.1\r\nhost: any\r\n\r\n"))
-            names.append((await received(reader, writer, _DATA, stream)).rpartition(b"\n")[2].decode())
-    writer.close()
-    return names
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
-async def received(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: int, stream: int) -> bytes:
-    """Return the payload of the next frame of a kind on a stream."""
-    while True:
-        head = await reader.readexactly(9)
-        payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
-        if head[3] == _SETTINGS and not head[4] & 1:
-            writer.write(H2_SETTINGS_ACK)
-        if (head[3], int.from_bytes(head[5:], "big")) == (kind, stream):
-            return payload
+    for number, service in enumerate(["one", "two", "one"]):
+        stream = 2 * number + 1
+        client.request(stream, [(":method", "CONNECT"), (":authority", f"{service}.default:{PORT}")], END_HEADERS)
+        assert hpack.status(client.next(HEADERS, stream=stream).content) == 200
+        client.send(DATA, 0, stream, b"GET / HTTP/1.1\r\nhost: any\r\n\r\n")
+        names.append(client.next(DATA, stream=stream).content.rpartition(b"\n")[2].decode())
+    client.connection.close()
+    assert names == ["one", "two", "one"]
 
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
