@@ -407,7 +407,7 @@ def test_an_idempotent_request_is_repeated_on_a_new_connection(rig, place, metho
         connection.message()
         connection.send(answer())
 
-    rig.server.end_connections()  # a retry on one that another test left would count
+    rig.server.end_connections()  # a retry on a connection of another test would count
     rig.server.use(serve)
     statuses = []
     with contextlib.closing(place.connect()) as client:
