@@ -182,10 +182,14 @@ class Application:
         self._server = await asyncio.start_server(accept, sock=listening, ssl=tls)
         return self
 
-    async def close(self) -> None:
-        """Stop listening, and close all connections."""
+    async def end_listening(self) -> None:
+        """Stop listening; connections stay open."""
         assert self._server
         self._server.close()
+
+    async def close(self) -> None:
+        """Stop listening, and close all connections."""
+        await self.end_listening()
         for writer in tuple(self._writers):
             writer.close()
 

@@ -1,18 +1,14 @@
 """`headgate gateway`: the program and the preStop hook of the pods that run the proxy of a Gateway on Kubernetes."""
 
-import http.client
 import os
-import socket
 import time
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from headgate.admission.sidecar_containers import DIRECTORY, WITHDRAWAL_S
+from headgate.admission.sidecar_containers import WITHDRAWAL_S
 from headgate.cli.proxy_calls import report_last_requests
 from headgate.cli.sidecar import (
-    ADMIN_SOCKET,
     ESTABLISHED,
     LISTEN,
     POLL_S,
@@ -20,6 +16,7 @@ from headgate.cli.sidecar import (
     calls_of,
     check_inotify_limit,
     exec_envoy,
+    post_to_envoy,
     sockets,
     variables,
 )
@@ -57,7 +54,7 @@ def _drain() -> None:
 
     The kubelet kills the container at the end of the pod's grace period.
     """
-    _post("/drain_listeners?graceful")
+    post_to_envoy("/drain_listeners?graceful")
     began = quiet_since = time.monotonic()
     while (now := time.monotonic()) < max(began + WITHDRAWAL_S, quiet_since + QUIET_S):
         found = list(sockets())
@@ -65,12 +62,3 @@ def _drain() -> None:
         if any(port in ports and state == ESTABLISHED for port, state in found):
             quiet_since = now
         time.sleep(POLL_S)
-
-
-def _post(path: str) -> None:
-    """Send a request to Envoy's admin interface."""
-    connection = http.client.HTTPConnection("localhost")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection.sock:
-        connection.sock.connect(str(Path(DIRECTORY) / ADMIN_SOCKET))
-        connection.request("POST", path)
-        connection.getresponse().read()

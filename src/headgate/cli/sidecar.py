@@ -1,8 +1,10 @@
 """`headgate sidecar`: the program and the hooks of the container that injection adds to pods on Kubernetes."""
 
 import asyncio
+import contextlib
 import http.client
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +29,8 @@ from headgate.standalone.proxies.envoy_process import EnvoyFlags
 Action = Literal["run", "wait", "drain", "try"]
 ADMIN_SOCKET = "admin.sock"
 POLL_S = 0.1
+REFUSAL_POLL_S = 0.02
+"""Between two looks at the application's listeners. Connections that arrive after they are closed, and before the look, are lost."""
 QUIET_S = 2.0
 """The sidecar ends when the application has had no connection for this many seconds."""
 READY_S = 600.0
@@ -154,22 +158,40 @@ def _is_ready() -> bool:
 
 
 def _drain() -> None:
-    """Wait until the application has closed its listeners, and no connection has been open for QUIET_S seconds.
+    """Wait until the application has closed its listeners; refuse connections; wait until none has been open for QUIET_S seconds.
 
+    A caller's proxy that does not know yet that the pod ends tries another pod when a connection is refused. It can't when
+    the sidecar accepts the connection, and closes it because the application accepts none.
     The kubelet kills the container at the end of the pod's grace period.
     """
+    while any(_listeners_of_application()):
+        time.sleep(REFUSAL_POLL_S)
+    with contextlib.suppress(OSError, http.client.HTTPException):  # Envoy has ended, and accepts no connection
+        post_to_envoy("/drain_listeners?inboundonly")
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < QUIET_S:
         time.sleep(POLL_S)
-        if any(_sockets_of_application()):
+        if any(_listeners_of_application()) or any(_connections_of_sidecar()):
             quiet_since = time.monotonic()
 
 
-def _sockets_of_application() -> Iterator[str]:
-    """Yield the state of each listening socket of the application, and of each connection to its sidecar's ports."""
-    for port, state in sockets():
-        if (state == LISTEN and port not in _OWN_PORTS) or (state == ESTABLISHED and port in _OWN_PORTS - {PROBE_PORT}):
-            yield state
+def _listeners_of_application() -> Iterator[int]:
+    """Yield the ports on which the application listens."""
+    return (port for port, state in sockets() if state == LISTEN and port not in _OWN_PORTS)
+
+
+def _connections_of_sidecar() -> Iterator[int]:
+    """Yield the port of each connection to the sidecar, without those of probes."""
+    return (port for port, state in sockets() if state == ESTABLISHED and port in _OWN_PORTS - {PROBE_PORT})
+
+
+def post_to_envoy(path: str) -> None:
+    """Send a request to Envoy's admin interface. Raises OSError and HTTPException."""
+    connection = http.client.HTTPConnection("localhost")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection.sock:
+        connection.sock.connect(str(Path(DIRECTORY) / ADMIN_SOCKET))
+        connection.request("POST", path)
+        connection.getresponse().read()
 
 
 def sockets() -> Iterator[tuple[int, str]]:
