@@ -24,12 +24,13 @@ tests-of: $(VENV)/dev.stamp       ## the tests that reach a module: FILE=src/hea
 test-nightly: $(VENV)/dev.stamp   ## the tests with the marker nightly, which busy machines disturb; at most ten
 	$(BIN)/pytest --nightly -q $(ARGS)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart, conformance; imports every test and benchmark
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused names, spelling, words, the chart, conformance; imports every test and benchmark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/sizes.py
+	$(BIN)/python tools/unused.py
 	$(BIN)/codespell src tests tools benchmarks examples docs *.md
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/chart.py --check

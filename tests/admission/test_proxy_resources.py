@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import pytest
 from tests.admission.web_pod import OPTIONS, web_pod
 
-from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, with_transparent_sidecar
+from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
+from headgate.kubernetes.gateway_pods import gateway_pod
 from headgate.resources.checks.pods import pod_causes
 from headgate.resources.meta import Object
 

@@ -10,9 +10,9 @@ from tests.differential.routes import RESPONSE_NAMES
 from tests.differential.routing_expectation import ExpectedShares, Ready
 from tests.differential.worlds import Sent
 
-from headgate.model.applied_filters import backend_request, client_headers, redirect_location
+from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import Decision, Portion
-from headgate.model.requests import Request
+from headgate.model.requests import Filters, Request
 from headgate.model.routing import PortRef, Route
 
 OF_CLIENTS = ("x-forwarded-for",)  # a Gateway adds the client's address
@@ -64,10 +64,19 @@ def _misplaced_at(
     requests = [backend_request(request, route, portion.filters) for portion in portions]
     if got and not any(_equals(got[-1], expected) for expected in requests):
         return f"{responder} got {got[-1]}, not {requests}"
-    answers = [_watched(client_headers(ANSWERED, route, portion.filters)) for portion in portions]
+    answers = [_watched(_client_headers(route, portion.filters)) for portion in portions]
     if _watched(head.headers) not in answers:
         return f"the answer of {responder} has {_watched(head.headers)}, not {answers}"
     return ""
+
+
+def _client_headers(route: Route, share: Filters) -> Iterable[tuple[str, str]]:
+    """Return the headers of a backend's response as the client gets them."""
+    headers: tuple[tuple[str, str], ...] = ANSWERED
+    for edit in filter(None, (route.filters.response, share.response)):
+        replaced = {name.lower() for name in (*dict(edit.set), *edit.remove)}
+        headers = (*(header for header in headers if header[0].lower() not in replaced), *edit.set, *edit.add)
+    return headers
 
 
 def _routed(decision: Decision) -> tuple[Request, Route]:

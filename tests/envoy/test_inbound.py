@@ -82,25 +82,10 @@ def changed(before, after):
 
 
 @given(port=st.integers(1, 65535), protocol=st.sampled_from([None, *Protocol]))
-def test_an_inbound_name_can_be_parsed(port, protocol):
-    ref = InboundRef(port, protocol)
-    name = names.inbound(ref)
-    assert names.parse_inbound(name) == ref
+def test_an_inbound_name_is_not_that_of_a_service_or_a_gateway(port, protocol):
+    name = names.inbound(InboundRef(port, protocol))
     assert names.parse(name) is None
     assert names.parse_gateway(name) is None
-
-
-def test_names_of_other_resources_are_not_parsed_as_ports_of_the_pod():
-    other_names = (
-        names.INBOUND,
-        names.OTHER_PORTS,
-        names.PROBES,
-        names.probe_cluster(80),
-        names.port_check_cluster("app/readiness"),
-        "outbound/a/b/80",
-        "inbound/80x",
-    )
-    assert [names.parse_inbound(name) for name in other_names] == [None] * len(other_names)
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

@@ -140,7 +140,7 @@ def test_a_rule_reported_as_not_applicable_allows_nothing(world, settings, rules
 def _policies(routes):
     """Yield the policies of each route of the inbound side."""
     for name, config in routes.items():
-        if names.parse_inbound(name):
+        if name.startswith(f"{names.INBOUND}/"):
             for route in config.virtual_hosts[0].routes:
                 yield pb.HttpRbacPerRoute.FromString(route.typed_per_filter_config[RBAC].value).rbac.rules.policies
 
@@ -150,7 +150,7 @@ def _connected(listeners):
     return {
         cluster
         for name, listener in listeners.items()
-        if name == names.INBOUND or names.parse_inbound(name)
+        if name == names.INBOUND or name.startswith(f"{names.INBOUND}/")
         for direct in _clusters(listener)
         for cluster in (_clusters(listeners[direct]) if direct.startswith(f"{names.CALLERS}/") else [direct])
     }
@@ -164,12 +164,11 @@ def _clusters(listener):
 
 
 def _inbound(config):
-    own = (names.INBOUND, names.OTHER_PORTS)
     return {
         (type_url, name): item
         for type_url, found in config.items()
         for name, item in found.items()
-        if name in own or names.parse_inbound(name)
+        if name == names.INBOUND or name.startswith(f"{names.INBOUND}/")
     }
 
 

@@ -34,6 +34,7 @@ FIXED = {
     names.ROOTS,
     names.TUNNEL,
 }
+OF_PORTS = tuple(f"{kind}/" for kind in (names.INBOUND, names.PROBES, names.CALLERS))
 
 
 class BuiltSidecars(NamedTuple):
@@ -80,8 +81,7 @@ def every_resource_name_can_be_parsed(one):
     for workload in one.mesh.workloads:
         for resources in one.configs[sidecar(workload).id].values():
             for name in resources:
-                known = names.parse(name) in refs, names.parse_inbound(name) is not None, name in FIXED
-                assert any(known) or name.startswith((f"{names.PROBES}/", f"{names.CALLERS}/")), name
+                assert names.parse(name) in refs or name in FIXED or name.startswith(OF_PORTS), name
 
 
 def a_cluster_requires_exactly_the_identity_of_its_endpoint(one):

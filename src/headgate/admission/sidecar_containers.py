@@ -1,11 +1,11 @@
-"""The containers, volumes and probes that a transparent sidecar adds to a pod on Kubernetes, and the pods of Gateways."""
+"""The containers, volumes and probes that a transparent sidecar adds to a pod on Kubernetes."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import Decision, InjectionMode, PodNamespace, Sidecars, decide
-from headgate.admission.proxy_resources import DEFAULTS, proxy_resources
+from headgate.admission.proxy_resources import proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.envoy.probes import READY_PATH
@@ -24,8 +24,6 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation with the container that `kubectl logs` and `kubectl exec` use, instead of the first one."""
 NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
 """Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
-WITHDRAWAL_S = 5
-"""Seconds in which nodes may send new connections to a gateway's pod that ends."""
 JOB = "--job"
 """The option of the sidecar's program in pods that end by themselves, such as those of Jobs."""
 COLLECTOR = "HEADGATE_OTLP_COLLECTOR"
@@ -103,8 +101,8 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     sidecar = _sidecar(options, is_job=(spec.get("restartPolicy") or "Always") != "Always") | {"resources": resources}
     redirection = _redirection(options) | {"resources": resources}
     applications = [_redirected(item) for item in spec.get("containers") or ()]
-    spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes()]
-    if secrets := _pull_secrets(spec.get("imagePullSecrets") or (), options):
+    spec["volumes"] = [*(spec.get("volumes") or ()), *proxy_volumes()]
+    if secrets := pull_secrets(spec.get("imagePullSecrets") or (), options):
         spec["imagePullSecrets"] = secrets
     if options.native:
         spec["initContainers"] = [redirection, {**sidecar, "restartPolicy": "Always"}, *map(_redirected, initial)]
@@ -117,37 +115,7 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
 
-def gateway_pod(options: SidecarOptions, resources: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the spec of a pod that runs the proxy of a Gateway, apart from its ServiceAccount.
-
-    `resources` are the requests and limits of its container; if they are empty, it has the default requests of sidecars.
-    When the pod ends, its proxy asks clients to close their connections and waits until they have done so.
-    """
-    proxy = _proxy(options, "gateway", [("preStop", ["drain"])])
-    secrets = _pull_secrets((), options)
-    return {
-        **({"imagePullSecrets": secrets} if secrets else {}),
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 60,
-        "containers": [{**proxy, "name": "proxy", "resources": resources or {"requests": DEFAULTS["requests"]}}],
-        "volumes": _volumes(),
-    }
-
-
-def nginx_pod(options: SidecarOptions, image: str) -> Mapping[str, Any]:
-    """Return the spec of a pod that runs nginx as the gateway of a Service; `image` has headgate and nginx.
-
-    It has the default ServiceAccount, because nginx has no identity in the mesh. When it ends, nodes may send new connections
-    for some seconds more. It has the same fields as the pod of a Gateway, so that one can replace the other by an apply.
-    """
-    pod = gateway_pod(options, {})
-    (proxy,) = pod["containers"]
-    lifecycle = {"preStop": {"exec": {"command": ["sleep", str(WITHDRAWAL_S)]}}}
-    container = {**proxy, "image": image, "command": ["headgate", "gateway", "nginx"], "lifecycle": lifecycle}
-    return {**pod, "serviceAccountName": "default", "containers": [container]}
-
-
-def _pull_secrets(own: Sequence[Mapping[str, Any]], options: SidecarOptions) -> list[Mapping[str, Any]]:
+def pull_secrets(own: Sequence[Mapping[str, Any]], options: SidecarOptions) -> list[Mapping[str, Any]]:
     """Return the pull secrets of a pod with those of the image that headgate adds."""
     return [*own, *({"name": name} for name in options.pull_secrets if {"name": name} not in own)]
 
@@ -187,12 +155,12 @@ def _sidecar(options: SidecarOptions, *, is_job: bool) -> dict[str, Any]:
     """Return the container of a sidecar. With `is_job` the pod ends by itself, and a sidecar that is not native does too."""
     stopped = ("preStop", ["drain"])
     if options.native:
-        return {**_proxy(options, "sidecar", [stopped]), "startupProbe": _probe(failureThreshold=600)}
-    found = _proxy(options, "sidecar", [("postStart", ["wait"]), stopped])
+        return {**proxy_container(options, "sidecar", [stopped]), "startupProbe": _probe(failureThreshold=600)}
+    found = proxy_container(options, "sidecar", [("postStart", ["wait"]), stopped])
     return {**found, "command": [*found["command"], JOB]} if is_job else found
 
 
-def _proxy(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:
+def proxy_container(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:
     """Return the container of a proxy. The names of `hooks` are those of the container's lifecycle."""
     command = ["headgate", role]
     return {
@@ -258,7 +226,7 @@ def _probe(*, failureThreshold: int) -> dict[str, Any]:  # noqa: N803 - the name
     }
 
 
-def _volumes() -> list[dict[str, Any]]:
+def proxy_volumes() -> list[dict[str, Any]]:
     token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     roots = {"name": ROOTS_CONFIG_MAP, "items": [{"key": ROOTS_KEY, "path": ROOTS_KEY}]}
     return [

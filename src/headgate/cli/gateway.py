@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.admission.sidecar_containers import WITHDRAWAL_S
 from headgate.cli.proxy_calls import report_last_requests
 from headgate.cli.sidecar import (
     ESTABLISHED,
@@ -21,6 +20,7 @@ from headgate.cli.sidecar import (
     variables,
 )
 from headgate.envoy.node_ids import GATEWAY, PROBE_PORT, SIDECAR
+from headgate.kubernetes.gateway_pods import WITHDRAWAL_S
 from headgate.resources.meta import SYSTEM_NAMESPACE
 
 

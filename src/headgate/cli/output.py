@@ -19,7 +19,6 @@ from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.formatting import json_text, printable
 
 EXIT_FAILURE = 1
-EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_UNDECIDED = 4
 EXIT_TIMED_OUT = 124

@@ -227,15 +227,6 @@ def parse_gateway(name: str) -> GatewayRef | None:
     return GatewayRef(f"{parts[1]}/{parts[2]}", int(parts[3]))
 
 
-def parse_inbound(name: str) -> InboundRef | None:
-    """Return the port of a sidecar's own pod that a resource belongs to; None for other resources."""
-    kind, _, rest = name.partition("/")
-    port, _, protocol = rest.partition("/")
-    if kind != INBOUND or not port.isdecimal():
-        return None
-    return InboundRef(int(port), Protocol(protocol) if protocol else None)
-
-
 def parse_rule(name: str) -> Key | None:
     """Return the route object whose rule a cluster belongs to; None for other clusters."""
     parts = name.split("/")

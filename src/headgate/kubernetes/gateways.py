@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
-from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
+from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.compiler.gateway_api.parameters import Parameters
 from headgate.compiler.report import Finding
 from headgate.errors import Invalid, NotFound
 from headgate.kubernetes.gateway_findings import NotApplied, apply, missing_pods, rejections
+from headgate.kubernetes.gateway_pods import gateway_pod
 from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.proxy_objects import (
     applied_digest,

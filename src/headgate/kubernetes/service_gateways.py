@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod, nginx_pod
+from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, ServiceGateway
 from headgate.compiler.service_gateways import READY, ready_message
@@ -20,6 +20,7 @@ from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import GATEWAY_SLICES, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
 from headgate.errors import NotFound
 from headgate.kubernetes.gateway_findings import apply, missing_pods, rejections
+from headgate.kubernetes.gateway_pods import gateway_pod, nginx_pod
 from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.proxy_objects import (
     DIGEST,

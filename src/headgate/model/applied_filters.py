@@ -1,4 +1,4 @@
-"""Apply the filters of a route and its shares to requests, responses and redirects."""
+"""Apply the filters of a route and its shares to requests, and its redirect."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,13 +18,6 @@ def backend_request(request: Request, route: Route, share: Filters) -> Request:
     for filters in (route.filters, share):
         request = _edited(request, filters, route.match.path)
     return request
-
-
-def client_headers(headers: Headers, route: Route, share: Filters) -> Headers:
-    """Return the headers of a backend's response as the client gets them."""
-    for filters in (route.filters, share):
-        headers = _with_headers(headers, filters.response or HeaderEdit())
-    return headers
 
 
 def redirect_location(request: Request, route: Route, scheme: str, port: int) -> str:

@@ -13,7 +13,8 @@ ALLOW_SELF_REFERENCE = "headgate.dev/allow-self-reference"
 NO_ENDPOINTS = "headgate.dev/no-endpoints"
 STICKY = "headgate.dev/sticky"
 MODE = "headgate.dev/mode"
-AUDIT, ENFORCE = MODES = ("audit", "enforce")
+AUDIT = "audit"
+MODES = (AUDIT, "enforce")
 """The values of the annotation `headgate.dev/mode` of a TrafficTarget; without it, the target is enforced."""
 MIRROR = "headgate.dev/mirror"
 """The annotation of a split with a backend that gets copies of a part of the requests: `website-v2=20%`."""
