@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from msgspec import structs
@@ -7,7 +9,7 @@ from tests.make import objects
 from headgate.cli.live import History, other_findings, sections
 from headgate.cli.screen import Screen, compose
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
+from headgate.compiler.report import Finding, Share, SplitOutcome
 from headgate.model.routing import PortRef
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 from headgate.standalone.request_counters import BackendRequests
@@ -19,18 +21,33 @@ def seen(backend: str, requests: int, failures: int = 0) -> BackendRequests:
     return BackendRequests(ref=WEBSITE, backend=f"default/{backend}", requests=requests, failures=failures)
 
 
+def outcome(weights: Mapping[str, int], port: int = 8080) -> SplitOutcome:
+    """Return what the compiler decides for the split `website`, whose backends are all ready."""
+    return SplitOutcome(
+        about=TRAFFIC_SPLIT.key("default", "website"),
+        ref=PortRef("default/website", port),
+        shares=tuple(
+            Share(service=f"default/{name}", weight=weight, share=Fraction(weight, sum(weights.values())), endpoints=1)
+            for name, weight in weights.items()
+        ),
+        root=Fraction(0),
+        failed=Fraction(0),
+    )
+
+
+DECIDED = outcome({"v1": 3, "v2": 1})
+
+
 def decided(**conditions: str) -> dict[str, Any]:
-    backends = [{"service": "v1", "weight": 3}, {"service": "v2", "weight": 1}]
     words = {"Programmed": "Pending: 0 of 1 proxies have the configuration; waiting for gateway"}
     status = make_status(reasons=words, **conditions) | {
         "proxies": {"programmed": 1, "total": 1},
-        "ports": [{"port": 8080, "backends": backends}],
     }
     return {**objects.split("website", {"v1": 3, "v2": 1}), "status": status}
 
 
-def rendered(history: History, *splits: Any, trouble: str = "") -> str:
-    picture = Screen(sections=tuple(sections(splits, history)), urgent=(trouble,) if trouble else ())
+def rendered(history: History, *splits: Any, trouble: str = "", outcome: SplitOutcome = DECIDED) -> str:
+    picture = Screen(sections=tuple(sections(splits, [outcome], history)), urgent=(trouble,) if trouble else ())
     return "\n".join("".join(text for text, _ in row) for row in compose(picture, 80, None))
 
 
@@ -54,12 +71,10 @@ def test_a_change_of_weights_resets_the_observed_shares() -> None:
     history.add(0.0, [seen("v1", 0), seen("v2", 0)])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
     assert row(rendered(history, decided()), "default/v1")[1:4] == ["75.0%", "75.0%", "75"]
-    split = decided()
-    for backend in split["status"]["ports"][0]["backends"]:
-        backend["weight"] = 1
-    assert row(rendered(history, split), "default/v1")[1:4] == ["50.0%", "-", "75"]
+    even = outcome({"v1": 1, "v2": 1})
+    assert row(rendered(history, decided(), outcome=even), "default/v1")[1:4] == ["50.0%", "-", "75"]
     history.add(2.0, [seen("v1", 125), seen("v2", 75)])
-    assert row(rendered(history, split), "default/v1")[1:4] == ["50.0%", "50.0%", "125"]
+    assert row(rendered(history, decided(), outcome=even), "default/v1")[1:4] == ["50.0%", "50.0%", "125"]
 
 
 def test_a_table_without_traffic_shows_no_observed_shares() -> None:
@@ -77,7 +92,8 @@ def test_failed_conditions_are_shown_below_the_split() -> None:
 def test_the_table_fits_in_80_columns() -> None:
     split = decided(Programmed="False")
     split["metadata"]["name"] = "a" * 60
-    assert max(map(len, rendered(History(), split).splitlines())) <= 80
+    long = structs.replace(DECIDED, about=TRAFFIC_SPLIT.key("default", "a" * 60))
+    assert max(map(len, rendered(History(), split, outcome=long).splitlines())) <= 80
 
 
 def test_a_table_without_splits_says_how_to_create_one() -> None:
@@ -133,24 +149,25 @@ def test_a_removed_backend_stays_in_the_table_while_it_gets_requests() -> None:
     history.add(0.0, [])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
     rendered(history, decided())
-    split = decided()
-    split["spec"]["backends"] = [{"service": "v1", "weight": 1}]
-    split["status"]["ports"][0]["backends"] = [{"service": "v1", "weight": 1}]
-    rendered(history, split)
+    alone = outcome({"v1": 1})
+    rendered(history, decided(), outcome=alone)
     history.add(2.0, [seen("v1", 75), seen("v2", 30)])
-    assert row(rendered(history, split), "default/v2")[1:4] == [
+    assert row(rendered(history, decided(), outcome=alone), "default/v2")[1:4] == [
         "0.0%",
         "100.0%!",
         "30",
     ]  # requests still reach the removed backend
     history.add(9.0, [seen("v1", 175), seen("v2", 30)])
     history.add(14.0, [seen("v1", 275), seen("v2", 30)])
-    assert "default/v2" not in rendered(history, split)
-    assert row(rendered(history, split), "default/v1")[1:3] == ["100.0%", "100.0%"]
+    assert "default/v2" not in rendered(history, decided(), outcome=alone)
+    assert row(rendered(history, decided(), outcome=alone), "default/v1")[1:3] == ["100.0%", "100.0%"]
 
 
 def test_the_state_of_a_rollout_is_shown_once_below_the_last_port_of_its_split() -> None:
-    split = decided()
-    split["status"]["ports"].append({"port": 9090, "backends": split["status"]["ports"][0]["backends"]})
-    found = sections([split], History(), rollouts={"default/website": "Progressing: step 1 of 3"})
+    found = sections(
+        [decided()],
+        [DECIDED, outcome({"v1": 1}, 9090)],
+        History(),
+        rollouts={"default/website": "Progressing: step 1 of 3"},
+    )
     assert [(section.port, section.rollout) for section in found] == [(8080, ""), (9090, "Progressing: step 1 of 3")]

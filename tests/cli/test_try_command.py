@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 import pytest
-from tests.cli.conftest import ServedMesh, make_status
+from tests.cli.conftest import ServedMesh
 from tests.make import objects
 
 Serve = Callable[[Iterable[str]], contextlib.AbstractAsyncContextManager[list[str]]]
@@ -52,10 +52,10 @@ def response(backend: str = "", status: int = 200, body: str = "ok") -> str:
 
 async def split_of(served: ServedMesh, weights: Mapping[str, int]) -> None:
     await served.store.create(objects.service("website", 8080, 9090))
-    split = objects.split("website", weights)
-    await served.store.create(split)
-    backends = [{"service": name, "weight": weight} for name, weight in weights.items()]
-    await served.status(split, make_status() | {"ports": [{"port": 8080, "backends": backends}]})
+    for number, name in enumerate(weights, 1):
+        for obj in objects.backed_service(name, ("", f"127.0.0.{number}")):
+            await served.store.create(obj)
+    await served.store.create(objects.split("website", weights))
 
 
 async def test_try_succeeds_when_the_distribution_fits(served: ServedMesh, proxy: Serve) -> None:
@@ -140,21 +140,12 @@ async def test_closed_connections_are_replaced(served: ServedMesh, proxy: Serve)
 
 
 async def test_try_expects_all_requests_at_a_service_without_a_split(served: ServedMesh, proxy: Serve) -> None:
-    await split_of(served, {"v1": 1})
+    for obj in objects.backed_service("website", ("", "127.0.0.1"), number=9090):
+        await served.store.create(obj)
     async with proxy([response("website")]):
         ran = await served.run("try", "http://website:9090", "-n", "5")
     assert ran.code == 0
     assert "Service default/website (no split), port 9090: fits" in ran.out
-
-
-def ready(name: str) -> dict[str, object]:
-    metadata = {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": name}}
-    places = {
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["127.0.0.1"]}],
-        "ports": [{"name": "p8080", "port": 8080}],
-    }
-    return {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, **places}
 
 
 def http_route(path: str, weights: Mapping[str, int], **filters: object) -> dict[str, object]:
@@ -168,10 +159,7 @@ def http_route(path: str, weights: Mapping[str, int], **filters: object) -> dict
 
 async def test_try_compares_with_the_weights_of_the_matching_route(served: ServedMesh, proxy: Serve) -> None:
     """The route takes precedence over a split of the same Service."""
-    await split_of(served, {"v1": 1})
-    for name in ("v1", "v2"):
-        await served.store.create(objects.service(name, 8080))
-        await served.store.create(ready(name))
+    await split_of(served, {"v1": 1, "v2": 0})
     await served.store.create(http_route("/shop", {"v1": 3, "v2": 1}))
     async with proxy([*[response("v1")] * 3, response("v2")]):
         shop = await served.run("try", "http://website:8080/shop", "-n", "40")
@@ -247,10 +235,9 @@ async def test_try_uses_a_split_with_matches_only_for_matching_requests(served: 
     await served.store.create(group)
     split = objects.split("website", {"v2": 1}, name="z")
     split["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": "firefox"}]
+    for obj in objects.backed_service("v2", ("", "127.0.0.2")):
+        await served.store.create(obj)
     await served.store.create(split)
-    await served.status(
-        split, make_status() | {"ports": [{"port": 8080, "backends": [{"service": "v2", "weight": 1}]}]}
-    )
     async with proxy([response("v2")]):
         fits = await served.run("try", "website", "-n", "5", "-H", "user-agent: Firefox")
         unmatched = await served.run("try", "website", "-n", "5")

@@ -31,9 +31,10 @@ def test_usable_backends_share_all_traffic_by_weight(weights, dead, fail):
     lost = sum(weight for name, weight in named.items() if fail and name in gone)
     (outcome,) = result.report.outcomes
     total = sum(live.values()) + lost
-    assert {item.service: Fraction(item.numerator, item.denominator) for item in outcome.shares} == {
+    assert {item.service: item.share for item in outcome.shares} == {
         f"default/{name}": Fraction(live.get(name, 0), total or 1) for name in named
     }
+    assert (outcome.root, outcome.failed) == (0, Fraction(lost, total) if total else 1)
     shares = root_split(result)
     reported = sum(item.weight for item in (*shares.targets, *shares.broken))
     assert {name: Fraction(weight, reported) for name, weight in targets(result).items()} == {

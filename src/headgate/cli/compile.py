@@ -111,6 +111,8 @@ def _report(report: Report) -> Mapping[str, Any]:
                 "about": str(item.about),
                 "port": str(item.ref),
                 "shares": msgspec.to_builtins(item.shares, enc_hook=str),
+                **({"root": str(item.root)} if item.root else {}),
+                **({"failed": str(item.failed)} if item.failed else {}),
             }
             for item in report.outcomes
         ],

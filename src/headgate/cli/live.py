@@ -13,13 +13,13 @@ from headgate.cli.messages import Messages
 from headgate.cli.output import stdout
 from headgate.cli.rollout_status import summary
 from headgate.cli.screen import BackendRow, Screen, SplitSection, compose
-from headgate.cli.shares import expected_shares, fits, root_of
+from headgate.cli.shares import fits, of_outcome, root_of
 from headgate.compiler.reasons import Severity
-from headgate.compiler.report import Finding
+from headgate.compiler.report import Finding, SplitOutcome
 from headgate.errors import ProxyError
 from headgate.model.routing import PortRef
 from headgate.plane.live_state import LiveState
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, key_of
 from headgate.resources.smi import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
@@ -94,7 +94,9 @@ class History:
 
 def sections(
     splits: Iterable[Object],
+    outcomes: Iterable[SplitOutcome],
     history: History,
+    *,
     addresses: Mapping[str, Mapping[str, str]] | None = None,
     rollouts: Mapping[str, str] | None = None,
 ) -> Iterator[SplitSection]:
@@ -102,29 +104,30 @@ def sections(
 
     `addresses` are the Services' addresses, by Service and port. `rollouts` are lines about rollouts, by split.
     """
+    outcomes_of: dict[Key, list[SplitOutcome]] = {}
+    for outcome in outcomes:
+        outcomes_of.setdefault(outcome.about, []).append(outcome)
     for split in splits:
         metadata = split["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
         status = split.get("status") or {}
         remarks = tuple(_condition_remarks(status.get("conditions") or ()))
         proxies = status.get("proxies") or {}
-        ports = [entry["port"] for entry in status.get("ports") or ()]
-        acknowledged = (proxies.get("programmed", 0), proxies.get("total", 0)) if ports else (0, 0)
+        on_ports = outcomes_of.get(key_of(split), [])
+        acknowledged = (proxies.get("programmed", 0), proxies.get("total", 0)) if on_ports else (0, 0)
         addresses_by_port = (addresses or {}).get(root_of(split), {})
-        for port in ports:
-            last = remarks if port == ports[-1] else ()
-            backends = tuple(_backend_rows(split, port, history))
-            address = addresses_by_port.get(str(port), "")
+        for outcome in on_ports:
+            is_last = outcome is on_ports[-1]
             yield SplitSection(
                 name=name,
-                port=port,
-                address=address,
+                port=outcome.ref.port,
+                address=addresses_by_port.get(str(outcome.ref.port), ""),
                 acknowledged=acknowledged,
-                backends=backends,
-                rollout=(rollouts or {}).get(name, "") if port == ports[-1] else "",
-                remarks=last,
+                backends=tuple(_backend_rows(split, outcome, history)),
+                rollout=(rollouts or {}).get(name, "") if is_last else "",
+                remarks=remarks if is_last else (),
             )
-        if not ports:
+        if not on_ports:
             yield SplitSection(name=name, port=0, address="", acknowledged=acknowledged, remarks=remarks)
 
 
@@ -141,9 +144,9 @@ def _condition_remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]
             yield f"{condition['reason']}: {condition['message']}"
 
 
-def _backend_rows(split: Object, port: int, history: History) -> Iterator[BackendRow]:
-    want = expected_shares(root_of(split), port, [split])
-    key = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
+def _backend_rows(split: Object, outcome: SplitOutcome, history: History) -> Iterator[BackendRow]:
+    want = of_outcome(outcome)
+    key = outcome.ref, want.split if split["spec"].get("matches") else ""
     recent, seconds = history.recent(key, [float(share) for _, share in want.shares])
     counts = Counter({backend: count.requests for backend, count in recent.items() if count.requests})
     totals = {backend: count for backend, count in history.total(key).items() if count.requests}
@@ -201,12 +204,14 @@ async def _screens(
         canaries = (await live_state.store.list(CANARY.group, CANARY.kind)).items
         rollouts = {f"{key.namespace}/{key.name}": summary(obj) for obj in canaries for key in [key_of(obj)]}
         addresses = live_state.services()
+        compiled = live_state.loop.compiled.get()
+        outcomes = compiled.report.outcomes if compiled else ()
         roots = {root_of(split) for split in splits}
         other_services = {name: ", ".join(ports.values()) for name, ports in addresses.items() if name not in roots}
         gateways = {f"gateway {name}": ", ".join(ports.values()) for name, ports in live_state.gateways().items()}
         yield Screen(
             heading=messages.heading,
-            sections=tuple(sections(splits, history, addresses, rollouts)),
+            sections=tuple(sections(splits, outcomes, history, addresses=addresses, rollouts=rollouts)),
             urgent=(*messages.problems, *errors),
             findings=(*messages.pods, *counters.ejections, *other_findings(live_state.findings())),
             recent=messages.recent,

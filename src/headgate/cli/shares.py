@@ -1,13 +1,14 @@
 """Compute the share of requests that each backend should get, and compare counted requests with the shares."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 
-from headgate.compiler.reasons import ConditionType, Reason
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import SplitOutcome
 from headgate.resources.explanations import PLAIN, Explanation
 from headgate.resources.meta import Object, Value, service_name
-from headgate.resources.smi import NO_ENDPOINTS
+from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
 
 SIGMAS = 3
@@ -15,12 +16,6 @@ DIGITS = 9  # decimal places of a share in the output
 DOMAIN = Settings().domain
 FAILED_SHARE = "(503)"
 """The name of the share that proxies answer with 503, because its backends have no ready endpoints (D9 `fail`)."""
-_UNRESOLVED = {
-    Reason.BACKEND_NOT_FOUND.value,
-    Reason.PORT_MISMATCH.value,
-    Reason.PROTOCOL_MISMATCH.value,
-    Reason.REF_NOT_PERMITTED.value,
-}
 
 
 class ExpectedShares(Value, frozen=True, kw_only=True):
@@ -49,54 +44,43 @@ class Fit(Value, frozen=True, kw_only=True):
     fits: bool
 
 
-def expected_shares(service: str, port: int, splits: Iterable[Object]) -> ExpectedShares:
-    """Return the shares that the first accepted split sets for a Service port; without a split, 1 for the Service."""
-    for split in splits:
-        if root_of(split) == service and _is_accepted(split):
-            for entry in (split.get("status") or {}).get("ports") or ():
-                if entry["port"] == port:
-                    return _split_shares(service, port, split, entry["backends"])
-    return ExpectedShares(service=service, port=port, shares=((service, Fraction(1)),))
+def of_outcome(outcome: SplitOutcome) -> ExpectedShares:
+    """Return the shares of a split on one port; those of the root Service and of 503 responses only if there are some."""
+    shares = {
+        **{backend.service: backend.share for backend in outcome.shares},
+        **({outcome.ref.service: outcome.root} if outcome.root else {}),
+        **({FAILED_SHARE: outcome.failed} if outcome.failed else {}),
+    }
+    service, port = outcome.ref
+    split = f"{outcome.about.namespace}/{outcome.about.name}"
+    return ExpectedShares(service=service, port=port, split=split, shares=tuple(shares.items()))
 
 
-def expected_by_route(service: str, port: int, found: Explanation) -> ExpectedShares:
-    """Return the shares of the route in an explanation; requests that the proxy itself answers belong to no backend."""
-    shares: dict[str, Fraction] = {}
-    for backend in found.backends:
-        if backend.service:
-            shares[backend.service] = shares.get(backend.service, Fraction(0)) + Fraction(backend.share)
-    route = "" if found.object == PLAIN else found.words or "no route matches"
-    return ExpectedShares(service=service, port=port, route=route, shares=tuple(shares.items()))
+def of_request(service: str, port: int, explanation: Explanation, split: Object | None = None) -> ExpectedShares:
+    """Return the shares of the route in an explanation; requests that the proxy itself answers belong to no backend.
+
+    If the object of the route is a `split`, each of its backends has a share, and so have requests that it lets fail (D9).
+    """
+    shares = dict.fromkeys(_backends(split) if split else (), Fraction(0))
+    for backend in explanation.backends:
+        failed = FAILED_SHARE if split and backend.reason == Reason.NO_READY_ENDPOINTS.value else ""
+        if name := backend.service or failed:
+            shares[name] = shares.get(name, Fraction(0)) + Fraction(backend.share)
+    kind, _, name = explanation.object.partition(" ")
+    of_split = name if kind == TRAFFIC_SPLIT.kind else ""
+    route = "" if of_split or explanation.object == PLAIN else explanation.words or "no route matches"
+    return ExpectedShares(service=service, port=port, split=of_split, route=route, shares=tuple(shares.items()))
+
+
+def _backends(split: Object) -> list[str]:
+    """Return the backends of a split, as `namespace/name`."""
+    namespace = split["metadata"]["namespace"]
+    return [service_name(backend["service"], namespace, DOMAIN) for backend in split["spec"]["backends"]]
 
 
 def root_of(split: Object) -> str:
     """Return the root Service of a split, as `namespace/name`."""
     return service_name(split["spec"]["service"], split["metadata"]["namespace"], DOMAIN)
-
-
-def _is_accepted(split: Object) -> bool:
-    conditions = {item["type"]: item["status"] for item in (split.get("status") or {}).get("conditions") or ()}
-    return conditions.get(ConditionType.ACCEPTED.value) == "True"
-
-
-def _split_shares(service: str, port: int, split: Object, backends: Sequence[Mapping[str, object]]) -> ExpectedShares:
-    metadata = split["metadata"]
-    names = [service_name(item["service"], metadata["namespace"], DOMAIN) for item in split["spec"]["backends"]]
-    keeps = (metadata.get("annotations") or {}).get(NO_ENDPOINTS) == "fail"
-    weights: dict[str, int] = {}
-    for name, backend in zip(names, backends, strict=False):
-        reason, weight = backend.get("reason"), int(str(backend["weight"]))
-        if reason == Reason.NO_READY_ENDPOINTS.value and keeps:
-            weights[FAILED_SHARE] = weights.get(FAILED_SHARE, 0) + weight
-        weights[name] = 0 if reason else weight
-    weighted = any(int(str(backend["weight"])) for backend in backends)
-    if weighted and all(backend.get("reason") in _UNRESOLVED for backend in backends):
-        weights = {service: 1}  # R42: without resolved backends, the root Service gets all requests
-    total = sum(weights.values())
-    shares = tuple((name, Fraction(weight, total or 1)) for name, weight in weights.items())
-    return ExpectedShares(
-        service=service, port=port, split=f"{metadata['namespace']}/{metadata['name']}", shares=shares
-    )
 
 
 def fits(want: ExpectedShares, counts: Mapping[str, int]) -> tuple[Fit, ...]:

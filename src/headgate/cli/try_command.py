@@ -20,7 +20,7 @@ from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table,
 from headgate.cli.probe import Batch, Failure, Request, Tally
 from headgate.cli.request_arguments import Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
-from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
+from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, fits, of_request
 from headgate.cli.try_target import ServicePort, Target, find_service_port, parse_url
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
@@ -165,13 +165,13 @@ async def _run(
 
 async def _expected(inspect_client: InspectClient, request: RequestSpec, where: ServicePort) -> ExpectedShares:
     """Return the shares that the objects set for a request; print a note if the deciding split is not in force."""
-    found = await inspect_client.explanation(request)
-    kind, _, name = found.object.partition(" ")
-    if kind != TRAFFIC_SPLIT.kind:
-        return expected_by_route(where.service, where.port, found)
-    split = await inspect_client.client.get(path_of(TRAFFIC_SPLIT, *name.split("/")))
-    _warn(split)
-    return expected_shares(where.service, where.port, [split])
+    explanation = await inspect_client.explanation(request)
+    kind, _, name = explanation.object.partition(" ")
+    split = None
+    if kind == TRAFFIC_SPLIT.kind:
+        split = await inspect_client.client.get(path_of(TRAFFIC_SPLIT, *name.split("/")))
+        _warn(split)
+    return of_request(where.service, where.port, explanation, split)
 
 
 def _bar() -> Progress:

@@ -1,6 +1,7 @@
 """The report of a compilation: findings, outcomes and statuses of the user's objects."""
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TypeVar
 
 from headgate.compiler.reasons import Reason
@@ -32,26 +33,30 @@ def finding_order(finding: Finding) -> tuple[object, ...]:
 
 
 class Share(Value, frozen=True, kw_only=True):
-    """The share of one backend of a split on one port.
+    """The exact `share` of the requests that one backend of a split gets on one port.
 
-    `weight` is as written; `numerator`/`denominator` is the fraction of the requests. `left_out` says why a
-    backend gets less than its weight.
+    `weight` is as written; `left_out` says why a backend gets less than its weight.
     """
 
     service: str
     weight: int
-    numerator: int
-    denominator: int
+    share: Fraction
     endpoints: int
     left_out: Reason | None = None
 
 
 class SplitOutcome(Value, frozen=True, kw_only=True):
-    """The shares of a split on one port of its root."""
+    """The shares of a split on one port of its root: those of its backends, and of what is left of the requests.
+
+    `root` is the share of the root Service's own endpoints (R42). `failed` is the share that proxies answer with 503 (D9,
+    D10). All shares together are 1.
+    """
 
     about: Key
     ref: PortRef
     shares: tuple[Share, ...]
+    root: Fraction
+    failed: Fraction
 
 
 class StatusCondition(Value, frozen=True, kw_only=True):

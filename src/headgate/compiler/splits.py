@@ -9,9 +9,9 @@ On each port of the root, the first case that applies is used (D9, D10; docs/tra
 On a port that is not HTTP, splits without matches distribute connections in the same way (D7, docs/protocols.md).
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 
 from msgspec import structs
 
@@ -192,7 +192,7 @@ class SplitCompiler:
         if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
             self.findings.append(self._nothing_left(key, root, on_port))
         decided = self._sticky(key, split, root, decided=decided, on_port=on_port)
-        self.outcomes.append(SplitOutcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
+        self.outcomes.append(_outcome(key, root, on_port, decided))
         usable = {
             item.written: Target(ref=PortRef(item.service, root.port), weight=1, protocol=item.protocol)
             for item in on_port
@@ -285,6 +285,7 @@ class SplitCompiler:
 REFUSED = ("its requests are answered with 503", "its connections are closed")
 LEFT_OUT = "it gets no traffic there until it has one"
 SHARE_REFUSED = ("its share is answered with 503", "the connections of its share are closed")
+_NOTHING = Fraction(0)
 _UNRESOLVED = {
     Reason.BACKEND_NOT_FOUND,
     Reason.REF_NOT_PERMITTED,
@@ -322,20 +323,25 @@ def plain_table(ref: PortRef, protocol: Protocol) -> RouteTable:
     return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocol)
 
 
-def _shares(candidates: list[BackendCandidate], split: Split) -> Iterator[Share]:
+def _outcome(key: Key, root: PortRef, candidates: Iterable[BackendCandidate], split: Split) -> SplitOutcome:
     total = total_weight(split)
-    weights = {target.ref.service: target.weight for target in split.targets}
-    for item in candidates:
-        weight = weights.get(item.service, 0) if item.reason is None and item.weight else 0
-        divisor = math.gcd(weight, total) or 1
-        yield Share(
-            service=item.service or item.written,
-            weight=item.weight,
-            numerator=weight // divisor,
-            denominator=max(total // divisor, 1) if weight else 1,
-            endpoints=item.endpoints,
-            left_out=item.reason,
-        )
+    shares = {target.ref.service: Fraction(target.weight, total) for target in split.targets}
+    return SplitOutcome(
+        about=key,
+        ref=root,
+        shares=tuple(
+            Share(
+                service=item.service or item.written,
+                weight=item.weight,
+                share=_NOTHING if item.reason else shares.get(item.service, _NOTHING),
+                endpoints=item.endpoints,
+                left_out=item.reason,
+            )
+            for item in candidates
+        ),
+        root=shares.get(root.service, _NOTHING),
+        failed=1 - sum(shares.values(), _NOTHING),
+    )
 
 
 def _finding(key: Key, item: BackendCandidate) -> Finding:

@@ -30,12 +30,6 @@ _TRUE_CONDITIONS = {
 }
 _PORTS_RESOLVED = "the pods of the Service declare all of its target ports"
 _CONFLICTED = "Conflicted"
-_NO_SUCH_BACKEND = {
-    Reason.BACKEND_NOT_FOUND,
-    Reason.PORT_MISMATCH,
-    Reason.PROTOCOL_MISMATCH,
-    Reason.REF_NOT_PERMITTED,
-}
 _NAMED = 5  # the maximum number of names in a message; a count replaces the rest
 
 
@@ -152,7 +146,7 @@ def _share(share: Share) -> Mapping[str, Any]:
     found = {
         "service": share.service.split("/")[-1],
         "weight": share.weight,
-        "percent": percent(share),
+        "percent": percent(share.share),
         "endpoints": share.endpoints,
     }
     return found | {"reason": share.left_out.value} if share.left_out else found
@@ -165,23 +159,17 @@ def summary(outcomes: Sequence[SplitOutcome]) -> str:
 
 def _parts(outcome: SplitOutcome) -> Iterator[str]:
     """Yield the share of each backend (`web-v1 90%`), then that of the remaining requests: `503 10%` (D9, D10)."""
-    for item in outcome.shares:
-        yield f"{item.service.split('/')[-1]} {percent(item)}"
-    rest = 1 - sum((Fraction(item.numerator, item.denominator) for item in outcome.shares), Fraction(0))
-    weighted = any(item.weight for item in outcome.shares)
-    if rest == 1 and weighted and all(item.left_out in _NO_SUCH_BACKEND for item in outcome.shares):
-        yield f"the plain Service {outcome.ref.service.split('/')[-1]} 100%"
-    elif rest:
-        yield f"503 {_percent(rest)}"
+    for backend in outcome.shares:
+        yield f"{backend.service.split('/')[-1]} {percent(backend.share)}"
+    if outcome.root:
+        yield f"the plain Service {outcome.ref.service.split('/')[-1]} {percent(outcome.root)}"
+    if outcome.failed:
+        yield f"503 {percent(outcome.failed)}"
 
 
-def percent(share: Share) -> str:
+def percent(share: Fraction) -> str:
     """Return a share as a percentage with at most two decimals: `33.33%`, `90%`."""
-    return _percent(Fraction(share.numerator, share.denominator))
-
-
-def _percent(part: Fraction) -> str:
-    return f"{round(10_000 * part) / 100:.2f}".rstrip("0").rstrip(".") + "%"
+    return f"{round(10_000 * share) / 100:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 def timed(
