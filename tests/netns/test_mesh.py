@@ -4,7 +4,7 @@ import ssl
 import time
 
 import pytest
-from tests.make.objects import split, tls_config
+from tests.make.objects import endpoint, endpoint_slice, port, service, split, tls_config
 from tests.netns.namespaced_mesh import tls_of
 from tests.netns.objects import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, mirror
 from tests.netns.traffic import CLOSED, ask, ask_h2, ask_often, talk
@@ -124,6 +124,21 @@ def test_a_headless_service_is_reached_by_its_pods_addresses(mesh):
         assert mesh.run(ask(client, Address(mesh.members[name].address, 8080))).body == name
 
 
+def test_a_tcp_connection_to_a_pod_with_a_name_reaches_this_pod_whatever_splits_its_headless_service(lab, services):
+    """D37. The addresses of the names `db-1.db` and `db` are equal. Without names, connections to them are split."""
+    client, one, two = (lab.members[name] for name in ("client", "one", "two"))
+    split_db = (
+        service("db", port(7001, "main", app="tcp-server-first"), clusterIP="None"),
+        service("db-two", port(7001, "main", app="tcp-server-first"), clusterIP="None"),
+        endpoint_slice("db-two", [endpoint(two.address, "two")], {"main": 7001}),
+        split("db", {"db-two": 1}),
+    )
+    for more, reached in (({"hostname": "db-1"}, "one"), ({}, "two")):
+        db = endpoint_slice("db", [endpoint(one.address, "one", **more)], {"main": 7001})
+        lab.serve(*services, *split_db, *ALL_STRICT, db)
+        assert lab.run(talk(client, Address(one.address, 7001), listen_first=True)) == (reached, "")
+
+
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_a_tcp_probe_fails_when_nothing_listens(mesh, name):
     """By the rules of the pod, the proxy accepts connections to all of its ports."""
@@ -171,8 +186,10 @@ def test_tls_without_a_certificate_of_the_mesh_is_refused(lab, services, own_tls
     blind = ssl.create_default_context()
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     for context in (blind, stranger_tls):
-        for port in (8080, 7000):
-            assert lab.run(talk(plain, Address(one.address, port), WHOLE, ssl=context, server_hostname="one")) == CLOSED
+        for number in (8080, 7000):
+            assert (
+                lab.run(talk(plain, Address(one.address, number), WHOLE, ssl=context, server_hostname="one")) == CLOSED
+            )
     known = lab.tls_of("spiffe://cluster.local/ns/default/sa/client")
     assert lab.run(talk(plain, Address(one.address, 7000), b"hello", ssl=known, server_hostname="one")) == ("", "hello")
 

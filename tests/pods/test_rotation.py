@@ -20,6 +20,8 @@ from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_
 BANK = "rotation"
 VOLUME_SYNC = 20
 """Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
+SERVED_S = 10
+"""Seconds that a deleted server serves. Beside 30 processes, its callers' proxies learned of its deletion after 7 s."""
 SECRETS = """
 import http.client, json, socket
 connection = http.client.HTTPConnection("admin")
@@ -45,7 +47,9 @@ def bank(installed: Cluster) -> Iterator[Cluster]:
         http_service(BANK, "accounts", app="accounts"),
         _tcp(http_service(BANK, "ledger", app="ledger")),
     )
-    installed.apply(*(graceful(app_deployment(BANK, name, replicas=2)) for name in ("accounts", "ledger")))
+    installed.apply(
+        *(graceful(app_deployment(BANK, name, replicas=2), seconds=SERVED_S) for name in ("accounts", "ledger"))
+    )
     installed.apply(*(app_deployment(BANK, name, command=["sleep", "infinity"]) for name in ("client", "auditor")))
     strict = {"metadata": {"name": "strict", "namespace": BANK}, "spec": {"selector": {"matchLabels": {}}}}
     installed.apply({"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", **strict})

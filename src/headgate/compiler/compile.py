@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler import protocols, service_gateways, services, sidecars, unreachable_routes
+from headgate.compiler import named_pods, protocols, service_gateways, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, known_pods, with_hosts
 from headgate.compiler.gateway_api.compile import (
     RouteGroups,
@@ -190,6 +190,7 @@ class Compiler:
             *policies.findings,
             *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
             *self._of_service_gateways(snapshot, settings),
+            *self._stages.once(named_pods.findings, mesh.tables, mesh.endpoints),
             *unreachable_routes.findings(snapshot, (*self._route_lists(mesh.tables), *api.unreachable)),
         ]
         report = Report(

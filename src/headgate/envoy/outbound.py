@@ -156,11 +156,12 @@ def _of_pod(
     """Yield the resources for redirected connections to a pod's own address.
 
     The connection goes to that pod, unless an object routes the traffic of its Service. Envoy forwards it to the pod as
-    TCP, whatever the protocol of the port.
+    TCP, whatever the protocol of the port. On a TCP port, a connection to a pod that has a name may be a call by that name, which
+    no object routes (D37).
     """
     table, where = port.table, (endpoint.address, endpoint.port)
     name = names.pod(table.ref, *where)
-    if not _is_plain(table):
+    if not _is_plain(table) and (table.protocol.is_http or not endpoint.hostname):
         if table.protocol.is_http:
             named = tuple(_by_name(port, endpoint, known, settings))
             yield from _of_redirected_requests(name, where, route, *named)
