@@ -22,7 +22,7 @@ from tests.make.objects import Object
 
 from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
 from headgate.kubernetes.client import Client
-from headgate.resources.pods import INJECT
+from headgate.resources.core.pod_metadata import INJECT
 
 WRITERS = 16  # concurrent requests of this program
 SLICES = "discovery.k8s.io/v1beta1"

@@ -10,7 +10,7 @@ from tests.make.objects import Object
 
 from headgate.model.identities import Credential
 from headgate.model.routing import Workload
-from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
 
 PORT, APPLICATION_PORT = 8080, 20417
 Capture = Literal["transparent", "explicit"]

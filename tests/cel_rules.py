@@ -7,10 +7,10 @@ from typing import Any
 from cel_expr_python import cel
 
 from headgate.resources.decode import without_nulls
-from headgate.resources.definitions.catalog import schemas
-from headgate.resources.definitions.schema_builders import RULES, Schema
+from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object
-from headgate.resources.registry import split_api_version
+from headgate.resources.schema.builders import RULES, Schema
+from headgate.resources.schema.catalog import schemas
 
 _ENVIRONMENT = cel.NewEnv(variables={"self": cel.Type.DYN})
 

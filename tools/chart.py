@@ -23,7 +23,7 @@ from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
 from headgate.kubernetes.install.roles import CERTIFICATE_REQUESTS_ROLE, CUSTOM_METRICS_ROLE, roles
 from headgate.kubernetes.names import NAME
-from headgate.resources.definitions.schema_builders import RULES
+from headgate.resources.schema.builders import RULES
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "deploy/chart"

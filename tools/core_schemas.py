@@ -1,4 +1,4 @@
-"""Write the schemas of Kubernetes' kinds, from a kube-apiserver's OpenAPI document, to resources/schemas/core.json.
+"""Write the schemas of Kubernetes' kinds, from a kube-apiserver's OpenAPI document, to resources/schema/core.json.
 
 The written schemas have field names, types, required fields and list keys, but no descriptions.
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/core.json"
+TARGET = Path(__file__).parent.parent / "src/headgate/resources/schema/core.json"
 CORE = "io.k8s.api.core.v1."
 SLICE = "io.k8s.api.discovery.v1beta1."
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"

@@ -1,4 +1,4 @@
-"""Write the schemas of the Gateway API's kinds to resources/schemas/gateway_api.json.
+"""Write the schemas of the Gateway API's kinds to resources/schema/gateway_api.json.
 
 The tool reads an npm package that is generated from the Go types: its declarations have the descriptions, its
 validators have the types and limits. A schema has the first sentence of each description.
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from headgate.kinds import GATEWAY
-from headgate.resources.definitions.catalog import definition_name
-from headgate.resources.definitions.schema_builders import REF, kind
 from headgate.resources.registry import KINDS
+from headgate.resources.schema.builders import REF, kind
+from headgate.resources.schema.catalog import definition_name
 
-TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/gateway_api.json"
+TARGET = Path(__file__).parent.parent / "src/headgate/resources/schema/gateway_api.json"
 VERSION = "v1.5"  # the package does not name its release; it is the last release without TCPRoute in v1
 TYPE = "IoK8sSigsGatewayApiApis"
 META = re.compile(r"IoK8sApimachineryPkgApisMetaV1(\w+)")

@@ -15,7 +15,8 @@ from headgate.admission.chain import admission, object_check
 from headgate.admission.injection import explicit_sidecars
 from headgate.plane.live_state import LiveState
 from headgate.plane.write_warnings import warnings_after_write
-from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
+from headgate.resources.kind import Kind
+from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT
 from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.apiserver.app import create_app

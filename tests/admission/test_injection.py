@@ -10,8 +10,8 @@ from tests.make.objects import config_map, container, obj, pod, tls_config
 
 from headgate.admission.injection import InjectionMode, explicit_sidecars
 from headgate.errors import Invalid
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
 from headgate.resources.meta import Object
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
 
 IDENTITY = "4711-88-7f6c-boot"
 

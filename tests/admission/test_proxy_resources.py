@@ -7,7 +7,7 @@ from tests.admission.web_pod import OPTIONS, web_pod
 
 from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
 from headgate.kubernetes.gateway_pods import gateway_pod
-from headgate.resources.checks.pods import pod_causes
+from headgate.resources.core.pod import pod_causes
 from headgate.resources.meta import Object
 
 DEFAULT = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}

@@ -6,6 +6,8 @@ import pytest
 
 from headgate.api.selectors import field_selector, label_selector
 from headgate.api.status import ApiError
+from headgate.resources.core.event import KIND as EVENT
+from headgate.resources.registry import POD
 
 
 def labelled(**labels: str) -> dict[str, Any]:
@@ -47,15 +49,15 @@ def test_a_malformed_label_selector_is_a_bad_request(selector: str) -> None:
 
 def test_a_field_selector_compares_fields() -> None:
     pod = {"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": "Running"}}
-    assert field_selector("metadata.name=p,status.phase!=Failed", "Pod")(pod)
-    assert not field_selector("metadata.name==p,status.phase=Failed", "Pod")(pod)
-    assert field_selector("spec.nodeName=", "Pod")(pod)
+    assert field_selector("metadata.name=p,status.phase!=Failed", POD.selectable)(pod)
+    assert not field_selector("metadata.name==p,status.phase=Failed", POD.selectable)(pod)
+    assert field_selector("spec.nodeName=", POD.selectable)(pod)
     event = {"metadata": {"name": "e"}, "source": {"component": "kubelet"}, "involvedObject": {"name": "a,b"}}
-    assert field_selector(r"source=kubelet,involvedObject.name=a\,b", "Event")(event)
+    assert field_selector(r"source=kubelet,involvedObject.name=a\,b", EVENT.selectable)(event)
 
 
 @pytest.mark.parametrize("selector", ["status.phase=x", "metadata.name", "=x", "metadata.name=a,"])
 def test_an_unsupported_or_malformed_field_selector_is_a_bad_request(selector: str) -> None:
     with pytest.raises(ApiError) as caught:
-        field_selector(selector, "Service")
+        field_selector(selector)
     assert caught.value.code == 400

@@ -16,7 +16,7 @@ from tests.api_client import Api
 from tests.fork_client import Forked
 from tests.headgate_program import server
 
-from headgate.resources.pods import ProcessIdentity
+from headgate.resources.core.pod import ProcessIdentity
 from headgate.standalone.processes import adopt
 
 PATIENCE_S = 120.0

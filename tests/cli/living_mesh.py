@@ -24,12 +24,12 @@ from headgate.objects.gateways import ensure_class
 from headgate.objects.lifecycle import now, with_metadata
 from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.history_recorder import HistoryRecorder
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
+from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
-from headgate.resources.gateway import CONTROLLER, GROUP
+from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.meta import Object, part
-from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
 from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, find_written, key_of
-from headgate.resources.workloads import Pod
 from headgate.rollout.controller import RolloutController
 from headgate.settings import Settings
 from headgate.standalone.address_pool import FIRST_RANGE, AddressPool

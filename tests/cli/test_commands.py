@@ -70,7 +70,7 @@ def test_down_suggests_ctrl_c_while_a_headgate_runs(run: Callable[..., Any], tmp
             "write one of deployment, gateway, httproute, grpcroute, tcproute, trafficsplit, traffictarget, tlsconfig",
         ),
         (["logs", "foo/website"], "unknown kind 'foo'; write one of pod, deployment, replicaset"),
-        (["wait", "pod/website"], "a tlsconfig, a traffictarget or a deployment"),
+        (["wait", "pod/website"], "the kinds are deployment, gateway"),
         (["wait", "ts/website", "--timeout", "soon"], "write 20s, 2m or 500ms"),
         (["logs", "svc/website"], "a Service has no logs"),
         (["try", "https://website"], "the scheme https is not supported"),

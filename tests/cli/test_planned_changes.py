@@ -20,8 +20,8 @@ from headgate.plan.lines import counted, lines, summary
 from headgate.plan.plan import Plan
 from headgate.plan.world import Cause
 from headgate.plane.write_warnings import warnings_after_write
+from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.meta import Key, Object
-from headgate.resources.pods import INJECT
 from headgate.resources.registry import KINDS, find_written
 from headgate.settings import Settings
 

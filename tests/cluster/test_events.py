@@ -14,8 +14,9 @@ from headgate.kubernetes.app import _events
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
 from headgate.objects.events import EventRecorder
+from headgate.resources.kind import Kind
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import CLUSTER_KINDS, EVENT, Kind
+from headgate.resources.registry import CLUSTER_KINDS, EVENT
 
 NAMESPACE = "events"
 LISTED = f"/api/v1/namespaces/{NAMESPACE}/events"

@@ -14,7 +14,7 @@ from tests.cluster.installation import SYSTEM
 from tests.make.objects import gateway, listener
 
 from headgate.kubernetes.names import NAMESPACE
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,7 +15,7 @@ from headgate.kubernetes.gateways import GatewayProxies
 from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Key
 from headgate.resources.registry import find
 

@@ -10,8 +10,8 @@ from tests.e2e.running_mesh import KUBECTL
 from tests.make.objects import container, sidecar
 from tests.resources.canary import canary_with
 
-from headgate.resources.registry import CANARY, SIDECAR, Kind
-from headgate.standalone.apiserver.tables import columns_of
+from headgate.resources.kind import Kind
+from headgate.resources.registry import CANARY, SIDECAR
 
 CANARIES = "/apis/headgate.dev/v1beta1/namespaces/shop/canaries"
 SIDECARS = "/apis/headgate.dev/v1beta1/namespaces/shop/sidecars"
@@ -47,7 +47,7 @@ def shown(cluster: KubeApiServer, kind: Kind) -> list[str]:
     name = f"{kind.plural}.{kind.group}"
     command = [KUBECTL, "--kubeconfig", str(cluster.kubeconfig()), "get", name, "-n", "shop"]
     titles, cells = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert titles.split() == [column.name.upper() for column in columns_of(kind) if not column.wide]
+    assert titles.split() == [column.name.upper() for column in kind.columns if not column.wide]
     return cells.split()
 
 

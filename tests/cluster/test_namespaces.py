@@ -16,7 +16,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import NAMESPACE_NAME, manifests
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions
-from headgate.resources.pods import INJECT
+from headgate.resources.core.pod_metadata import INJECT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

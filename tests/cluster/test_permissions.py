@@ -22,7 +22,7 @@ from headgate.kubernetes.client import path_of
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions, Permission, Role, Rule, permissions_of
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.registry import find_written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -20,8 +20,8 @@ from headgate.kubernetes.install.custom_resources import custom_resource_definit
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
 from headgate.objects.ports import Change, Relist, follow
+from headgate.resources.kind import Kind
 from headgate.resources.meta import Key
-from headgate.resources.registry import Kind
 
 _numbers = itertools.count(1)
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

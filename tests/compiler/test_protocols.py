@@ -10,7 +10,7 @@ from tests.make.values import compiled
 from headgate.compiler.protocols import KNOWN, NAMED, protocol_of
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Protocol, Target
-from headgate.resources.core import ServicePort
+from headgate.resources.core.service import ServicePort
 
 
 def spoken(name="", app=""):

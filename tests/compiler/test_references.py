@@ -4,7 +4,7 @@ import pytest
 
 from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.snapshot import Snapshot
-from headgate.resources.gateway import GrantFrom, GrantTo, ReferenceGrant, ReferenceGrantSpec
+from headgate.resources.gateway_api.reference_grant import GrantFrom, GrantTo, ReferenceGrant, ReferenceGrantSpec
 from headgate.resources.meta import Key, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 

@@ -7,7 +7,7 @@ from tests.make.objects import service
 from tests.make.values import compiled, findings
 
 from headgate.compiler.reasons import Reason
-from headgate.resources.definitions.catalog import schemas
+from headgate.resources.schema.catalog import schemas
 
 SPEC = schemas()["", "v1", "Service"]["properties"]["spec"]["properties"]
 EFFECTIVE = {

@@ -16,7 +16,8 @@ from headgate.kubernetes.connection import ApiRequest
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import BOOKMARK_S, ClusterStore
 from headgate.kubernetes.transport import exchange
-from headgate.resources.registry import SERVICE, ServedKind
+from headgate.resources.kind import ServedKind
+from headgate.resources.registry import SERVICE
 
 BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
 

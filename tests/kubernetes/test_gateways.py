@@ -16,7 +16,7 @@ from headgate.kinds import GATEWAY
 from headgate.kubernetes.gateways import GatewayProxies
 from headgate.latest import until
 from headgate.objects.ports import follow, version_of
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 

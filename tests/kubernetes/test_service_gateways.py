@@ -17,7 +17,7 @@ from headgate.kubernetes.service_gateways import READY, ProxyImages, ServiceGate
 from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.plane.feed import COMPILED, Feed, snapshot_of
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 from headgate.settings import Settings

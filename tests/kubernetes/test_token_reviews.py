@@ -9,8 +9,8 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import ProxyError
 from headgate.kubernetes.token_reviews import MAX_REJECTIONS, PATH, REJECTION_SECONDS, TokenReview, pod_uids
 from headgate.latest import Latest
+from headgate.resources.core.pod import Pod
 from headgate.resources.meta import Key, Metadata
-from headgate.resources.pods import Pod
 from headgate.xds.authentication import InvalidToken
 
 WEB_1, WEB_2 = "sidecar/shop/web-1", "sidecar/shop/web-2"

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.make.objects import obj
 
-from headgate.resources.registry import Kind
+from headgate.resources.kind import Kind
 
 _PODS = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
 _WORKLOAD = {"selector": {"matchLabels": {"app": "web"}}, "template": _PODS}

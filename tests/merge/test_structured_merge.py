@@ -21,7 +21,7 @@ from headgate.merge.structured_merge import (
     without,
     write_field_set,
 )
-from headgate.resources.definitions.catalog import schemas
+from headgate.resources.schema.catalog import schemas
 
 TEXT = {"type": "string"}
 SERVER = {

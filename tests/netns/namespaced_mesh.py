@@ -36,7 +36,7 @@ from headgate.latest import until
 from headgate.model.identities import Credential
 from headgate.model.routing import Workload
 from headgate.plane.feed import snapshot_of
-from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, PROBES, SIDECAR
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.proxies.admin import Admin

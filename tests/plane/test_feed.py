@@ -15,8 +15,8 @@ from headgate.errors import NotFound, Unavailable
 from headgate.objects.ports import Listing
 from headgate.plane import feed as feed_module
 from headgate.plane.feed import Feed
+from headgate.resources.core.pod import Pod
 from headgate.resources.meta import Key, Object
-from headgate.resources.pods import Pod
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore

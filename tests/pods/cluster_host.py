@@ -30,7 +30,7 @@ from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
 from tests.wire import Address, Answer, Network, Request, ask_once
 
 from headgate.kinds import names_of
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 
 SITE, NEIGHBOR = "conformance", "conformance-neighbor"
 TRAFFIC_IMAGE = "localhost/headgate-traffic:test"

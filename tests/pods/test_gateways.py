@@ -22,7 +22,7 @@ from tests.pods.conftest import (
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.load import failures, load
 
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 
 WEB, OUTSIDE = "web", "web-outside"
 OWN_GATEWAYS = f"gateway-{WEB}-"

@@ -7,10 +7,12 @@ from tests.decoding import admit, decode, validate
 from tests.make.objects import grant, http_route_group, obj
 
 from headgate.errors import DecodeError, Invalid
-from headgate.resources.core import EndpointSlice, Service
+from headgate.resources.core.service import Service
 from headgate.resources.decode import read
-from headgate.resources.gateway import ReferenceGrant
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
+from headgate.resources.discovery.endpoint_slice import EndpointSlice
+from headgate.resources.gateway_api.reference_grant import ReferenceGrant
+from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, NO_ENDPOINTS
+from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.resources.versions import to_hub
 
 HUB = "split.smi-spec.io/v1alpha4"

@@ -7,7 +7,7 @@ from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.snapshot import Snapshot
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
 from headgate.resources.authority_status import ROTATE
-from headgate.resources.core import Service
+from headgate.resources.core.service import Service
 from headgate.resources.mesh_keys import ANNOTATIONS, LABELS, useless_keys
 from headgate.resources.meta import Metadata
 from headgate.resources.registry import SERVICE

@@ -9,7 +9,8 @@ from tests.make.objects import split
 
 from headgate.errors import DecodeError
 from headgate.quantity import parse_quantity
-from headgate.resources.versions import MATCHES, WEIGHTS, from_hub, to_hub
+from headgate.resources.smi.conversion import MATCHES, WEIGHTS
+from headgate.resources.versions import from_hub, to_hub
 
 GROUP = "split.smi-spec.io"
 VERSIONS = [(GROUP, "v1alpha1"), (GROUP, "v1alpha2"), (GROUP, "v1alpha3"), (GROUP, "v1alpha4"), ("", "v1beta1")]

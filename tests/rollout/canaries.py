@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.make.objects import Object, canary
 
-from headgate.resources.canaries import Canary
 from headgate.resources.decode import check_stored
+from headgate.resources.mesh.canary.types import Canary
 from headgate.rollout.criteria import RecentLatencies
 from headgate.rollout.messages import message
 from headgate.rollout.plan import Plan

@@ -18,7 +18,7 @@ from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import snapshot_of
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT, key_of
-from headgate.resources.smi import MIRROR
+from headgate.resources.smi.split_fields import MIRROR
 from headgate.rollout.controller import RolloutController
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import Counts

@@ -13,7 +13,7 @@ from tests.rollout.controller_rig import POD, RolloutRig, run
 
 from headgate.resources.meta import Key
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT
-from headgate.resources.smi import MIRROR
+from headgate.resources.smi.split_fields import MIRROR
 from headgate.telemetry.counters.flows import Flow
 
 

@@ -11,7 +11,7 @@ from tests.rollout.canaries import ANALYSIS, Rollout, plan_of, requests, website
 
 from headgate.durations import microseconds
 from headgate.model.latency_buckets import BOUNDS_US
-from headgate.resources.canaries import StepKind
+from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout import criteria
 from headgate.rollout.plan import Plan

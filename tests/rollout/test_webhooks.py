@@ -13,7 +13,7 @@ from tests.make.objects import service
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
 from headgate.plane.feed import snapshot_of
-from headgate.resources.canaries import Webhook
+from headgate.resources.mesh.canary.types import Webhook
 from headgate.resources.meta import Key
 from headgate.resources.registry import key_of
 from headgate.rollout.state import Answer

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.resources.pods import ProcessIdentity
+from headgate.resources.core.pod import ProcessIdentity
 from headgate.standalone.processes import Launch, StartError, adopt, inherited, spawn
 
 # A stand-in for headgate: it starts a program, prints the program's identity and waits until it is killed.

@@ -10,11 +10,12 @@ from headgate.admission.review import Review, review
 from headgate.admission.workloads import DEFAULTERS, check_workload
 from headgate.errors import Cause
 from headgate.objects.ports import AdmissionStep, View
-from headgate.resources.canaries import Canary
-from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
 from headgate.resources.decode import Check, Checked, check
+from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Object, namespace_of
-from headgate.resources.smi import TrafficSplit
+from headgate.resources.smi.self_reference import self_reference
+from headgate.resources.smi.split_fields import SELF_REFERENCE
+from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.settings import Settings
 
 

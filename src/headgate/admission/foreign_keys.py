@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from headgate.resources.core.pod_metadata import INJECT, NOT_INJECTED
 from headgate.resources.meta import Object, part
 from headgate.resources.pod_templates import pod_template, template_path
-from headgate.resources.pods import INJECT, NOT_INJECTED
 
 _KEYS = (
     "istio-injection",

@@ -15,9 +15,8 @@ from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
 from headgate.objects.ports import View
-from headgate.resources.decode import read
-from headgate.resources.meta import Key, Metadata, Object, part
-from headgate.resources.pods import (
+from headgate.resources.core.pod import parse_process_identity
+from headgate.resources.core.pod_metadata import (
     ADDED,
     APPLICATION_PORTS,
     CONFLICTS,
@@ -28,11 +27,12 @@ from headgate.resources.pods import (
     PROCESS,
     PROCESS_ID,
     SIDECAR,
-    parse_process_identity,
 )
+from headgate.resources.core.pod_spec import Pod
+from headgate.resources.decode import read
+from headgate.resources.meta import Key, Metadata, Object, part
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.registry import TLS_CONFIG
-from headgate.resources.workloads import Pod
 
 InjectionMode = Literal["all", "labelled", "none"]
 """The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""

@@ -13,11 +13,12 @@ from headgate.admission.sidecar_containers import (
     with_transparent_sidecar,
 )
 from headgate.errors import Cause
-from headgate.resources.checks.pods import pod_causes, template_causes
-from headgate.resources.checks.schema import check_schema
-from headgate.resources.definitions.catalog import schemas
+from headgate.resources.core.pod import pod_causes
+from headgate.resources.core.pod_metadata import template_causes
 from headgate.resources.meta import Object, part
 from headgate.resources.pod_templates import pod_of_template, template_path
+from headgate.resources.schema.catalog import schemas
+from headgate.resources.schema.check import check_schema
 
 _ANYWHERE = PodNamespace(labels={}, configs=())
 """The namespace of a manifest: its labels and TLSConfigs are unknown, so only the pod itself can opt out."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headgate.quantity import parse_quantity
-from headgate.resources.pods import PROXY_RESOURCES
+from headgate.resources.core.pod_metadata import PROXY_RESOURCES
 
 Resources = Mapping[str, Mapping[str, str]]
 DEFAULTS: Resources = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}

@@ -11,10 +11,10 @@ from headgate.admission.injection import Sidecars, pod_namespace, sidecar_causes
 from headgate.admission.useless_keys import useless_keys_of_pods
 from headgate.errors import Cause, Invalid
 from headgate.objects.ports import View
-from headgate.resources.checks.pods import pod_causes, template_causes
+from headgate.resources.core.pod import pod_causes
+from headgate.resources.core.pod_metadata import PROCESS, template_causes
 from headgate.resources.meta import Object, part
 from headgate.resources.pod_templates import pod_of_template, template_path
-from headgate.resources.pods import PROCESS
 
 
 class Review(NamedTuple):

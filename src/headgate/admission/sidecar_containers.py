@@ -9,8 +9,8 @@ from headgate.admission.proxy_resources import proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.envoy.probes import READY_PATH
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, PROBES, SIDECAR
 from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value, part
-from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
 
 CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"

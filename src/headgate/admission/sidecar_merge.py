@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import DecodeError
+from headgate.resources.core.pod_metadata import ADDED, CONFLICTS, PROCESS
 from headgate.resources.decode import read
+from headgate.resources.mesh.sidecar import Sidecar
 from headgate.resources.meta import Object, part
-from headgate.resources.pods import ADDED, CONFLICTS, PROCESS
-from headgate.resources.sidecars import Sidecar
-from headgate.resources.workloads import selects
+from headgate.resources.selectors import selects
 
 _WRITTEN = (ADDED, CONFLICTS)
 Items = list[Mapping[str, Any]]

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause, DecodeError, Invalid
-from headgate.resources.checks.pod_fields import pod_field_causes, selector_causes, template_metadata_causes
+from headgate.resources.apps.deployment import Deployment
+from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.core.pod_fields import pod_field_causes, selector_causes, template_metadata_causes
+from headgate.resources.core.pod_spec import Pod, PodSpec
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, label_fault, part
-from headgate.resources.workloads import Deployment, Pod, PodSpec, ReplicaSet, selects
+from headgate.resources.selectors import selects
 
 _POD = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst"}
 _ROLLING = {"maxSurge": "25%", "maxUnavailable": "25%"}

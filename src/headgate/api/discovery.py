@@ -21,8 +21,9 @@ from headgate.api.metrics.groups import (
 )
 from headgate.api.self_subject_reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
+from headgate.resources.kind import ServedKind, api_version
 from headgate.resources.metrics import TRAFFIC_METRICS
-from headgate.resources.registry import GROUPS, ServedKind, api_version
+from headgate.resources.registry import GROUPS
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
@@ -156,7 +157,7 @@ def _rows(served: ServedKind) -> list[dict[str, Any]]:
     kind = served.kind
     row = _row(served.plural, kind.kind, served.verbs, namespaced=kind.namespaced, singular=_singular(served))
     row |= {"shortNames": list(served.short)} if served.short else {}
-    row |= {"categories": list(served.categories)} if served.categories else {}
+    row |= {"categories": list(served.kind.categories)} if served.kind.categories else {}
     return [row, *(_subresource(served, name) for name in served.subresources)]
 
 

@@ -1,12 +1,12 @@
 """The parser of label and field selectors. It returns predicates over objects."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from headgate.api.status import ApiError
 from headgate.resources.meta import Object
-from headgate.resources.workloads import Requirement, holds
+from headgate.resources.selectors import Requirement, holds
 
 Predicate: TypeAlias = Callable[[Object], bool]
 
@@ -31,15 +31,6 @@ _OPERATORS = {
 }
 
 _COMMON_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
-_FIELDS = {
-    "Pod": {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"}
-    | {"status.phase", "status.podIP", "status.nominatedNodeName"},
-    "Event": {f"involvedObject.{part}" for part in ("kind", "namespace", "name", "uid", "apiVersion")}
-    | {"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "source", "type"},
-    "Secret": {"type"},
-    "Namespace": {"status.phase"},
-    "ReplicaSet": {"status.replicas"},
-}
 
 
 def everything(_: Object) -> bool:
@@ -96,12 +87,13 @@ def _split_outside_parentheses(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def field_selector(text: str, kind: str) -> Predicate:
+def field_selector(text: str, fields: Collection[str] = ()) -> Predicate:
     """Parse a field selector such as `metadata.name=web,status.phase!=Failed`.
 
-    Raises ApiError 400 for a malformed selector, and for a field that the kind does not support.
+    `fields` are those that the kind supports besides the name and the namespace. Raises ApiError 400 for a malformed
+    selector, and for another field.
     """
-    known = _COMMON_FIELDS | _FIELDS.get(kind, set())
+    known = _COMMON_FIELDS.union(fields)
     tests = []
     for part in re.split(r"(?<!\\),", text):
         found = _FIELD.fullmatch(part.strip())

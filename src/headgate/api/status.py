@@ -17,8 +17,8 @@ from headgate.errors import (
     Unavailable,
 )
 from headgate.merge.server_side_apply import ApplyConflicts
+from headgate.resources.kind import ServedKind
 from headgate.resources.meta import Key
-from headgate.resources.registry import ServedKind
 
 _REASONS = {
     400: "BadRequest",

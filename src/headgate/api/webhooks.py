@@ -24,9 +24,9 @@ from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import View
 from headgate.plan.quote import LONGEST, shortened
 from headgate.resources.decode import Check, type_mistakes, without_nulls
+from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Input, Key, Object, part
 from headgate.resources.pod_templates import pod_of_template, template_path
-from headgate.resources.registry import split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
 MOST_CHARACTERS = 4096

@@ -10,7 +10,7 @@ from headgate.cli.output import Format, usage_error
 from headgate.manifests import STANDARD_INPUT
 
 if TYPE_CHECKING:
-    from headgate.resources.registry import Kind
+    from headgate.resources.kind import Kind
 
 DEFAULT_STATE = Path(".headgate")
 
@@ -79,10 +79,10 @@ def parse_kind_and_name(text: str, supported: Sequence["Kind"]) -> tuple["Kind",
     for kind in KINDS:
         if written.lower() in spellings(kind):
             return kind, name
-    known = ", ".join(dict.fromkeys(kind.singular for kind in supported))
+    known = ", ".join(dict.fromkeys(kind.names.singular for kind in supported))
     raise usage_error(f"unknown kind {written!r}; write one of {known}", option="KIND/NAME")
 
 
 def spellings(kind: "Kind") -> set[str]:
     """Return all names of a kind: singular, plural, short names, and the names with the API group."""
-    return {*kind.words} | {f"{word}.{kind.group}" for word in (kind.singular, kind.plural) if kind.group}
+    return {*kind.names.words} | {f"{word}.{kind.group}" for word in (kind.names.singular, kind.plural) if kind.group}

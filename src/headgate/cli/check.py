@@ -18,12 +18,12 @@ from headgate.compiler.reasons import Reason, Severity
 from headgate.errors import DecodeError
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest
+from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.decode import read
 from headgate.resources.inspect import FindingList
 from headgate.resources.mesh_status import MeshState
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import CANARY, SERVICE, TRAFFIC_SPLIT
-from headgate.resources.workloads import Container, Pod
 from headgate.standalone.processes import Launch, missing_program
 
 API_VERSION_MISSING = "ApiVersionMissing"

@@ -16,7 +16,8 @@ from headgate.cli.output import Format, answer, note, print_table, stdout, usage
 from headgate.formatting import NONE, pluralize
 from headgate.history.records import RECORDED
 from headgate.resources.inspect import ObjectRef
-from headgate.resources.registry import KINDS, Kind
+from headgate.resources.kind import Kind
+from headgate.resources.registry import KINDS
 from headgate.resources.revisions import ChangedField, ObjectChange, Revision, RevisionList
 
 RECORDED_KINDS = tuple(kind for kind in KINDS if (kind.group, kind.kind) in RECORDED)
@@ -88,7 +89,7 @@ def parse_object(text: str) -> tuple[Kind, str]:
     """Parse KIND/NAME of a recorded kind. Raises BadParameter."""
     kind, name = parse_kind_and_name(text, RECORDED_KINDS)
     if kind not in RECORDED_KINDS:
-        known = ", ".join(dict.fromkeys(item.singular for item in RECORDED_KINDS))
+        known = ", ".join(dict.fromkeys(item.names.singular for item in RECORDED_KINDS))
         raise usage_error(f"the history does not record {kind.plural}; it has {known}", option="KIND/NAME")
     return kind, name
 

@@ -21,7 +21,7 @@ from headgate.model.routing import PortRef
 from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, key_of
-from headgate.resources.smi import STICKY
+from headgate.resources.smi.split_fields import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
 
 REFRESH_S = 0.5  # Seconds between refreshes of the table on a terminal.

@@ -13,8 +13,9 @@ from headgate.cli.connection import find_api
 from headgate.cli.output import note, usage_error
 from headgate.errors import NotFound
 from headgate.kubernetes.client import Client, path_of
+from headgate.resources.kind import Kind
 from headgate.resources.meta import Object
-from headgate.resources.registry import KINDS, POD, Kind
+from headgate.resources.registry import KINDS, POD
 
 What = Annotated[
     str,

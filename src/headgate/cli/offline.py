@@ -20,8 +20,8 @@ from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.errors import HeadgateError, Invalid
 from headgate.manifests.files import Manifests, read
 from headgate.plane.feed import snapshot_of
-from headgate.resources.gateway import GROUP as GATEWAY_GROUP
-from headgate.resources.gateway import IP_ADDRESS
+from headgate.resources.gateway_api.gateway import GROUP as GATEWAY_GROUP
+from headgate.resources.gateway_api.gateway import IP_ADDRESS
 from headgate.resources.meta import Key, Object, part, rows
 from headgate.resources.registry import SERVICE
 from headgate.settings import Settings

@@ -13,14 +13,15 @@ from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
 from headgate.plane.feed import snapshot_of
-from headgate.resources.canaries import Canary
-from headgate.resources.core import Service
+from headgate.resources.core.pod import ENDED
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
+from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.service import Service
 from headgate.resources.decode import read
+from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Object, service_name
-from headgate.resources.pods import APPLICATION_PORTS, ENDED, SIDECAR
 from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
-from headgate.resources.workloads import Pod
 from headgate.rollout.expected import expected_objects
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports

@@ -15,8 +15,9 @@ from headgate.history.records import content_of
 from headgate.history.restoration import manifest
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.inspect import ObjectRef
+from headgate.resources.kind import Kind
 from headgate.resources.meta import Object
-from headgate.resources.registry import Kind, find
+from headgate.resources.registry import find
 from headgate.resources.revisions import RestorationStep, RevisionRestoration
 
 MANAGER = "headgate-rollback"
@@ -96,7 +97,7 @@ def _documents(found: RevisionRestoration, steps: Sequence[RestorationStep]) -> 
     yield f"# The objects of revision {found.metadata.name}, {found.time}\n"
     for step in steps:
         if step.wanted is None:
-            yield f"# kubectl delete {kind_of(step.object).singular} -n {step.object.namespace} {step.object.name}\n"
+            yield f"# kubectl delete {kind_of(step.object).names.singular} -n {step.object.namespace} {step.object.name}\n"
         else:
             yield yaml_text(manifest(content_of(step.wanted)))
 

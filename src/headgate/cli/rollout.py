@@ -18,7 +18,7 @@ from headgate.cli.rollout_watch import show
 from headgate.cli.wait import Timeout, parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
-from headgate.resources.canaries import ROLLOUT_COMMAND
+from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import CANARY
 from headgate.rollout.state import Pause, Phase, state_in

@@ -12,7 +12,7 @@ from headgate.cli.output import FittedTable, WrappedText
 from headgate.errors import HeadgateError
 from headgate.formatting import NONE
 from headgate.quantity import parse_percentage
-from headgate.resources.canaries import ROLLOUT_COMMAND, Analysis
+from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND, Analysis
 from headgate.resources.meta import Input, Object
 from headgate.rollout.messages import share_text
 from headgate.rollout.state import Phase, state_in

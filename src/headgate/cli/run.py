@@ -17,11 +17,12 @@ from headgate.cli.output import NotStarted, TimedOut, note, usage_error
 from headgate.cli.wait import watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
+from headgate.resources.core.pod import format_process_identity
+from headgate.resources.core.pod_metadata import EXTERNAL, PROCESS, PROCESS_ID
+from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.pods import EXTERNAL, PROCESS, PROCESS_ID, format_process_identity
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
-from headgate.resources.workloads import Pod
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.environment import port_variable, runtime_variables
 from headgate.standalone.pods.sidecars import proxy_variables

@@ -13,7 +13,7 @@ from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
-from headgate.resources.core import ServiceSpec
+from headgate.resources.core.service import ServiceSpec
 from headgate.resources.meta import Object, service_name
 from headgate.resources.registry import SERVICE
 

@@ -15,11 +15,12 @@ from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, parse_k
 from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, note, stderr, stdout, usage_error
 from headgate.errors import Gone, HeadgateError, NotFound
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
+from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
-from headgate.resources.gateway import CONTROLLER, OWN_CLASS
+from headgate.resources.gateway_api.gateway import CONTROLLER, OWN_CLASS
+from headgate.resources.kind import Kind, ReadyBy
 from headgate.resources.meta import Object
-from headgate.resources.registry import KINDS, Kind
+from headgate.resources.registry import KINDS
 
 FIRST_ANSWER_S = (
     10.0  # The first response may take this long even if the timeout is shorter: the message needs the status.
@@ -27,16 +28,20 @@ FIRST_ANSWER_S = (
 WATCH_RETRY_S = 0.2  # Seconds between a watch that the server has ended and the next watch.
 
 
+WAITABLE = tuple(kind for kind in KINDS if kind.ready_by)
+"""The kinds whose status says whether they are in force."""
+
+
 def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
-    return completion.objects(ctx, incomplete, READINESS_CHECKS)
+    return completion.objects(ctx, incomplete, [(kind.group, kind.kind) for kind in WAITABLE])
 
 
+_WORDS = ", ".join(kind.names.singular for kind in WAITABLE)
 ObjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
-        help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME, tlsconfig/NAME, "
-        "traffictarget/NAME, canary/NAME or deployment/NAME.",
+        help=f"The kind and the name of the object; the kinds are {_WORDS}.",
         autocompletion=_complete_object,
     ),
 ]
@@ -77,14 +82,10 @@ def wait(
     code is 1 when the object is not accepted, and 124 after the timeout. The message names the proxies and their
     errors.
     """
-    kind, name = parse_kind_and_name(what, [kind for kind in KINDS if (kind.group, kind.kind) in READINESS_CHECKS])
-    check = READINESS_CHECKS.get((kind.group, kind.kind))
-    if check is None:
-        raise usage_error(
-            f"`wait` does not support {kind.kind}; wait for a trafficsplit, a canary, a gateway, a route, a tlsconfig, "
-            "a traffictarget or a deployment",
-            option="KIND/NAME",
-        )
+    kind, name = parse_kind_and_name(what, WAITABLE)
+    if kind.ready_by is None:
+        raise usage_error(f"`wait` does not support {kind.kind}; the kinds are {_WORDS}", option="KIND/NAME")
+    check = _READINESS[kind.ready_by]
     seconds = parse_duration(timeout)
     client = find_api(kubeconfig, state)
     namespace = namespace or client.namespace
@@ -183,17 +184,11 @@ def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 
 ReadinessCheck = Callable[[Object], Progress]
-READINESS_CHECKS: Mapping[tuple[str, str], ReadinessCheck] = {
-    (SPLIT, "TrafficSplit"): _by_observed_generation,
-    (GATEWAY, "Gateway"): _by_conditions,
-    (GATEWAY, "HTTPRoute"): _by_parents,
-    (GATEWAY, "GRPCRoute"): _by_parents,
-    (GATEWAY, "TCPRoute"): _by_parents,
-    (MESH, "TLSConfig"): _by_observed_generation,
-    (MESH, "Sidecar"): _by_observed_generation,
-    (MESH, "Canary"): _by_observed_generation,
-    (ACCESS, "TrafficTarget"): _by_observed_generation,
-    ("apps", "Deployment"): _deployment_progress,
+_READINESS: Mapping[ReadyBy, ReadinessCheck] = {
+    ReadyBy.GENERATION: _by_observed_generation,
+    ReadyBy.CONDITIONS: _by_conditions,
+    ReadyBy.PARENTS: _by_parents,
+    ReadyBy.REPLICAS: _deployment_progress,
 }
 _GATEWAY_CLASS = next(kind for kind in KINDS if (kind.group, kind.kind) == (GATEWAY, "GatewayClass"))
 _WORST_FIRST = (Readiness.FAILED, Readiness.PENDING, Readiness.READY)

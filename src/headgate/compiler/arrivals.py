@@ -14,9 +14,9 @@ from headgate.model.authorization import Authorization, authorize, grants_allowi
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT
 from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, Arrival
 from headgate.resources.meta import Value
-from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
 

@@ -61,14 +61,20 @@ from headgate.model.routing import (
     Workload,
     roots,
 )
-from headgate.resources.canaries import Canary
-from headgate.resources.core import EndpointSlice, Namespace, Service
+from headgate.resources.core.namespace import Namespace
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.service import Service
+from headgate.resources.discovery.endpoint_slice import EndpointSlice
+from headgate.resources.gateway_api.grpc_route import GRPCRoute
+from headgate.resources.gateway_api.http_route import HTTPRoute
+from headgate.resources.gateway_api.tcp_route import TCPRoute as GatewayTCPRoute
+from headgate.resources.mesh.canary.types import Canary
+from headgate.resources.mesh.sidecar import Sidecar
+from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.meta import Key, Resource
-from headgate.resources.pods import Pod
-from headgate.resources.routes import GRPCRoute, HTTPRoute
-from headgate.resources.routes import TCPRoute as GatewayTCPRoute
-from headgate.resources.sidecars import Sidecar
-from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficTarget
+from headgate.resources.smi.http_route_group import HTTPRouteGroup
+from headgate.resources.smi.port_routes import TCPRoute
+from headgate.resources.smi.traffic_target import TrafficTarget
 from headgate.settings import Settings
 from headgate.shared_map import SharedMap
 

@@ -24,7 +24,8 @@ from headgate.model.routing import (
     Target,
     Workload,
 )
-from headgate.resources import core
+from headgate.resources.core.service import Service
+from headgate.resources.discovery import endpoint_slice
 
 R = TypeVar("R", HostRoutes, RouteTable)
 _DEFAULT_PORT = 80
@@ -32,7 +33,7 @@ _FAMILIES = ("IPv4", "IPv6")
 
 
 def endpoints(
-    name: str, service: core.Service, slices: tuple[core.EndpointSlice, ...], domain: str
+    name: str, service: Service, slices: tuple[endpoint_slice.EndpointSlice, ...], domain: str
 ) -> tuple[Endpoints, ...]:
     """Return the endpoints of each routed port of a Service; a port without endpoints has an empty entry.
 
@@ -95,13 +96,15 @@ def _identified(endpoint: Endpoint, known: KnownPods) -> Endpoint:
     return structs.replace(endpoint, workload=workload, identity=identity)
 
 
-def _of_family(slices: tuple[core.EndpointSlice, ...], family: str) -> tuple[core.EndpointSlice, ...]:
+def _of_family(
+    slices: tuple[endpoint_slice.EndpointSlice, ...], family: str
+) -> tuple[endpoint_slice.EndpointSlice, ...]:
     """Return the slices with addresses of a family, or of the other one if there is none."""
     addressed = tuple(item for item in slices if item.address_type in _FAMILIES)
     return tuple(item for item in addressed if item.address_type == family) or addressed
 
 
-def _used(slices: tuple[core.EndpointSlice, ...], port_name: str) -> tuple[Endpoint, ...]:
+def _used(slices: tuple[endpoint_slice.EndpointSlice, ...], port_name: str) -> tuple[Endpoint, ...]:
     """Return the ready endpoints of a port, or else those that serve while they terminate."""
     ready: dict[tuple[str, int], Endpoint] = {}
     terminating: dict[tuple[str, int], Endpoint] = {}
@@ -128,7 +131,7 @@ def _unnamed(endpoint: Endpoint) -> Endpoint:
     return structs.replace(endpoint, hostname="") if endpoint.hostname else endpoint
 
 
-def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:
+def _workload(item: endpoint_slice.EndpointSlice, endpoint: endpoint_slice.Endpoint) -> str:
     if endpoint.target_ref is None or endpoint.target_ref.kind != "Pod":
         return ""
     return f"{endpoint.target_ref.namespace or item.metadata.namespace}/{endpoint.target_ref.name}"

@@ -12,9 +12,9 @@ from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import NotFound
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort
+from headgate.resources.core.pod import Pod
 from headgate.resources.explanations import Explanation
 from headgate.resources.pod_owners import deployment_of
-from headgate.resources.pods import Pod
 from headgate.resources.request_spec import PORTS, Client, RequestSpec, gateway_name, read_client, url_parts
 
 

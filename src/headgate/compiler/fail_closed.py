@@ -9,18 +9,14 @@ sidecar.
 from collections.abc import Mapping
 
 from headgate.errors import DecodeError
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
 from headgate.resources.decode import read
+from headgate.resources.mesh.tls_config import TLSConfig, TLSConfigSpec
 from headgate.resources.meta import Metadata, Object, Resource, part
-from headgate.resources.pods import APPLICATION_PORTS, SIDECAR, Pod
 from headgate.resources.registry import find_written
-from headgate.resources.smi import (
-    Destination,
-    TLSConfig,
-    TLSConfigSpec,
-    TrafficTarget,
-    TrafficTargetSpec,
-)
-from headgate.resources.workloads import LabelSelector
+from headgate.resources.selectors import LabelSelector
+from headgate.resources.smi.traffic_target import Destination, TrafficTarget, TrafficTargetSpec
 
 ACCOUNT = "ServiceAccount"
 KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that headgate writes

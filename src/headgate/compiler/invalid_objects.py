@@ -5,9 +5,9 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.resources import mesh_keys
+from headgate.resources.core.pod import Pod
 from headgate.resources.meta import Key, Resource
-from headgate.resources.pods import Pod
-from headgate.resources.smi import TrafficTarget
+from headgate.resources.smi.traffic_target import TrafficTarget
 
 
 def useless_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:

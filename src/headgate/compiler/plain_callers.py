@@ -7,7 +7,7 @@ from headgate.compiler.report import Compiled
 from headgate.model.authorities import resolve
 from headgate.model.identities import gateway_id
 from headgate.model.routing import Mesh, PortRef, Route, Split, Target
-from headgate.resources.gateway import ENVOY, SERVICE_GATEWAY
+from headgate.resources.gateway_api.proxies import ENVOY, SERVICE_GATEWAY
 
 
 def as_reached(compiled: Compiled, authority: str, caller: Caller) -> tuple[Compiled, Caller]:

@@ -16,7 +16,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Endpoints, PortRef, Protocol
-from headgate.resources.core import ServicePort
+from headgate.resources.core.service import ServicePort
 from headgate.resources.meta import Key
 
 _FILE = "service_names.txt"  # a list of service names; its first lines name the source

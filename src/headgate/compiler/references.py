@@ -6,7 +6,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.model.requests import Header, Match, Path, Text
 from headgate.resources.meta import Key
 from headgate.resources.registry import ROUTE_GROUP, SERVICE
-from headgate.resources.smi import HttpMatch, HTTPRouteGroup
+from headgate.resources.smi.http_route_group import HttpMatch, HTTPRouteGroup
 
 
 def service_key(name: str) -> Key:

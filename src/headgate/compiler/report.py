@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
-from headgate.resources.core import Service
+from headgate.resources.core.service import Service
 from headgate.resources.meta import Key, Value
 from headgate.shared_map import SharedMap, replaced
 

@@ -18,7 +18,7 @@ from headgate.model.evaluate import by_host
 from headgate.model.requests import Timeouts
 from headgate.model.resilience import DEFAULT, RETRIES_MS, Ejection, Limits, Resilience, Retry, ServiceTimeouts
 from headgate.model.routing import HostRoutes, Mesh, PortProtocol, PortRef, Route, RouteTable, Target, Workload
-from headgate.resources.core import Service
+from headgate.resources.core.service import Service
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.resilience import EJECTION, LIMITS, RETRY, TIMEOUT

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.resources.core import Service
+from headgate.resources.core.service import Service
 from headgate.resources.meta import Key
 from headgate.settings import Settings
 

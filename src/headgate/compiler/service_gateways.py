@@ -12,9 +12,10 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ServiceGateway
 from headgate.compiler.services import HEADLESS, is_external, routed_ports
 from headgate.compiler.snapshot import Snapshot
-from headgate.resources.canaries import Canary
-from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.gateway import ENVOY, NGINX, PROXIES, SERVICE_GATEWAY
+from headgate.resources.core.service import Service
+from headgate.resources.discovery.endpoint_slice import EndpointSlice
+from headgate.resources.gateway_api.proxies import ENVOY, NGINX, PROXIES, SERVICE_GATEWAY
+from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, service_name
 from headgate.settings import Settings
 

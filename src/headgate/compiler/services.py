@@ -12,9 +12,9 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Frontend
-from headgate.resources.core import Service, ServicePort
+from headgate.resources.core.pod import Container, Pod
+from headgate.resources.core.service import Service, ServicePort
 from headgate.resources.meta import Key, is_dns_subdomain
-from headgate.resources.pods import Container, Pod
 from headgate.settings import Settings
 
 HEADLESS, EXTERNAL_NAME = "None", "ExternalName"

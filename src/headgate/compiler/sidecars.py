@@ -7,10 +7,11 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, SidecarPods, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod_metadata import ADDED, CONFLICTS, INJECT, PROCESS
+from headgate.resources.mesh.sidecar import Sidecar
 from headgate.resources.meta import Key
-from headgate.resources.pods import ADDED, CONFLICTS, INJECT, PROCESS, Pod
-from headgate.resources.sidecars import Sidecar
-from headgate.resources.workloads import selects
+from headgate.resources.selectors import selects
 
 _FIELD = "spec.selector"
 _MOST_CONFLICTS = 5  # the most conflicts that a message names

@@ -7,12 +7,13 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from headgate.errors import Cause
-from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.gateway import ReferenceGrant
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.service import Service
+from headgate.resources.discovery.endpoint_slice import EndpointSlice
+from headgate.resources.gateway_api.reference_grant import ReferenceGrant
 from headgate.resources.meta import Key, Resource
-from headgate.resources.pods import Pod
 from headgate.resources.registry import KINDS
-from headgate.resources.smi import TrafficSplit
+from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.shared_map import SharedMap, replaced
 
 R = TypeVar("R", bound=Resource)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from headgate.model.routing import Mirror, Target
 from headgate.quantity import parse_percentage
 from headgate.resources.meta import Key
-from headgate.resources.smi import MIRROR
+from headgate.resources.smi.split_fields import MIRROR
 
 
 def split_mirrors(key: Key, annotations: Mapping[str, str], usable: Mapping[str, Target]) -> tuple[Mirror, ...]:

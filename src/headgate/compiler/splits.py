@@ -35,11 +35,12 @@ from headgate.model.routing import (
     Split,
     Target,
 )
-from headgate.resources.canaries import Canary
-from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
+from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import CANARY
-from headgate.resources.smi import NO_ENDPOINTS, STICKY, TrafficSplit
+from headgate.resources.smi.self_reference import self_reference
+from headgate.resources.smi.split_fields import NO_ENDPOINTS, SELF_REFERENCE, STICKY
+from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.resources.weights import whole_weights
 from headgate.settings import Settings
 

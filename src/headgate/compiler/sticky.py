@@ -7,7 +7,7 @@ from msgspec import structs
 
 from headgate.model.hash_slots import TOTAL, is_rounded, layout, slot_counts
 from headgate.model.routing import PortRef, SlotRange, Split, Sticky
-from headgate.resources.smi import STICKY
+from headgate.resources.smi.split_fields import STICKY
 
 
 class StickyBackend(NamedTuple):

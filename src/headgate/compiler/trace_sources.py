@@ -2,9 +2,9 @@
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.traces import TraceSource, Tracing
-from headgate.resources.core import Namespace
+from headgate.resources.core.namespace import Namespace
+from headgate.resources.core.pod import Pod
 from headgate.resources.meta import Key, Metadata
-from headgate.resources.pods import Pod
 from headgate.resources.trace_sampling import TRACE_SAMPLING, parse_sampling
 from headgate.settings import Settings
 

@@ -13,8 +13,8 @@ from headgate.compiler.report import Finding, SelectedPods, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import PodPort, excluded_ports, has_sidecar
 from headgate.model.routing import PortRef, Workload
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT
 from headgate.resources.meta import Key
-from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 from headgate.settings import Settings
 
 ADD_SIDECAR = f'Give the pod template the label {INJECT}: "true" and replace the pods'

@@ -18,7 +18,8 @@ from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Te
 from headgate.model.routing import PortRef, Route
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
-from headgate.resources.smi import HTTPRouteGroup, TrafficSplit
+from headgate.resources.smi.http_route_group import HTTPRouteGroup
+from headgate.resources.smi.traffic_split import TrafficSplit
 
 AUTHORITY = ":authority"
 _PATH_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~!$&'()*+,;=:@%")

@@ -16,9 +16,11 @@ from headgate.compiler.workloads import PodPort, expected
 from headgate.kinds import SPECS
 from headgate.model.identities import spiffe_id
 from headgate.model.routing import Access, ConnectionRule, Grant, InboundPort, RequestRule, TlsMode, Workload
+from headgate.resources.core.pod_metadata import INJECT
+from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.meta import Key
-from headgate.resources.pods import INJECT
-from headgate.resources.smi import AUDIT, MODE, Rule, TCPRoute, TLSConfig, TrafficTarget
+from headgate.resources.smi.port_routes import TCPRoute
+from headgate.resources.smi.traffic_target import AUDIT, MODE, Rule, TrafficTarget
 from headgate.settings import Settings
 
 DESTINATION = "spec.destination.name"

@@ -20,11 +20,13 @@ from headgate.compiler.trace_sources import trace_source
 from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.probes import PortCheck, Probe
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
-from headgate.resources.core import Endpoint, EndpointSlice, Service, ServicePort
+from headgate.resources.core.pod import Container, Pod
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, SIDECAR, SIDECARS
+from headgate.resources.core.pod_spec import ContainerPort
+from headgate.resources.core.pod_spec import Probe as ContainerProbe
+from headgate.resources.core.service import Service, ServicePort
+from headgate.resources.discovery.endpoint_slice import Endpoint, EndpointSlice
 from headgate.resources.meta import is_dns_subdomain
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, SIDECAR, SIDECARS, Container, Pod
-from headgate.resources.workloads import ContainerPort
-from headgate.resources.workloads import Probe as ContainerProbe
 from headgate.settings import Settings
 
 Roots = Mapping[PortRef, Protocol]

@@ -5,21 +5,12 @@ from typing import Any
 
 import msgspec
 
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.merge.server_side_apply import LAST_APPLIED
 from headgate.resources.mesh_keys import APPLIED_POSITION
 from headgate.resources.meta import Key, Object, Value, part, rows
+from headgate.resources.registry import KINDS
 
-RECORDED = frozenset(
-    (
-        ("", "Service"),
-        *((GATEWAY, kind) for kind in ("Gateway", "HTTPRoute", "GRPCRoute", "TCPRoute", "ReferenceGrant")),
-        (SPLIT, "TrafficSplit"),
-        *((SPECS, kind) for kind in ("HTTPRouteGroup", "TCPRoute", "UDPRoute")),
-        (ACCESS, "TrafficTarget"),
-        *((MESH, kind) for kind in ("TLSConfig", "Sidecar", "Canary")),
-    )
-)
+RECORDED = frozenset((kind.group, kind.kind) for kind in KINDS if kind.recorded)
 """The recorded kinds, by group and kind: those that users write to direct and protect traffic. Secrets are not recorded."""
 _METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences", "creationTimestamp")
 _OF_FILES = "headgate.dev/applied-"  # the prefix of the annotations in `manifests.apply`

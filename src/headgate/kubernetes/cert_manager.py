@@ -31,19 +31,16 @@ from headgate.identity.certificates import (
 )
 from headgate.identity.file_watch import file_changes
 from headgate.identity.issuers import CertificateSpec, Clock, IssueError
+from headgate.kinds import KindNames
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Change, Store, follow
+from headgate.resources.kind import Kind
 from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value
-from headgate.resources.registry import Kind, key_of
+from headgate.resources.registry import key_of
 
 CERTIFICATE_REQUEST = Kind(
-    group="cert-manager.io",
-    kind="CertificateRequest",
-    plural="certificaterequests",
-    versions=("v1",),
-    short=("cr", "crs"),
-    status=True,
+    KindNames("cert-manager.io", "CertificateRequest", "certificaterequests", ("cr", "crs")), status=True
 )
 USAGES = ("digital signature", "client auth", "server auth")
 _FAILED = frozenset({"Failed", "Denied"})

@@ -23,8 +23,8 @@ from headgate.errors import (
 from headgate.kubernetes.connection import ApiRequest, Connection, CredentialSource
 from headgate.kubernetes.permissions import Permission, denied_permission
 from headgate.kubernetes.rate_limits import RequestLimits
+from headgate.resources.kind import Kind, api_version
 from headgate.resources.meta import Input, Object
-from headgate.resources.registry import Kind, api_version
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientWebSocketResponse

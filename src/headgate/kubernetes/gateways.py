@@ -34,7 +34,8 @@ from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
 from headgate.objects.ports import Store, follow_all, version_of
-from headgate.resources.gateway import HOSTNAME, IP_ADDRESS, PROXY_OF, Gateway, proxy_name
+from headgate.resources.gateway_api.gateway import HOSTNAME, IP_ADDRESS, Gateway
+from headgate.resources.gateway_api.proxies import PROXY_OF, proxy_name
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.resources.gateway import OWN_KEYS
+from headgate.resources.gateway_api.proxies import OWN_KEYS
 from headgate.resources.meta import Object
 from headgate.resources.registry import DISRUPTION_BUDGET
 

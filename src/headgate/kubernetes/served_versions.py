@@ -14,8 +14,9 @@ from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
+from headgate.resources.kind import Kind, ServedKind, api_version
 from headgate.resources.meta import Object
-from headgate.resources.registry import CLUSTER_KINDS, Kind, ServedKind, api_version
+from headgate.resources.registry import CLUSTER_KINDS
 
 NATIVE_SIDECARS = (1, 29)
 """The version of Kubernetes, major and minor, that enables native sidecars by default."""

@@ -37,8 +37,8 @@ from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.ports import Events, Store, follow_all
-from headgate.resources.core import EndpointSlice
-from headgate.resources.gateway import NGINX, PROXY_OF_SERVICE, proxy_name
+from headgate.resources.discovery.endpoint_slice import EndpointSlice
+from headgate.resources.gateway_api.proxies import NGINX, PROXY_OF_SERVICE, proxy_name
 from headgate.resources.meta import Key, Object, part
 from headgate.resources.registry import DISRUPTION_BUDGET, ENDPOINT_SLICE, POD, SERVICE
 

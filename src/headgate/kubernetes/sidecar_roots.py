@@ -15,10 +15,11 @@ from headgate.kubernetes.retries import Step, Steps
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.objects.ports import Relist, Store, follow
-from headgate.resources.core import Namespace
-from headgate.resources.gateway import PROXY_OF, PROXY_OF_SERVICE
+from headgate.resources.core.namespace import Namespace
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod_metadata import SIDECAR, SIDECARS
+from headgate.resources.gateway_api.proxies import PROXY_OF, PROXY_OF_SERVICE
 from headgate.resources.meta import Key, Object, part
-from headgate.resources.pods import SIDECAR, SIDECARS, Pod
 from headgate.resources.registry import key_of
 
 SELECTORS: Mapping[tuple[str, str], Mapping[str, str]] = {

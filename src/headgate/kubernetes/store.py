@@ -21,9 +21,10 @@ from headgate.kubernetes.names import EVENTS_NAMESPACE, NAMESPACE
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.latest import until
 from headgate.objects.ports import Change, Listing, merged
-from headgate.resources.gateway import PARAMETERS
+from headgate.resources.gateway_api.proxies import PARAMETERS
+from headgate.resources.kind import ServedKind, split_api_version
 from headgate.resources.meta import Input, Key, Object
-from headgate.resources.registry import KINDS, ServedKind, find, key_of, split_api_version
+from headgate.resources.registry import KINDS, find, key_of
 from headgate.resources.versions import from_hub, to_hub
 
 T = TypeVar("T")

@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.errors import DecodeError
 from headgate.merge.structured_merge import Comparison, Path, Paths, compare, read_field_set, write_field_set
-from headgate.resources.definitions.catalog import schemas
-from headgate.resources.definitions.schema_builders import Schema
+from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.meta import Object
-from headgate.resources.registry import Kind, split_api_version
+from headgate.resources.registry import find_written
+from headgate.resources.schema.builders import Schema
+from headgate.resources.schema.catalog import schemas
 from headgate.resources.versions import from_hub, to_hub
 
 ManagerKey: TypeAlias = tuple[str, ...]
@@ -36,15 +37,6 @@ _METADATA_OF_SERVER = (
 _UNOWNED = frozenset(
     [("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _METADATA_OF_SERVER)]
 )
-_PRESENT: Mapping[str, tuple[str, ...]] = {
-    "Namespace": ("spec", "status"),
-    "Service": ("spec", "status.loadBalancer"),
-    "Pod": ("spec", "status"),
-    "Event": ("involvedObject", "source"),
-    "Deployment": ("spec.strategy", "spec.template.metadata", "spec.template.spec", "status"),
-    "ReplicaSet": ("spec.template.metadata", "spec.template.spec", "status"),
-}
-"""Fields that objects of these kinds always have in Kubernetes. A manager that sets a part of such a field does not own the field itself."""
 
 
 class Manager(NamedTuple):
@@ -259,7 +251,8 @@ def without_managers(obj: Object) -> Object:
 def empty_object(obj: Object) -> Object:
     """Return an object of the same kind without content, but with the fields that always exist."""
     found: dict[str, Any] = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
-    for place in _PRESENT.get(obj["kind"], ()):
+    kind = find_written(obj["apiVersion"], obj["kind"])
+    for place in kind.always_present if kind else ():
         node = found
         for name in place.split("."):
             node = node.setdefault(name, {})

@@ -25,8 +25,8 @@ from headgate.merge.managed_fields import (
     write_managed_fields,
 )
 from headgate.merge.structured_merge import MergeError, Path, fields_of, merged, text_of, with_named_members, without
-from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Object
+from headgate.resources.schema.builders import Schema
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from headgate.resources.definitions.schema_builders import Schema
+from headgate.resources.schema.builders import Schema
 
 Path: TypeAlias = tuple[str, ...]
 Paths: TypeAlias = AbstractSet[Path]

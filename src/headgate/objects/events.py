@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from headgate.errors import AlreadyExists, Invalid, NotFound
 from headgate.objects.ports import Store
+from headgate.resources.kind import api_version
 from headgate.resources.meta import Key, Object, epoch_seconds, micro_timestamp, timestamp
-from headgate.resources.registry import EVENT, api_version, find, key_of
+from headgate.resources.registry import EVENT, find, key_of
 
 TTL_SECONDS = 3600.0  # An Event expires this many seconds after its last occurrence.
 _SWEEP = 60.0  # Seconds between two deletions of expired Events.

@@ -10,9 +10,10 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.objects.ports import Store
 from headgate.resources.decode import check_stored
-from headgate.resources.gateway import CONTROLLER, GROUP, OWN_CLASS, Gateway
+from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP, OWN_CLASS, Gateway
+from headgate.resources.kind import api_version
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import api_version, key_of
+from headgate.resources.registry import key_of
 
 MANAGER = "headgate-addresses"
 KINDS = ((GROUP, "GatewayClass"), (GROUP, "Gateway"), ("", "ConfigMap"))

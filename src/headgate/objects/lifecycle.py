@@ -10,8 +10,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from headgate.errors import Cause, Conflict, Invalid, NotFound
+from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, timestamp
-from headgate.resources.registry import KINDS, Kind, find, split_api_version
+from headgate.resources.registry import KINDS, find
 
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # The characters of generated names, as in Kubernetes.
 # The longest `generateName` in characters: with five more, a name has the 63 characters of a DNS label.

@@ -13,12 +13,12 @@ from headgate.model.authorization import port_of
 from headgate.model.routing import Mesh, PortRef, Workload
 from headgate.plan import words
 from headgate.plan.access import Permission, permissions, points
-from headgate.resources.core import Service
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.service import Service
+from headgate.resources.mesh.sidecar import Sidecar
+from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.meta import Resource, Value
-from headgate.resources.pods import Pod
-from headgate.resources.sidecars import Sidecar
-from headgate.resources.smi import TLSConfig
-from headgate.resources.workloads import selects
+from headgate.resources.selectors import selects
 
 
 class Departure(Value, frozen=True):

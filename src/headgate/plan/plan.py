@@ -17,7 +17,7 @@ from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.plan.undecided import Work
 from headgate.plan.world import Cause, World
-from headgate.resources.gateway import SERVICE_GATEWAY
+from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.shared_map import replaced

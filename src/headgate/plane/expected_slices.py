@@ -3,9 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from headgate.compiler.snapshot import SELECTING_MANAGERS, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
-from headgate.resources.core import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, ObjectReference, Service
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.service import Service
+from headgate.resources.discovery.endpoint_slice import (
+    Endpoint,
+    EndpointConditions,
+    EndpointPort,
+    EndpointSlice,
+    ObjectReference,
+)
 from headgate.resources.meta import Key, Metadata, Resource
-from headgate.resources.pods import Pod
 from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE
 
 

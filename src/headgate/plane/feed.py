@@ -12,8 +12,9 @@ from headgate.history.records import Record, is_recorded, record_of
 from headgate.latest import Latest, until
 from headgate.objects.ports import Reader, Relist, follow, version_of
 from headgate.resources.decode import Checked, check_stored
+from headgate.resources.kind import Kind
 from headgate.resources.meta import Key, Object, Resource
-from headgate.resources.registry import KINDS, Kind, key_of
+from headgate.resources.registry import KINDS, key_of
 from headgate.shared_map import SharedMap
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from headgate.plan.lines import summary
 from headgate.plane.history_storage import HistoryStorage
 from headgate.plane.live_state import LiveState
 from headgate.plane.past import snapshot_at
-from headgate.resources.core import EndpointSlice
+from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.meta import Key, timestamp
 from headgate.resources.registry import SERVICE
 from headgate.shared_map import SharedMap, replaced

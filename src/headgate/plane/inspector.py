@@ -36,12 +36,12 @@ from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
+from headgate.resources.core.pod import Pod
 from headgate.resources.explanations import Explanation
 from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 from headgate.resources.meta import Key, timestamp
 from headgate.resources.pod_owners import deployment_of
-from headgate.resources.pods import Pod
 from headgate.resources.request_spec import RequestSpec
 from headgate.xds import fleet
 from headgate.xds.subscription import Subscription

@@ -10,9 +10,10 @@ from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import DecodeError
 from headgate.plane.snapshot_view import SnapshotView
+from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, part
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, Pod
 
 _FIRST_APPLICATION_PORT = 20_000
 _FIRST_ADDRESS = int(IPv4Address("192.0.2.1"))  # for documentation (RFC 5737), so no pod has it

@@ -16,9 +16,10 @@ from headgate.kinds import names_of
 from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.objects.ports import Lister
+from headgate.resources.core.pod import ENDED
+from headgate.resources.core.pod_metadata import SIDECAR, SIDECARS
 from headgate.resources.meta import Object, service_name
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, FindObject, Ownership, Ref, controller, ownership_of
-from headgate.resources.pods import ENDED, SIDECAR, SIDECARS
 from headgate.resources.registry import ENDPOINT_SLICE
 from headgate.resources.registry import POD as POD_KIND
 from headgate.settings import Settings

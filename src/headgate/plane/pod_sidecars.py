@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from headgate.admission.injection import Decision, decision_message
 from headgate.admission.sidecar_containers import CONTAINER, container_names, moved_checks
 from headgate.admission.sidecar_merge import selecting
+from headgate.resources.core.pod import ENDED
+from headgate.resources.core.pod_metadata import ADDED, CONFLICTS, EXCLUDED_PORTS, INJECT, PROCESS, SIDECAR, SIDECARS
 from headgate.resources.decode import read
 from headgate.resources.inspect import (
     AddedSidecar,
@@ -17,7 +19,6 @@ from headgate.resources.inspect import (
 )
 from headgate.resources.meta import Object, Resource, part
 from headgate.resources.pod_owners import controller, deployment_of
-from headgate.resources.pods import ADDED, CONFLICTS, ENDED, EXCLUDED_PORTS, INJECT, PROCESS, SIDECAR, SIDECARS
 
 _WISHES = {
     (True, True): ("remove the sidecar", "false"),

@@ -19,9 +19,9 @@ from headgate.plane.expected_slices import with_expected_slices
 from headgate.plane.feed import with_objects
 from headgate.plane.made_objects import Makes, made_objects
 from headgate.plane.replaced_pods import Workloads, with_predicted_pods
-from headgate.resources.gateway import IP_ADDRESS, Gateway, GatewayAddress
+from headgate.resources.core.pod import Pod
+from headgate.resources.gateway_api.gateway import IP_ADDRESS, Gateway, GatewayAddress
 from headgate.resources.meta import Key, Object
-from headgate.resources.pods import Pod
 from headgate.resources.registry import key_of
 
 _RECREATING = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")

@@ -21,9 +21,9 @@ from headgate.envoy.config import (
 )
 from headgate.plane.status.findings import PROXY, Origin
 from headgate.resources import inspect
+from headgate.resources.core.pod import Pod
 from headgate.resources.inspect import ProxyStatus, Refusal, ResourceType
 from headgate.resources.meta import Key, timestamp
-from headgate.resources.pods import Pod
 from headgate.xds import fleet
 from headgate.xds.subscription import Rejection, Subscription
 

@@ -22,7 +22,7 @@ from headgate.model.routing import Mesh
 from headgate.render.nginx import configuration as nginx
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, select
-from headgate.resources.gateway import PROXY_OF_SERVICE
+from headgate.resources.gateway_api.proxies import PROXY_OF_SERVICE
 from headgate.resources.meta import SYSTEM_NAMESPACE, Value
 from headgate.xds.authentication import StatusError
 from headgate.xds.unary_methods import CheckNode, UnaryMethod

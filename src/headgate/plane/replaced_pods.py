@@ -16,11 +16,12 @@ from headgate.compiler.workloads import has_sidecar
 from headgate.errors import DecodeError
 from headgate.plane.new_pods import created_pod, with_application_ports
 from headgate.plane.snapshot_view import SnapshotView
+from headgate.resources.core.pod import Container, Pod
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
 from headgate.resources.pod_owners import DEPLOYMENT, deployment_of, ownership_of
 from headgate.resources.pod_templates import pod_of_template
-from headgate.resources.pods import EXCLUDED_PORTS, INJECT, SIDECAR, Container, Pod
 from headgate.resources.registry import POD, TLS_CONFIG, find_written
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headgate.kinds import names_of
+from headgate.resources.core.pod import ENDED
+from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.inspect import ObjectRef
 from headgate.resources.mesh_status import UnreadyWorkload, WorkloadCounts
 from headgate.resources.meta import Object, epoch_seconds
 from headgate.resources.pod_owners import DEPLOYMENT, POD, TEMPLATE_HASH, Ownership, Ref, controller, owners
-from headgate.resources.pods import ENDED, SIDECAR
 
 STARTING_S = 10.0  # seconds for which a new pod or Deployment without an error counts as starting, not as a problem
 CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses")

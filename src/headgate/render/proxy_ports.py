@@ -25,7 +25,7 @@ from headgate.model.routing import (
 from headgate.render.identities import identity_omissions, refs_of
 from headgate.render.omissions import Omission, Reason
 from headgate.render.resilience_omissions import resilience_omissions
-from headgate.resources.gateway import GROUP
+from headgate.resources.gateway_api.gateway import GROUP
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
 

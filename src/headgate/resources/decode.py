@@ -1,34 +1,17 @@
 """Check objects in any version, and decode them to the typed values that the compiler reads."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from headgate.errors import Cause, DecodeError
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
-from headgate.resources.checks import access, core, gateways, pods, routes
-from headgate.resources.checks.canaries import canary_causes
-from headgate.resources.checks.route_groups import route_group_causes
-from headgate.resources.checks.schema import check_schema, type_causes
-from headgate.resources.checks.sidecars import sidecar_causes
-from headgate.resources.checks.splits import split_causes
-from headgate.resources.definitions.catalog import schemas
+from headgate.resources.kind import api_version, split_api_version
 from headgate.resources.meta import Object, Resource, metadata_causes
-from headgate.resources.registry import (
-    ROUTE_GROUP,
-    SERVICE,
-    TCP_ROUTE,
-    TLS_CONFIG,
-    TRAFFIC_SPLIT,
-    TRAFFIC_TARGET,
-    UDP_ROUTE,
-    Kind,
-    api_version,
-    find_written,
-    split_api_version,
-)
+from headgate.resources.registry import KINDS, find_written
+from headgate.resources.schema.catalog import schemas
+from headgate.resources.schema.check import check_schema, type_causes
 from headgate.resources.versions import kind_written, to_hub, with_metadata_name
 
 T = TypeVar("T")
@@ -44,41 +27,6 @@ _WORDS = {
     "array": "a list",
     "null": "null",
 }
-_CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
-    (SPLIT, "TrafficSplit"): split_causes,
-    (SPECS, "HTTPRouteGroup"): route_group_causes,
-    (SPECS, "TCPRoute"): access.port_route_causes,
-    (SPECS, "UDPRoute"): access.port_route_causes,
-    (ACCESS, "TrafficTarget"): access.target_causes,
-    (MESH, "TLSConfig"): access.tls_config_causes,
-    (MESH, "Sidecar"): sidecar_causes,
-    (MESH, "Canary"): canary_causes,
-    (GATEWAY, "Gateway"): gateways.gateway_causes,
-    (GATEWAY, "HTTPRoute"): routes.http_route_causes,
-    (GATEWAY, "GRPCRoute"): routes.grpc_route_causes,
-    (GATEWAY, "TCPRoute"): routes.tcp_route_causes,
-    (GATEWAY, "ReferenceGrant"): gateways.grant_causes,
-    ("", "ConfigMap"): core.config_map_causes,
-    ("", "Namespace"): pods.namespace_causes,
-    ("", "Pod"): pods.pod_causes,
-    ("", "Secret"): core.secret_causes,
-    ("", "Service"): core.service_causes,
-    ("apps", "Deployment"): pods.template_causes,
-    ("apps", "ReplicaSet"): pods.template_causes,
-    ("discovery.k8s.io", "EndpointSlice"): core.slice_causes,
-}
-_UNREAD: Mapping[tuple[str, str], re.Pattern[str]] = {
-    (GATEWAY, "Gateway"): re.compile(r"spec\.(tls|allowedListeners)\b.*"),
-    (GATEWAY, "HTTPRoute"): re.compile(r"spec\.rules\[\d+\]\.retry\b.*"),
-}
-"""Fields that headgate does not read. Before their schemas were published, any content could be stored in them."""
-_UNVERSIONED: Mapping[str, Kind] = {
-    kind.kind: kind for kind in (TRAFFIC_SPLIT, ROUTE_GROUP, TCP_ROUTE, UDP_ROUTE, TRAFFIC_TARGET, TLS_CONFIG, SERVICE)
-}
-"""Kinds that examples in the specifications write without `apiVersion` (000, 001, 003; D27).
-
-TCPRoute is the kind of SMI.
-"""
 TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Fields that every object may have. A kind without a status ignores `status`."""
 
@@ -126,8 +74,7 @@ def check(obj: Object, *, request: bool = False) -> Checked:
     )
     if request and kind.is_custom:
         obj = examined.value
-    checks = _CHECKS.get((kind.group, kind.kind))
-    general, special = tuple(metadata_causes(obj)), tuple(checks(obj) if checks else ())
+    general, special = tuple(metadata_causes(obj)), tuple(kind.checks(obj) if kind.checks else ())
     named = {cause.field for cause in (*general, *special)}.union(tolerated)
     causes = (*general, *(cause for cause in examined.causes if cause.field not in named), *special)
     if causes:
@@ -153,8 +100,9 @@ def check_stored(obj: Object) -> Checked:
     """Check a stored object. Mistakes in fields that headgate does not read do not prevent its decoding."""
     found = check(obj)
     kind = find_written(obj["apiVersion"], obj["kind"])
-    unread = _UNREAD.get((kind.group, kind.kind)) if kind else None
-    if not kind or not kind.shape or not unread or not all(unread.fullmatch(cause.field) for cause in found.causes):
+    if not kind or not kind.shape or not kind.unread:
+        return found
+    if not all(kind.unread.fullmatch(cause.field) for cause in found.causes):
         return found
     hub = to_hub(obj)
     return found._replace(hub=hub, value=read(hub, kind.shape))
@@ -171,7 +119,7 @@ def with_api_version(obj: Object) -> Object:
     An object that is valid in no version gets the newest version. This applies only to kinds that the specifications
     write without `apiVersion`, and only to files: the API rejects such objects, as kubectl does.
     """
-    kind = _UNVERSIONED.get(str(obj.get("kind")))
+    kind = next((kind for kind in KINDS if kind.unversioned and kind.kind == obj.get("kind")), None)
     if obj.get("apiVersion") or kind is None:
         return obj
     newest, *older = ({**obj, "apiVersion": api_version(*version)} for version in kind.served_versions)

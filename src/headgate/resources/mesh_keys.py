@@ -4,23 +4,12 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 
 from headgate.errors import Cause
-from headgate.resources.canaries import CANARY_WEIGHTS, ROLLOUT_COMMAND
-from headgate.resources.gateway import PARAMETERS, PROXY_OF, PROXY_OF_SERVICE, SERVICE_GATEWAY
+from headgate.resources.core.pod_metadata import ANNOTATIONS_OF_PODS, INJECT
+from headgate.resources.gateway_api.proxies import PARAMETERS, PROXY_OF, PROXY_OF_SERVICE
+from headgate.resources.mesh.canary.types import CANARY_WEIGHTS, ROLLOUT_COMMAND
 from headgate.resources.meta import Metadata
-from headgate.resources.pods import (
-    ADDED,
-    APPLICATION_PORTS,
-    CONFLICTS,
-    EXCLUDED_PORTS,
-    INJECT,
-    PROBES,
-    PROCESS,
-    PROCESS_ID,
-    PROXY_RESOURCES,
-    SIDECAR,
-)
-from headgate.resources.resilience import ANNOTATIONS as RESILIENCE
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, MODE, NO_ENDPOINTS, STICKY
+from headgate.resources.registry import KINDS
+from headgate.resources.smi.split_fields import MIRROR
 from headgate.resources.trace_sampling import TRACE_SAMPLING
 
 PREFIX = "headgate.dev/"
@@ -32,47 +21,26 @@ LABELS = frozenset(
     {INJECT, PARAMETERS, "headgate.dev/active"}
 )  # headgate.dev/active marks the active replica of the control plane
 """The labels that headgate reads or writes."""
+_PLACES = {
+    key: tuple(kind.kind for kind in KINDS if key in kind.annotations)
+    for key in frozenset().union(*(kind.annotations for kind in KINDS))
+}
+"""The kinds on which an annotation has an effect. The checks of pods and workloads know the places of the remaining ones."""
 ANNOTATIONS = frozenset(
     {
-        ADDED,
-        ALLOW_SELF_REFERENCE,
-        APPLICATION_PORTS,
+        *ANNOTATIONS_OF_PODS,
+        *_PLACES,
+        APPLIED_POSITION,
         CANARY_WEIGHTS,
-        CONFLICTS,
-        EXCLUDED_PORTS,
-        INJECT,
-        MIRROR,
-        MODE,
-        NO_ENDPOINTS,
-        PROBES,
-        PROCESS,
-        PROCESS_ID,
-        PROXY_OF,
         PROXY_OF_SERVICE,
         ROLLOUT_COMMAND,
-        SIDECAR,
-        STICKY,
         TRACE_SAMPLING,
-        *PROXY_RESOURCES.values(),
-        *RESILIENCE,
-        "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next two.
+        "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next one.
         "headgate.dev/applied-from",
-        APPLIED_POSITION,
         "headgate.dev/rotate-ca",  # `headgate ca rotate` writes this annotation.
     }
 )
 """The annotations that headgate reads or writes."""
-_SPLITS = ("TrafficSplit", "Canary")
-_PLACES: Mapping[str, tuple[str, ...]] = {
-    ALLOW_SELF_REFERENCE: _SPLITS,
-    MIRROR: ("TrafficSplit",),
-    MODE: ("TrafficTarget",),
-    NO_ENDPOINTS: _SPLITS,
-    SERVICE_GATEWAY: ("Service", "Canary"),
-    STICKY: _SPLITS,
-    **dict.fromkeys(RESILIENCE, ("Service",)),
-}
-"""The kinds on which an annotation has an effect. The checks of pods and workloads know the places of the remaining ones."""
 _WRITTEN: Mapping[str, tuple[str, ...]] = {PROXY_OF: ("Pod",)}
 """Further kinds on which headgate itself writes an annotation."""
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object, part
-from headgate.resources.registry import split_api_version
 
 _TEMPLATE, _OF_CRON_JOB = "spec.template", "spec.jobTemplate.spec.template"
 _PATHS: Mapping[tuple[str, str], str] = {

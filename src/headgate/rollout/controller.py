@@ -22,10 +22,11 @@ from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, Relist, follow
 from headgate.plane.control_plane import ControlPlane
 from headgate.plane.status.conditions import status_of
-from headgate.resources.canaries import ROLLOUT_COMMAND, Canary
 from headgate.resources.decode import check_stored
+from headgate.resources.kind import Kind
+from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND, Canary
 from headgate.resources.meta import Key, Object, Value, part, service_name
-from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, Kind, key_of
+from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, key_of
 from headgate.rollout.criteria import RecentLatencies
 from headgate.rollout.owned_split import (
     MANAGER,

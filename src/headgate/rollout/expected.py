@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from headgate.compiler.snapshot import Snapshot
-from headgate.resources.canaries import ROLLOUT_COMMAND, Canary
 from headgate.resources.decode import check_stored
+from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND, Canary
 from headgate.resources.meta import Key, Object, service_name
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT, key_of
 from headgate.rollout.owned_split import edit_of, is_owned, root_service, wanted_objects

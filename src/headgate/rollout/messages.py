@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from headgate.durations import formatted
 from headgate.formatting import pluralize
-from headgate.resources.canaries import Analysis, StepKind
+from headgate.resources.mesh.canary.types import Analysis, StepKind
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
 from headgate.rollout.plan import Plan

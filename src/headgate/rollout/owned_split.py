@@ -10,11 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.resources.canaries import CANARY_WEIGHTS, Canary, StepKind
-from headgate.resources.core import Service
+from headgate.resources.core.service import Service
+from headgate.resources.kind import Kind
+from headgate.resources.mesh.canary.types import CANARY_WEIGHTS, Canary, StepKind
 from headgate.resources.meta import Object, controller_reference
-from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT, Kind
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
+from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT
+from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
 
 MANAGER = "headgate-rollout"
 MATCH_SUFFIX = "-match"

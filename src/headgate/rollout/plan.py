@@ -8,8 +8,8 @@ from functools import cached_property
 import msgspec
 
 from headgate.quantity import parse_percentage
-from headgate.resources.canaries import Analysis, Canary, CanarySpec, RolloutStep, StepKind
-from headgate.resources.smi import STICKY
+from headgate.resources.mesh.canary.types import Analysis, Canary, CanarySpec, RolloutStep, StepKind
+from headgate.resources.smi.split_fields import STICKY
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Criterion, Thresholds
 from headgate.rollout.state import Pause, Phase, State

@@ -6,7 +6,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import AlreadyExists
 from headgate.latest import Latest
 from headgate.objects.ports import Writer
-from headgate.resources.canaries import Canary
+from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Object, service_name
 from headgate.rollout.owned_split import root_service
 

@@ -6,7 +6,7 @@ sets the same weights.
 
 from msgspec import structs
 
-from headgate.resources.canaries import Analysis, StepKind
+from headgate.resources.mesh.canary.types import Analysis, StepKind
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Comparison, Judgment, Verdict
 from headgate.rollout.plan import Plan

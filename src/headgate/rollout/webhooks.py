@@ -14,7 +14,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.http_failures import describe
 from headgate.latest import Latest
 from headgate.model.authorities import url_host
-from headgate.resources.canaries import Webhook
+from headgate.resources.mesh.canary.types import Webhook
 from headgate.resources.meta import Key
 from headgate.rollout.state import Answer, Pause, State
 

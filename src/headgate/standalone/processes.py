@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headgate.errors import HeadgateError
+from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
-from headgate.resources.pods import ProcessIdentity
 
 KILL_WAIT = 5.0  # seconds to wait after SIGKILL; a process that takes longer is blocked in the kernel
 

@@ -10,7 +10,7 @@ from tests.cluster.isolation import Leftovers, emptied
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, AsgiClient
 
-from headgate.resources.definitions.catalog import schemas
+from headgate.resources.schema.catalog import schemas
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 

@@ -25,7 +25,7 @@ from headgate.compiler.reasons import Reason
 from headgate.kinds import names_of
 from headgate.kubernetes.names import NAMESPACE
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Object
 
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if manifests(page)]

@@ -9,7 +9,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.kinds import GATEWAY
 from headgate.model.gateway_pods import GatewayPod
 from headgate.plane.feed import snapshot_of
-from headgate.resources.gateway import proxy_name
+from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 

@@ -14,7 +14,7 @@ from headgate.compiler.reasons import Reason
 from headgate.model.evaluate import decide
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef
-from headgate.resources.smi import NO_ENDPOINTS, STICKY
+from headgate.resources.smi.split_fields import NO_ENDPOINTS, STICKY
 
 PATTERNS = (None, "/", "/a", "/a$", "/.*b", "/(a|b)/?$", "^/a/b", ".*")
 PATHS = ("/", "/a", "/a/", "/a/b", "/ab", "/b", "/b/", "/x", "/a?b", "/x?/ab", "/a/b?x=1")

@@ -9,7 +9,7 @@ from tests.make.objects import Object, config_map, gateway, obj
 
 from headgate.compiler.gateway_api.parameters import Parameters, gateway_parameters
 from headgate.kinds import GATEWAY
-from headgate.resources.gateway import Gateway
+from headgate.resources.gateway_api.gateway import Gateway
 from headgate.resources.meta import Key
 
 

@@ -15,17 +15,12 @@ from headgate.compiler.gateway_api.rules import CompiledRoute, Ranked, in_order,
 from headgate.model.evaluate import best_name, fitting_names, host_fits
 from headgate.model.requests import ANY, Header, Match, Path, Query, Text
 from headgate.model.routing import Route, Split
+from headgate.resources.gateway_api.grpc_route import GRPCMethodMatch
+from headgate.resources.gateway_api.http_route import HTTPRouteMatch, PathMatch
+from headgate.resources.gateway_api.routes import BackendReference, NameMatch, RequestMirror
+from headgate.resources.gateway_api.routes import Fraction as WrittenFraction
 from headgate.resources.meta import Key
 from headgate.resources.regexes import matches
-from headgate.resources.routes import (
-    BackendReference,
-    GRPCMethodMatch,
-    HTTPRouteMatch,
-    NameMatch,
-    PathMatch,
-    RequestMirror,
-)
-from headgate.resources.routes import Fraction as WrittenFraction
 
 HOSTS = ("*", "*.a", "*.b.a", "b.a", "c.b.a", "c.a", "a")
 

@@ -13,7 +13,7 @@ from tests.helm import CHART, helm
 from headgate.cli.mesh_options import IMAGE
 from headgate.kubernetes.install.custom_resources import without_rules
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
-from headgate.resources.definitions.schema_builders import RULES
+from headgate.resources.schema.builders import RULES
 
 NAMESPACE = ("--namespace", "headgate-system")
 DIGEST = f"sha256:{'0123' * 16}"

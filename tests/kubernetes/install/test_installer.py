@@ -9,7 +9,7 @@ from headgate.errors import NotFound, Unavailable
 from headgate.kubernetes.install import installer
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
-from headgate.resources.definitions.schema_builders import RULES
+from headgate.resources.schema.builders import RULES
 
 RESOURCES = [{"name": "customresourcedefinitions", "kind": "CustomResourceDefinition", "namespaced": False}]
 

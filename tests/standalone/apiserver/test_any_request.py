@@ -24,8 +24,9 @@ from tests.make.objects import (
 )
 
 from headgate.api.request_body import DEEPEST
+from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object
-from headgate.resources.registry import GROUPS, find, split_api_version
+from headgate.resources.registry import GROUPS, find
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 

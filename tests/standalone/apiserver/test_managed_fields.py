@@ -8,7 +8,8 @@ from tests.embedded_api import ApiResponse, AsgiClient
 from tests.make.objects import split
 from tests.make.sound_objects import path, sound
 
-from headgate.resources.registry import KINDS, POD, SERVICE, TRAFFIC_SPLIT, Kind
+from headgate.resources.kind import Kind
+from headgate.resources.registry import KINDS, POD, SERVICE, TRAFFIC_SPLIT
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"

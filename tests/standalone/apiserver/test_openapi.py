@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headgate.api.status import ApiError
-from headgate.resources.definitions import catalog
 from headgate.resources.registry import GROUPS
+from headgate.resources.schema import catalog
 from headgate.standalone.apiserver import openapi
 
 SERVED = [one for versions in GROUPS.values() for many in versions.values() for one in many]

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.api.status import ApiError
 from headgate.errors import DecodeError
-from headgate.resources.definitions.catalog import schemas
+from headgate.resources.schema.catalog import schemas
 from headgate.standalone.apiserver.patches import (
     MOST_COPIED_BYTES,
     MOST_OPERATIONS,

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
+from headgate.resources.cells import duration
 from headgate.resources.registry import KINDS, find_written
-from headgate.standalone.apiserver.printer_columns import duration
-from headgate.standalone.apiserver.tables import columns_of
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_an_absent_time_has_an_unknown_age() -> None:
 def cells(obj: dict[str, Any]) -> dict[str, Any]:
     kind = find_written(obj["apiVersion"], obj["kind"]) if "apiVersion" in obj else None
     kind = kind or next(known for known in KINDS if known.kind == obj["kind"])
-    return {column.name: column.cell(obj) for column in columns_of(kind)}
+    return {column.name: column.shown(obj) for column in kind.columns}
 
 
 def test_the_cells_of_a_service_show_ports_and_addresses() -> None:

@@ -7,7 +7,7 @@ from tests.decoding import decode
 from tests.make.objects import gateway
 
 from headgate.objects.gateways import ensure_class
-from headgate.resources.gateway import Gateway
+from headgate.resources.gateway_api.gateway import Gateway
 from headgate.resources.meta import Key
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.controllers.gateways import CLASS_DESCRIPTION, GatewayAddresses

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.resources.workloads import RollingUpdate, Strategy
+from headgate.resources.apps.deployment import RollingUpdate, Strategy
 from headgate.standalone.controllers.rollout import Sizes, bounds, resize, roll
 
 

@@ -21,10 +21,10 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, 
 from headgate.envoy.encode import encode_resource
 from headgate.latest import Latest, until
 from headgate.model.routing import InboundPort, PortProtocol, Protocol, TlsMode, Workload
+from headgate.resources.core.pod import ProcessIdentity
+from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.pods import ProcessIdentity
-from headgate.resources.workloads import Pod
 from headgate.standalone.controllers.services import service_admission, track_cluster_ips
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.runtime import LocalRuntime

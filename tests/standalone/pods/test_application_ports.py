@@ -9,9 +9,9 @@ from tests.ports import free_port
 
 from headgate.errors import DecodeError
 from headgate.resources import decode
-from headgate.resources.core import Service
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
-from headgate.resources.workloads import Container, Pod
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS
+from headgate.resources.core.pod_spec import Container, Pod
+from headgate.resources.core.service import Service
 from headgate.standalone.address_pool import NoAddress
 from headgate.standalone.pods.application_ports import (
     ApplicationPorts,

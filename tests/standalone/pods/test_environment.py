@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from tests.make.objects import container, pod
 
+from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
-from headgate.resources.workloads import Pod
 from headgate.standalone.pods.environment import (
     ConfigError,
     Mount,

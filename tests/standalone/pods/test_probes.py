@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.ports import free_port
 
+from headgate.resources.core.pod_spec import Container, ContainerPort, Probe
 from headgate.resources.decode import read
-from headgate.resources.workloads import Container, ContainerPort, Probe
 from headgate.standalone.pods.containers import delay, restarts
 from headgate.standalone.pods.probes import Target, Thresholds, listens, run_probe
 from headgate.standalone.processes import Launch

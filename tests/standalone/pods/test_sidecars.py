@@ -19,9 +19,10 @@ from tests.processes import runs, stopped
 from tests.standalone.pods.machine import PORTS, SERVER, ask, key, pid_of, process_pod, python
 from tests.standalone.pods.meshed import MeshedMachine, fact
 
+from headgate.resources.core.pod import format_process_identity
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID
+from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
-from headgate.resources.pods import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID, format_process_identity
-from headgate.resources.workloads import Pod
 from headgate.standalone.address_pool import claim_range
 from headgate.standalone.pods import health, sidecars
 from headgate.standalone.pods.status import SIDECAR_READY

@@ -10,20 +10,10 @@ from headgate.api.inspect.query import CREATE, RESOURCES, Resource
 from headgate.plan.planning import PlanResult
 from headgate.resources import inspect, revisions
 from headgate.resources.call_records import CallRecord
-from headgate.resources.definitions.catalog import definition_name
-from headgate.resources.definitions.schema_builders import (
-    META,
-    Schema,
-    anything,
-    flag,
-    kind,
-    listing,
-    record,
-    text,
-    whole,
-)
 from headgate.resources.explanations import Explanation
 from headgate.resources.mesh_status import MeshStatus
+from headgate.resources.schema.builders import META, Schema, anything, flag, kind, listing, record, text, whole
+from headgate.resources.schema.catalog import definition_name
 
 _GVK = "x-kubernetes-group-version-kind"
 _SHAPES: Mapping[str, type[msgspec.Struct]] = {

@@ -19,9 +19,10 @@ from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.selectors import label_selector, label_selector_object
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.kinds import METRICS_KINDS, KindNames, names_of
+from headgate.resources.kind import api_version
 from headgate.resources.meta import timestamp
 from headgate.resources.pod_owners import Ref
-from headgate.resources.registry import TRAFFIC_SPLIT, api_version
+from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.telemetry.answers.answers import SHARES, Answers, Row, Statistics
 from headgate.telemetry.answers.object_graph import SPLIT, Backend
 

@@ -9,6 +9,7 @@ from msgspec import structs
 from headgate import durations
 from headgate.kinds import METRICS_KINDS, names_of
 from headgate.resources import metrics as shapes
+from headgate.resources.kind import api_version
 from headgate.resources.meta import Value, timestamp
 from headgate.resources.metrics import (
     Metric,
@@ -20,7 +21,6 @@ from headgate.resources.metrics import (
     TrafficMetrics,
 )
 from headgate.resources.pod_owners import POD, Ref
-from headgate.resources.registry import api_version
 from headgate.telemetry.answers.answers import Row, Statistics
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SPLIT
 from headgate.telemetry.answers.uncertainty import Interval, Uncertainty

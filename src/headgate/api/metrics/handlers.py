@@ -161,7 +161,7 @@ async def _uncertainties(rows: Sequence[Row]) -> Sequence[Uncertainty | None]:
 def selection(query: Mapping[str, str]) -> Selects:
     """Return a predicate for the query's selectors. They filter items but change no metric (R94). Raises ApiError 400."""
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
-    tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
+    tests += [field_selector(text) for text in (query.get("fieldSelector"),) if text]
 
     def selects(thing: ObjectInfo) -> bool:
         obj = {"metadata": {"name": thing.ref.name, "namespace": thing.ref.namespace, "labels": thing.labels}}

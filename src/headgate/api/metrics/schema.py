@@ -5,20 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
-from headgate.resources.definitions.catalog import definition_name
-from headgate.resources.definitions.schema_builders import (
-    META,
-    REF,
-    Schema,
-    choice,
-    flag,
-    kind,
-    listing,
-    record,
-    text,
-    whole,
-)
 from headgate.resources.metrics import TRAFFIC_METRICS, TRAFFIC_METRICS_LIST
+from headgate.resources.schema.builders import META, REF, Schema, choice, flag, kind, listing, record, text, whole
+from headgate.resources.schema.catalog import definition_name
 
 _GVK = "x-kubernetes-group-version-kind"
 _META_DEFINITION = f"{META}ObjectMeta"

@@ -14,8 +14,8 @@ from headgate.compiler.report import Finding
 from headgate.model.evaluate import total_weight
 from headgate.model.requests import NO_FILTERS, Filters
 from headgate.model.routing import Broken, Mirror, PortRef, Split, Target
+from headgate.resources.gateway_api.routes import RequestMirror
 from headgate.resources.meta import Key
-from headgate.resources.routes import RequestMirror
 from headgate.resources.weights import whole_weights
 
 LARGEST_TOTAL = 2**32 - 1  # Envoy's limit for the sum of the weights of a split.

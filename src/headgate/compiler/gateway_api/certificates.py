@@ -22,8 +22,8 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate
-from headgate.resources.core import Secret
-from headgate.resources.gateway import Listener, SecretReference
+from headgate.resources.core.secret import Secret
+from headgate.resources.gateway_api.gateway import Listener, SecretReference
 from headgate.resources.meta import Key
 
 _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s,:-]+?-----END (?P=label)-----")

@@ -10,11 +10,11 @@ from headgate.compiler.services import is_external
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import Endpoint, Mirror, PortRef, Protocol, Route, RouteTable, Split, SplitMatch
-from headgate.resources.core import Service
-from headgate.resources.gateway import ReferenceGrant
+from headgate.resources.core.service import Service
+from headgate.resources.gateway_api.reference_grant import ReferenceGrant
+from headgate.resources.gateway_api.routes import BackendReference
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
-from headgate.resources.routes import BackendReference
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 

@@ -7,14 +7,8 @@ from msgspec import structs
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
+from headgate.resources.gateway_api.routes import HeaderModifier, HTTPHeader, PathModifier, RequestMirror, RouteFilter
 from headgate.resources.meta import Key
-from headgate.resources.routes import (
-    HeaderModifier,
-    HTTPHeader,
-    PathModifier,
-    RequestMirror,
-    RouteFilter,
-)
 
 FOR_A_BACKEND = ("RequestHeaderModifier", "ResponseHeaderModifier", "URLRewrite")
 FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror")

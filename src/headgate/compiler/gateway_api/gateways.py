@@ -14,19 +14,17 @@ from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import is_gateway
 from headgate.model.routing import Certificate
-from headgate.resources.gateway import (
+from headgate.resources.gateway_api.gateway import (
     CONTROLLER,
     GROUP,
     IP_ADDRESS,
     OWN_CLASS,
-    PROXY_OF,
-    PROXY_OF_SERVICE,
     Gateway,
-    GatewayClass,
     Infrastructure,
     Listener,
-    proxy_name,
 )
+from headgate.resources.gateway_api.gateway_class import GatewayClass
+from headgate.resources.gateway_api.proxies import PROXY_OF, PROXY_OF_SERVICE, proxy_name
 from headgate.resources.meta import SYSTEM_NAMESPACE, Key, Value
 from headgate.settings import Settings
 

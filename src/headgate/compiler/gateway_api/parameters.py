@@ -11,17 +11,11 @@ import msgspec
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, DecodeError
 from headgate.quantity import parse_quantity
-from headgate.resources.core import ConfigMap
+from headgate.resources.core.config_map import ConfigMap
 from headgate.resources.decode import read
-from headgate.resources.gateway import (
-    GROUP,
-    OWN_KEYS,
-    PARAMETERS,
-    Gateway,
-    GatewayClass,
-    Infrastructure,
-    ParametersReference,
-)
+from headgate.resources.gateway_api.gateway import GROUP, Gateway, Infrastructure, ParametersReference
+from headgate.resources.gateway_api.gateway_class import GatewayClass
+from headgate.resources.gateway_api.proxies import OWN_KEYS, PARAMETERS
 from headgate.resources.mesh_keys import PREFIX
 from headgate.resources.meta import Input, Key, Value, label_key_fault, type_name
 from headgate.resources.registry import CONFIG_MAP

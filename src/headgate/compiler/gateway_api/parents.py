@@ -23,12 +23,17 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import host_fits
 from headgate.model.requests import ANY
 from headgate.model.routing import PortRef, Protocol, RouteTable
-from headgate.resources.core import ConfigMap, Namespace, Secret, Service
-from headgate.resources.gateway import GROUP, Gateway, GatewayClass, ReferenceGrant
+from headgate.resources.core.config_map import ConfigMap
+from headgate.resources.core.namespace import Namespace
+from headgate.resources.core.secret import Secret
+from headgate.resources.core.service import Service
+from headgate.resources.gateway_api.gateway import GROUP, Gateway
+from headgate.resources.gateway_api.gateway_class import GatewayClass
+from headgate.resources.gateway_api.reference_grant import ReferenceGrant
+from headgate.resources.gateway_api.routes import ParentReference
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
-from headgate.resources.routes import ParentReference
-from headgate.resources.workloads import selects
+from headgate.resources.selectors import selects
 from headgate.settings import Settings
 
 _CORE = "core"  # the guides of Flagger and Linkerd write this for the core API group, which is ""

@@ -16,22 +16,17 @@ from headgate.durations import milliseconds
 from headgate.errors import Cause
 from headgate.model.requests import Header, Match, Path, Query, Text, Timeouts
 from headgate.model.routing import PortRef, Route
-from headgate.resources.meta import Key
-from headgate.resources.routes import (
-    GRPCMethodMatch,
-    GRPCRoute,
-    GRPCRouteMatch,
-    GRPCRouteRule,
-    HTTPHeader,
+from headgate.resources.gateway_api.grpc_route import GRPCMethodMatch, GRPCRoute, GRPCRouteMatch, GRPCRouteRule
+from headgate.resources.gateway_api.http_route import (
     HTTPRoute,
     HTTPRouteMatch,
     HTTPRouteRule,
     HTTPRouteTimeouts,
-    NameMatch,
     PathMatch,
-    RouteFilter,
-    TCPRoute,
 )
+from headgate.resources.gateway_api.routes import HTTPHeader, NameMatch, RouteFilter
+from headgate.resources.gateway_api.tcp_route import TCPRoute
+from headgate.resources.meta import Key
 
 GRPC_NAME = "[^/]+"
 AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | TCPRoute

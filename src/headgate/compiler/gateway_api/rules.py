@@ -23,8 +23,10 @@ from headgate.compiler.report import Finding
 from headgate.model.requests import ANY, Filters, Match, Rewrite, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split
+from headgate.resources.gateway_api.grpc_route import GRPCRoute
+from headgate.resources.gateway_api.http_route import HTTPRoute
+from headgate.resources.gateway_api.routes import ParentReference, RouteBackend, RouteFilter
 from headgate.resources.meta import Key, Value
-from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, RouteBackend, RouteFilter
 
 MOST_ROWS = 128
 """The maximum number of routes for the combined matches of several roots; a proxy checks routes one by one."""

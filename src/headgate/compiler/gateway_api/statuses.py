@@ -7,7 +7,7 @@ from headgate.compiler.gateway_api.gateways import GatewayState, ListenerPlan
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ListenerOutcome, StatusCondition
-from headgate.resources.gateway import GROUP
+from headgate.resources.gateway_api.gateway import GROUP
 from headgate.resources.meta import Key
 
 _REASON_WORDS = {  # reasons with another name in the Gateway API

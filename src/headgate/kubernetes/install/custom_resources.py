@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headgate.kinds import GATEWAY
-from headgate.resources.definitions.catalog import schemas
-from headgate.resources.definitions.printer_columns import AGE, COLUMNS, additional_printer_columns
-from headgate.resources.definitions.schema_builders import RULES
+from headgate.resources.columns import additional_printer_columns
+from headgate.resources.kind import Kind
 from headgate.resources.meta import Object
-from headgate.resources.registry import KINDS, Kind
+from headgate.resources.registry import KINDS
+from headgate.resources.schema.builders import RULES
+from headgate.resources.schema.catalog import schemas
 
 CONVERSION_PATH = "/convert"
 _KEPT = frozenset(
@@ -69,8 +70,8 @@ def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:
         "plural": kind.plural,
         "singular": kind.kind.lower(),
     }
-    if kind.short:
-        names["shortNames"] = list(kind.short)
+    if kind.names.short:
+        names["shortNames"] = list(kind.names.short)
     spec: dict[str, Any] = {
         "group": kind.group,
         "names": names,
@@ -94,13 +95,12 @@ def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:
 def _version(kind: Kind, version: str) -> Mapping[str, Any]:
     schema = _structural(schemas()[kind.group, version, kind.kind])
     schema["properties"] = {**schema["properties"], "metadata": {"type": "object"}}
-    columns = COLUMNS.get((kind.group, kind.kind), (AGE,))
     found = {
         "name": version,
         "served": True,
         "storage": version == kind.versions[0],
         "schema": {"openAPIV3Schema": schema},
-        "additionalPrinterColumns": additional_printer_columns(columns, schema),
+        "additionalPrinterColumns": additional_printer_columns(kind.columns, schema),
     }
     return {**found, "subresources": {"status": {}}} if kind.status else found
 

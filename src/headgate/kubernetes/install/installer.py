@@ -18,10 +18,10 @@ from headgate.kubernetes.install.roles import ACCOUNT, roles
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import Reviewer, Role, describe, permissions_of
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
-from headgate.resources.gateway import OWN_CLASS
+from headgate.resources.core.pod_metadata import SIDECAR
+from headgate.resources.gateway_api.gateway import OWN_CLASS
 from headgate.resources.inspect import API_VERSION
 from headgate.resources.meta import Object
-from headgate.resources.pods import SIDECAR
 
 MANAGER = "headgate-install"
 BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")

@@ -12,8 +12,8 @@ from headgate.kubernetes.install.user_roles import UserRole, user_roles
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
 from headgate.kubernetes.permissions import Role, Rule
 from headgate.model.identities import GATEWAY_ACCOUNT
+from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
 from headgate.resources.meta import Object, Value
-from headgate.resources.pods import INJECT, INJECTED, NOT_INJECTED
 
 USER = 65532  # the user ID of the control plane; the image needs no entry for it
 _GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]

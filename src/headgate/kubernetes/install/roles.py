@@ -13,7 +13,7 @@ from headgate.kubernetes.permissions import Role, Rule
 from headgate.plane.feed import COMPILED
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
 from headgate.resources.authority_status import CONFIG_MAP as CA_STATUS
-from headgate.resources.gateway import OWN_CLASS
+from headgate.resources.gateway_api.gateway import OWN_CLASS
 from headgate.resources.registry import ENDPOINT_SLICE, EVENT
 
 ACCOUNT = (

@@ -18,7 +18,7 @@ from headgate.model.routing import Mesh, Mirror, PortRef, Route
 from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
 from headgate.resources.registry import POD, SERVICE
-from headgate.resources.smi import MIRROR
+from headgate.resources.smi.split_fields import MIRROR
 from headgate.xds.fleet import Proxy
 from headgate.xds.session import ADDRESS_IN_USE
 from headgate.xds.subscription import Rejection

@@ -11,7 +11,7 @@ from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, Sta
 from headgate.envoy.names import GatewayRef
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, status_of, timed
 from headgate.plane.status.receipts import Receipts
-from headgate.resources.gateway import CONTROLLER, GROUP
+from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.meta import Object
 
 _PROGRAMMED = "Programmed"

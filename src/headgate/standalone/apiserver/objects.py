@@ -13,11 +13,11 @@ from headgate.merge.server_side_apply import ApplyConflicts, tracked_apply
 from headgate.merge.structured_merge import MergeError
 from headgate.objects.lifecycle import now, with_metadata
 from headgate.resources import decode
-from headgate.resources.checks.schema import check_schema
-from headgate.resources.definitions.catalog import schemas
-from headgate.resources.definitions.schema_builders import Schema
+from headgate.resources.kind import ServedKind
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import ServedKind
+from headgate.resources.schema.builders import Schema
+from headgate.resources.schema.catalog import schemas
+from headgate.resources.schema.check import check_schema
 from headgate.resources.versions import from_hub, with_metadata_name
 from headgate.standalone.store.memory import MemoryStore, Warn
 

@@ -14,9 +14,10 @@ from headgate.api.inspect import schema as inspect_schema
 from headgate.api.metrics import schema as metrics_schema
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.status import no_such_path
-from headgate.resources.definitions import catalog
-from headgate.resources.definitions.schema_builders import REF, Schema
-from headgate.resources.registry import GROUPS, ServedKind, api_version
+from headgate.resources.kind import ServedKind, api_version
+from headgate.resources.registry import GROUPS
+from headgate.resources.schema import catalog
+from headgate.resources.schema.builders import REF, Schema
 from headgate.standalone.apiserver import openapi_pb
 
 _GVK = "x-kubernetes-group-version-kind"

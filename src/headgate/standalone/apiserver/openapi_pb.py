@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.resources.definitions.schema_builders import Schema
+from headgate.resources.schema.builders import Schema
 from headgate.standalone.apiserver.protobuf import message_class
 
 _SCHEMA_TEXTS = {"$ref": "_ref", "format": "format", "title": "title", "description": "description"}

@@ -15,8 +15,8 @@ import msgspec
 from headgate.api.status import ApiError, unsupported_value
 from headgate.errors import Cause, DecodeError
 from headgate.merge.structured_merge import field_schema, item_schema
-from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Object
+from headgate.resources.schema.builders import Schema
 from headgate.standalone.apiserver.request_parsing import parse_body
 
 MOST_OPERATIONS = 10_000  # of a JSON patch, as in kube-apiserver

@@ -21,8 +21,8 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headgate.api.status import ApiError
-from headgate.resources.definitions import catalog
-from headgate.resources.registry import split_api_version
+from headgate.resources.kind import split_api_version
+from headgate.resources.schema import catalog
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _INLINE = "-"  # the JSON name that marks an embedded message, whose fields are part of the outer JSON object

@@ -14,8 +14,9 @@ from headgate.api.responses import JSON, query_flag
 from headgate.api.selectors import Predicate, everything, field_selector, label_selector
 from headgate.api.status import ApiError, no_such_path, unsupported_value
 from headgate.manifests import documents
+from headgate.resources.kind import ServedKind
 from headgate.resources.meta import Object, Value
-from headgate.resources.registry import ServedKind, served_at
+from headgate.resources.registry import served_at
 from headgate.standalone.apiserver import protobuf
 from headgate.standalone.apiserver.objects import Target, WriteOptions
 from headgate.standalone.apiserver.tables import table
@@ -85,7 +86,7 @@ def selector(query: Mapping[str, str], target: Target) -> Predicate:
     if labels := query.get("labelSelector"):
         tests.append(label_selector(labels))
     if field := query.get("fieldSelector"):
-        tests.append(field_selector(field, target.served.kind.kind))
+        tests.append(field_selector(field, target.served.kind.selectable))
     if name := target.name:
         tests.append(lambda obj: obj["metadata"]["name"] == name)
     return (lambda obj: all(test(obj) for test in tests)) if tests else everything

@@ -13,9 +13,9 @@ from headgate.api.request_body import read_body
 from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, method_not_allowed, no_such_path, unsupported_value
 from headgate.errors import Cause, DecodeError, StoreError
-from headgate.resources.definitions.catalog import schemas
+from headgate.resources.kind import ServedKind
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import ServedKind
+from headgate.resources.schema.catalog import schemas
 from headgate.standalone.apiserver.objects import Objects, Subresource, Target, WriteResult, as_served
 from headgate.standalone.apiserver.patches import APPLY, apply_configuration, parse_patch
 from headgate.standalone.apiserver.request_parsing import (
@@ -35,13 +35,6 @@ from headgate.standalone.apiserver.request_parsing import (
 )
 from headgate.standalone.apiserver.watches import LONGEST_SECONDS, WatchOptions, sort_key, watch
 from headgate.standalone.pods.logs import LogOptions
-
-_UNSUPPORTED_SUBRESOURCES = {
-    "Pod": {"exec", "attach", "portforward", "proxy", "binding", "ephemeralcontainers", "resize"},
-    "Service": {"proxy"},
-    "ServiceAccount": {"token"},
-    "Namespace": {"finalize"},
-}
 
 _PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
@@ -211,7 +204,7 @@ class ResourceApi:
 
 
 def _unsupported_subresource(served: ServedKind, subresource: str) -> ApiError:
-    if subresource in _UNSUPPORTED_SUBRESOURCES.get(served.kind.kind, ()):
+    if subresource in served.kind.unserved:
         return ApiError(501, f"the embedded API does not support {served.plural}/{subresource}")
     return no_such_path()
 

@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 from headgate.errors import DecodeError, Invalid, expected_failure
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
-from headgate.resources.core import Service
+from headgate.resources.apps.deployment import Deployment
+from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.workloads import Deployment, Pod, ReplicaSet
 from headgate.standalone.controllers.actions import Action, TypedObject, apply_actions
 from headgate.standalone.controllers.deployment_status import settled
 from headgate.standalone.controllers.deployments import plan_deployment

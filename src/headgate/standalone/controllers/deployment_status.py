@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from headgate.resources.apps.deployment import Deployment
+from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.core.pod_spec import Condition
 from headgate.resources.meta import epoch_seconds, timestamp
-from headgate.resources.workloads import Condition, Deployment, ReplicaSet
 from headgate.standalone.controllers.rollout import bounds
 
 _Fact: TypeAlias = tuple[str, str, str]

@@ -7,10 +7,13 @@ from typing import Any, TypeAlias
 
 from headgate.admission.workloads import check_selector
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
+from headgate.resources.apps.deployment import Deployment
+from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.core.pod_spec import Pod, owner_uid
 from headgate.resources.mesh_keys import APPLIED_POSITION
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import key_of
-from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects
+from headgate.resources.selectors import selects
 from headgate.standalone.controllers.actions import (
     Action,
     Create,

@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.resources.core import Service, ServicePort
+from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.service import Service, ServicePort
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import key_of
-from headgate.resources.workloads import Pod
 from headgate.standalone.controllers.actions import Action, Create, Delete, TypedObject, Update
 
 SERVICE_NAME = "kubernetes.io/service-name"

@@ -5,7 +5,7 @@ It writes the address to `status.addresses`, where the compiler reads it.
 
 from headgate.objects.gateways import KINDS, own_gateways, write_addresses
 from headgate.objects.ports import Store, follow_all
-from headgate.resources.gateway import IP_ADDRESS, Gateway
+from headgate.resources.gateway_api.gateway import IP_ADDRESS, Gateway
 from headgate.resources.registry import key_of
 from headgate.standalone.address_pool import AddressPool, NoAddress
 

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from headgate.admission.workloads import check_selector
+from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.core.pod_spec import Pod, owner_uid
 from headgate.resources.meta import Object, controller_reference, epoch_seconds
 from headgate.resources.registry import key_of
-from headgate.resources.workloads import Pod, ReplicaSet, owner_uid, selects
+from headgate.resources.selectors import selects
 from headgate.standalone.controllers.actions import (
     Action,
     Create,

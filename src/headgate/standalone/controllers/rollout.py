@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from headgate.resources.apps.deployment import RollingUpdate, Strategy
 from headgate.resources.meta import Value
-from headgate.resources.workloads import RollingUpdate, Strategy
 
 
 class Sizes(Value, frozen=True, kw_only=True):

@@ -18,10 +18,10 @@ from headgate.compiler.services import routed_ports
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
 from headgate.resources import decode
-from headgate.resources.core import Service
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS
+from headgate.resources.core.pod_spec import Container, ContainerPort, HttpGet, Pod, Probe, TcpSocket
+from headgate.resources.core.service import Service
 from headgate.resources.meta import Metadata, Object
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
-from headgate.resources.workloads import Container, ContainerPort, HttpGet, Pod, Probe, TcpSocket
 from headgate.standalone.address_pool import NoAddress
 from headgate.standalone.pods.environment import port_variable
 

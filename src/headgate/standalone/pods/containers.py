@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from headgate.atomic_file import read_json, write_private
+from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
-from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, last_output_matches

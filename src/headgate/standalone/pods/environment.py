@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.errors import HeadgateError
+from headgate.resources.core.pod_spec import Container, EnvVar, KeyRef, Pod
 from headgate.resources.meta import Object
-from headgate.resources.workloads import Container, EnvVar, KeyRef, Pod
 from headgate.standalone.machine_node import NODE_NAME
 
 NO_PROXY = "localhost,127.0.0.1"

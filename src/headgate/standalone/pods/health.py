@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-from headgate.resources.workloads import Probe
+from headgate.resources.core.pod_spec import Probe
 from headgate.standalone.pods.probes import Target, Thresholds, listens, run_probe, tcp_ports
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch

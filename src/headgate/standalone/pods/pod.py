@@ -13,11 +13,12 @@ from headgate.admission.injection import EXPLICIT
 from headgate.errors import Conflict, DecodeError, NotFound
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
+from headgate.resources.core.pod import parse_process_identity
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR
+from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
-from headgate.resources.pods import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR, parse_process_identity
 from headgate.resources.registry import key_of
-from headgate.resources.workloads import Container, Pod
 from headgate.standalone.machine_node import NODE_NAME
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables

@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from headgate.http_failures import describe
-from headgate.resources.workloads import Container, HttpGet, Probe
+from headgate.resources.core.pod_spec import Container, HttpGet, Probe
 from headgate.standalone.processes import Launch, start_fault
 
 _READ_BYTES = 10 << 10  # bytes of a response body to read, as the kubelet does

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from headgate.resources.core.pod_spec import Container
 from headgate.resources.meta import Value
-from headgate.resources.workloads import Container
 from headgate.standalone.processes import Launch
 
 Severity = Literal["Normal", "Warning"]

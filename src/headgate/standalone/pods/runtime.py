@@ -16,10 +16,10 @@ from headgate.errors import DecodeError, NotFound, expected_failure
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
+from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.registry import POD, key_of
-from headgate.resources.workloads import Pod
 from headgate.standalone.address_pool import AddressPool, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
 from headgate.standalone.machine_node import NODE_NAME, MachineNode, is_bound

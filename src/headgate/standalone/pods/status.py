@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.meta import Object, timestamp
-from headgate.resources.workloads import Container, Pod
 from headgate.standalone.pods.runs import ContainerState, Ended
 
 States = Mapping[str, ContainerState]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from headgate.atomic_file import write_private
-from headgate.resources.workloads import ConfigMapVolume, Container, KeyPath, Pod, Volume
+from headgate.resources.core.pod_spec import ConfigMapVolume, Container, KeyPath, Pod, Volume
 from headgate.standalone.pods.environment import ConfigError, Mount, Sources
 
 _PRIVATE = 0o700

@@ -23,8 +23,8 @@ from headgate.envoy.collector_export import Collector, with_collector
 from headgate.errors import ProxyError
 from headgate.inotify import message_from_envoy
 from headgate.latest import Latest
+from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
-from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 from headgate.standalone.proxies.admin import Admin
 from headgate.xds.authentication import LocalTokens

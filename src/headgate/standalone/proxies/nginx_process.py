@@ -24,8 +24,8 @@ from headgate.latest import Latest, wait_for_any
 from headgate.proxy_programs.files import put_in_force, write_files
 from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started
 from headgate.render.output import Rendered
+from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
-from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import Launch, Process, adopt, inherited, spawn
 
 DIRECTORY = "nginx"

@@ -20,8 +20,9 @@ from headgate.merge.structured_merge import MergeError
 from headgate.objects import lifecycle
 from headgate.objects.ports import Change, ChangeListener, Listing, View
 from headgate.resources.decode import Check, Checked
+from headgate.resources.kind import Kind
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import Kind, find, key_of
+from headgate.resources.registry import find, key_of
 from headgate.settings import DEFAULTS
 from headgate.standalone.store.history import History
 from headgate.standalone.store.object_index import ObjectIndex, known_owners, owners

@@ -12,16 +12,11 @@ import msgspec
 
 from headgate.atomic_file import write_private
 from headgate.resources.meta import Key, Object
+from headgate.resources.registry import find
 
 DIRECTORY = "damaged-objects"
 """The directory of damaged rows, beside the database."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
-# What ends with an object besides its own purpose, at the end of the message about its damaged row.
-_CONSEQUENCES = {
-    "Namespace": " If it has objects, it is created again without its labels and annotations.",
-    "TrafficTarget": " Calls that it refused are allowed until then.",
-    "TLSConfig": " Plaintext that it refused is accepted until then.",
-}
 
 
 class Row(NamedTuple):
@@ -73,7 +68,8 @@ def keep_aside(database: Path, row: Row, fault: DamagedRow) -> str:
     path = database.parent / DIRECTORY / _file_name(row)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write_private(path, row.body)
-    consequence = _CONSEQUENCES.get(row.key.kind, "")
+    kind = find(row.key.group, row.key.kind)
+    consequence = f" {kind.loss}" if kind and kind.loss else ""
     return (
         f"The object {row.key} in the store is damaged: {fault}. headgate runs without it and keeps its content in {path}: "
         f"write the object again (kubectl apply), then delete the file.{consequence}"

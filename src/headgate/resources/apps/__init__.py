@@ -1,0 +1,1 @@
+"""Deployments and ReplicaSets: a room for each."""

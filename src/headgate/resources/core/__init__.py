@@ -1,0 +1,1 @@
+"""Kubernetes' core kinds: a room for each."""

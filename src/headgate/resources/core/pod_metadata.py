@@ -1,0 +1,175 @@
+"""Checks of the mesh's labels and annotations on pods, pod templates and namespaces.
+
+All other fields of pods are checked by admission, or by the cluster that runs them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from headgate.errors import Cause
+from headgate.quantity import parse_quantity
+from headgate.resources.meta import Object, is_dns_subdomain, part
+from headgate.resources.pod_templates import pod_template, template_path
+from headgate.resources.schema.builders import LARGEST_PORT
+from headgate.resources.trace_sampling import TRACE_SAMPLING, parse_sampling
+
+INJECT = "headgate.dev/inject"
+"""Label or annotation of a pod, or label of a namespace: a value of `INJECTED` or `NOT_INJECTED`."""
+INJECTED, NOT_INJECTED = ("true", "enabled"), ("false", "disabled")
+"""The values with which pods get a sidecar, and the values with which they get none. `enabled` and `disabled` are the
+values of Istio and Linkerd."""
+SIDECAR = "headgate.dev/sidecar"
+"""Annotation of a pod, written by injection: the kind of its sidecar, `transparent` or `explicit`."""
+SIDECARS = frozenset({"transparent", "explicit"})
+APPLICATION_PORTS = "headgate.dev/application-ports"
+"""Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
+EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
+"""Annotation of a pod: ports that bypass its sidecar, `9090,9102`, for example for a Prometheus outside the mesh."""
+PROXY_RESOURCES: Mapping[tuple[str, str], str] = {
+    ("requests", "cpu"): "headgate.dev/proxy-cpu",
+    ("requests", "memory"): "headgate.dev/proxy-memory",
+    ("limits", "cpu"): "headgate.dev/proxy-cpu-limit",
+    ("limits", "memory"): "headgate.dev/proxy-memory-limit",
+}
+"""Annotations of a pod on a cluster: the resource requests and limits of its sidecar, by field and resource."""
+PROBES = "headgate.dev/probes"
+"""Annotation of a pod, written by injection on Kubernetes: its HTTP probes as JSON, by `CONTAINER/FIELD`.
+
+The probes in the pod's spec go to the sidecar, which forwards them to the paths and ports in this annotation.
+"""
+ADDED = "headgate.dev/sidecars"
+"""Annotation of a pod, written by injection: the Sidecars that apply to it with their generations, `monitoring@3,proxy@1`."""
+CONFLICTS = "headgate.dev/sidecar-conflicts"
+"""Annotation of a pod, written by injection: what a Sidecar did not add because the pod already
+uses the name, `monitoring/containers/agent`."""
+PROCESS = "headgate.dev/process"
+"""Annotation of a pod: `external` if `headgate run` starts its process instead of the local runtime."""
+EXTERNAL = "external"
+PROCESS_ID = "headgate.dev/process-id"
+"""Annotation of a pod of `headgate run`: its process as `PID-START-BOOT` (`ProcessIdentity`).
+
+The pod ends with the process.
+"""
+
+
+ANNOTATIONS_OF_PODS = frozenset(
+    {
+        ADDED,
+        APPLICATION_PORTS,
+        CONFLICTS,
+        EXCLUDED_PORTS,
+        INJECT,
+        PROBES,
+        PROCESS,
+        PROCESS_ID,
+        SIDECAR,
+        *PROXY_RESOURCES.values(),
+    }
+)
+"""The annotations of pods that headgate reads or writes."""
+
+
+_PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
+_PAIRS = re.compile(r"[0-9]{1,5}=[0-9]{1,5}(,[0-9]{1,5}=[0-9]{1,5})*")
+_LEAST_MEMORY = parse_quantity("1Mi")
+_NUMBERS = re.compile(r"[0-9]+")
+
+
+def template_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in the labels, annotations and ServiceAccount of a workload's pod template."""
+    template, where = pod_template(obj), f"{template_path(obj)}."
+    yield from pod_metadata_causes(template, where)
+    yield from _misplaced(part(obj, "metadata"), part(template, "metadata"), where)
+
+
+def pod_metadata_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    metadata = part(pod, "metadata")
+    annotations, place = part(metadata, "annotations"), f"{where}metadata.annotations"
+    yield from inject_causes(part(metadata, "labels"), f"{where}metadata.labels")
+    yield from inject_causes(annotations, place)
+    yield from _sidecar(annotations, place)
+    yield from _numbers(annotations, EXCLUDED_PORTS, _PORTS, place)
+    yield from _numbers(annotations, APPLICATION_PORTS, _PAIRS, place)
+    yield from _proxy_resources(annotations, place)
+    yield from trace_sampling_causes(annotations, place)
+    account = part(pod, "spec").get("serviceAccountName")
+    if isinstance(account, str) and account and not is_dns_subdomain(account):
+        yield Cause(f"{where}spec.serviceAccountName", f"{account!r} is not the name of a ServiceAccount")
+
+
+def inject_causes(words: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    value = words.get(INJECT)
+    if isinstance(value, str) and value not in INJECTED + NOT_INJECTED:
+        hint = "; headgate has no ingress mode" if value == "ingress" else ""  # a value of linkerd.io/inject
+        yield Cause(f"{where}.{INJECT}", f'must be "true", "enabled", "false" or "disabled", not {value!r}{hint}')
+
+
+def _sidecar(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    value = annotations.get(SIDECAR)
+    if isinstance(value, str) and value not in {"transparent", "explicit"}:
+        message = f"must be transparent or explicit, not {value!r}; leave out the annotation: headgate writes it when the pod is created"
+        yield Cause(f"{where}.{SIDECAR}", message)
+
+
+def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], where: str) -> Iterator[Cause]:
+    value = annotations.get(name)
+    if not isinstance(value, str) or value == "":
+        return
+    example = "9090,9102" if form is _PORTS else "8080=20417,9090=20418"
+    if not form.fullmatch(value):
+        yield Cause(
+            f"{where}.{name}", f"must be ports separated by commas, without spaces, such as {example}, not {value!r}"
+        )
+        return
+    for number in _NUMBERS.findall(value):
+        if not 1 <= int(number) <= LARGEST_PORT:
+            yield Cause(f"{where}.{name}", f"contains port {number}; port numbers are from 1 to {LARGEST_PORT}")
+
+
+def _proxy_resources(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield mistakes in the annotations for the resources of a sidecar."""
+    values: dict[tuple[str, str], Fraction] = {}
+    for (kind, resource), key in PROXY_RESOURCES.items():
+        text = annotations.get(key)
+        if not isinstance(text, str):
+            continue
+        try:
+            value = values[kind, resource] = parse_quantity(text)
+        except ValueError as error:
+            yield Cause(f"{where}.{key}", str(error))
+            continue
+        if value <= 0:
+            yield Cause(f"{where}.{key}", f"must be more than 0, not {text!r}")
+        elif resource == "memory" and value < _LEAST_MEMORY:
+            yield Cause(f"{where}.{key}", f"{text!r} is less than 1Mi; write the unit, for example 128Mi")
+    for resource in ("cpu", "memory"):
+        request, limit = values.get(("requests", resource)), values.get(("limits", resource))
+        if request is not None and limit is not None and request > limit:
+            name = PROXY_RESOURCES["limits", resource]
+            yield Cause(f"{where}.{PROXY_RESOURCES['requests', resource]}", f"must be at most the limit in {name}")
+
+
+def trace_sampling_causes(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    text = annotations.get(TRACE_SAMPLING)
+    if isinstance(text, str):
+        try:
+            parse_sampling(text)
+        except ValueError as error:
+            yield Cause(f"{where}.{TRACE_SAMPLING}", str(error))
+
+
+def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield a mistake for each label or annotation of a workload that has an effect only in its pod template.
+
+    They are valid if the template has the same keys, because tools such as kustomize add labels to both.
+    """
+    for field, names in (
+        ("labels", (INJECT,)),
+        ("annotations", (INJECT, EXCLUDED_PORTS, TRACE_SAMPLING, *PROXY_RESOURCES.values())),
+    ):
+        for name in names:
+            if name in part(own, field) and name not in part(pods, field):
+                message = f"has no effect here; write it in {where}metadata.{field}"
+                yield Cause(f"metadata.{field}.{name}", message)

@@ -1,0 +1,1 @@
+"""The Gateway API's kinds: a room for each, and what its routes share."""

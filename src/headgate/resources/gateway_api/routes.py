@@ -1,0 +1,134 @@
+"""What the Gateway API's routes share: their types, with the fields that headgate reads (requirements 2.4), and columns.
+
+A missing number is None if the field has no default, or if writing the default value has another effect (D3).
+Durations are texts such as `1h30m` (`durations.milliseconds`).
+"""
+
+from typing import Literal
+
+from headgate.resources import cells
+from headgate.resources.columns import PROGRAMMED, Column
+from headgate.resources.gateway_api.gateway import GROUP
+from headgate.resources.meta import Input
+
+
+class ParentReference(Input, frozen=True, kw_only=True):
+    """The parent of a route: a Gateway, or a Service for traffic in the mesh. An empty namespace means the route's own."""
+
+    name: str
+    group: str = GROUP
+    kind: str = "Gateway"
+    namespace: str = ""
+    section_name: str = ""
+    port: int | None = None
+
+
+class BackendReference(Input, frozen=True, kw_only=True):
+    """A reference to a backend: a Service and its port. An empty namespace means the route's own."""
+
+    name: str
+    group: str = ""
+    kind: str = "Service"
+    namespace: str = ""
+    port: int | None = None
+
+
+class HTTPHeader(Input, frozen=True, kw_only=True):
+    """A header and its value."""
+
+    name: str
+    value: str
+
+
+class HeaderModifier(Input, frozen=True, kw_only=True):
+    """Headers to replace, to append and to remove."""
+
+    set: tuple[HTTPHeader, ...] = ()
+    add: tuple[HTTPHeader, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class PathModifier(Input, frozen=True, kw_only=True):
+    """A new path: it replaces the whole path, or the prefix that the rule matched."""
+
+    type: Literal["ReplaceFullPath", "ReplacePrefixMatch"]
+    replace_full_path: str | None = None
+    replace_prefix_match: str | None = None
+
+
+class RequestRedirect(Input, frozen=True, kw_only=True):
+    """A redirect response. Missing parts of the new URL are copied from the request."""
+
+    scheme: str | None = None
+    hostname: str | None = None
+    path: PathModifier | None = None
+    port: int | None = None
+    status_code: int = 302
+
+
+class URLRewrite(Input, frozen=True, kw_only=True):
+    """A new host or path for the request to the backend."""
+
+    hostname: str | None = None
+    path: PathModifier | None = None
+
+
+class Fraction(Input, frozen=True, kw_only=True):
+    """A fraction of the requests. A missing numerator or denominator is 100 (R48)."""
+
+    numerator: int | None = None
+    denominator: int | None = None
+
+
+class RequestMirror(Input, frozen=True, kw_only=True):
+    """A mirror of requests.
+
+    Without `percent` and `fraction` every request is mirrored; `fraction` overrides `percent` (D3).
+    """
+
+    backend_ref: BackendReference
+    percent: int | None = None
+    fraction: Fraction | None = None
+
+
+class RouteFilter(Input, frozen=True, kw_only=True):
+    """A filter of requests or responses; `type` says which field is set."""
+
+    type: Literal[
+        "RequestHeaderModifier",
+        "ResponseHeaderModifier",
+        "RequestMirror",
+        "RequestRedirect",
+        "URLRewrite",
+        "ExtensionRef",
+    ]
+    request_header_modifier: HeaderModifier | None = None
+    response_header_modifier: HeaderModifier | None = None
+    request_mirror: RequestMirror | None = None
+    request_redirect: RequestRedirect | None = None
+    url_rewrite: URLRewrite | None = None
+
+
+class RouteBackend(BackendReference, frozen=True, kw_only=True):
+    """A backend of HTTP or gRPC requests: its relative weight, and filters for requests to this backend."""
+
+    weight: int = 1
+    filters: tuple[RouteFilter, ...] = ()
+
+
+class NameMatch(Input, frozen=True, kw_only=True):
+    """A match by the value of a header or query parameter."""
+
+    name: str
+    value: str
+    type: Literal["Exact", "RegularExpression"] = "Exact"
+
+
+PARENTS = Column(
+    "Parents", "", "The parents that the route attaches to.", cell=cells.names("spec.parentRefs"), wide=True
+)
+HOSTNAMES = Column("Hostnames", "", "The hostnames that the route matches.", cell=cells.names("spec.hostnames"))
+STATE = (
+    Column("Accepted", "", "Whether every parent accepts the route.", cell=cells.at_parents("Accepted")),
+    Column("Programmed", "", PROGRAMMED, cell=cells.at_parents("Programmed")),
+)

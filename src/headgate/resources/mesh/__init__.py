@@ -1,0 +1,1 @@
+"""headgate's own kinds: a room for each."""

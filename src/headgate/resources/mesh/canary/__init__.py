@@ -1,0 +1,1 @@
+"""Canaries: types, schema, checks, and the kind."""

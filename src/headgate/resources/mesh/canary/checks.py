@@ -1,0 +1,241 @@
+"""Checks of Canaries that their schema can't express (004; R109, D19)."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
+
+from headgate import durations
+from headgate.errors import Cause, DecodeError
+from headgate.quantity import parse_percentage
+from headgate.resources.gateway_api.proxies import PROXIES, SERVICE_GATEWAY
+from headgate.resources.mesh.canary.types import SuccessCriteria
+from headgate.resources.meta import Object, annotation, part, rows
+from headgate.resources.smi.http_route_group import match_causes
+from headgate.resources.smi.split_fields import shared_causes
+from headgate.resources.weights import quantity
+
+T = TypeVar("T")
+_HALF = Fraction(1, 2)
+_SHORTEST_WINDOW_MS = 1000
+_ANALYSIS = "spec.analysis"
+_BESIDE = "must be at most 50, because the baseline has the same share"
+_DEFAULTS = SuccessCriteria()
+_Backends: TypeAlias = Mapping[str, tuple[int, object]]
+"""The index and the written weight of each backend, by its name."""
+
+
+class _Weights(NamedTuple):
+    """The weights of the backends in the first step; `baseline` is None if there is none."""
+
+    canary: Fraction
+    primary: Fraction
+    baseline: Fraction | None
+
+    @property
+    def share(self) -> Fraction:
+        """The share of the canary."""
+        total = self.canary + self.primary + (self.baseline or 0)
+        return self.canary / total if total else Fraction(0)
+
+
+def canary_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a Canary."""
+    yield from shared_causes(obj, quantities=True)
+    gateway = annotation(obj, SERVICE_GATEWAY)
+    if isinstance(gateway, str) and gateway not in PROXIES:
+        yield Cause(f"metadata.annotations.{SERVICE_GATEWAY}", f"must be {' or '.join(PROXIES)}, not {gateway!r}")
+    spec = part(obj, "spec")
+    analysis = spec.get("analysis")
+    if not isinstance(analysis, Mapping):
+        return
+    backends = {str(row.get("service")): (index, row.get("weight")) for index, row in rows(spec.get("backends"))}
+    roles = (*_role_causes(analysis, backends), *_count_causes(analysis, len(backends)))
+    yield from roles
+    weights = None if roles else _weights(analysis, backends)
+    if weights:
+        yield from _weight_causes(analysis, backends, weights)
+        yield from _first_step_causes(analysis, backends, weights)
+    yield from _step_causes(analysis, weights.share if weights else None)
+    yield from _trial_causes(analysis)
+    yield from _limit_causes(analysis)
+    yield from _success_causes(part(analysis, "success"))
+    yield from _latency_causes(analysis.get("latency"))
+
+
+def _role_causes(analysis: Mapping[str, Any], services: Collection[str]) -> Iterator[Cause]:
+    """Yield the mistakes in the names of the canary and the baseline."""
+    canary, baseline = analysis.get("canary"), analysis.get("baseline")
+    for field, name, version in (("canary", canary, "new"), ("baseline", baseline, "primary's")):
+        if isinstance(name, str) and name not in services:
+            known = f": {' or '.join(services)}" if services else ""
+            message = f"{name!r} is not one of spec.backends; name the backend with the {version} version{known}"
+            yield Cause(f"{_ANALYSIS}.{field}", message)
+    if isinstance(baseline, str) and baseline == canary:
+        message = f"{baseline!r} is the canary; name another backend, with the primary's version, or remove the field"
+        yield Cause(f"{_ANALYSIS}.baseline", message)
+
+
+def _count_causes(analysis: Mapping[str, Any], count: int) -> Iterator[Cause]:
+    """Yield a mistake if the number of backends does not fit the analysis."""
+    with_baseline = analysis.get("baseline") is not None
+    wanted = 3 if with_baseline else 2
+    if count in (0, wanted):
+        return
+    roles = "the primary, the canary and the baseline" if with_baseline else "the primary and the canary"
+    hint = "; name the third one in spec.analysis.baseline, or remove it" if (wanted, count) == (2, 3) else ""
+    yield Cause("spec.backends", f"must be {wanted} for this analysis, {roles}, not {count}{hint}")
+
+
+def _weights(analysis: Mapping[str, Any], backends: _Backends) -> _Weights | None:
+    """Return the weights of a sound number of backends with sound names; None if a weight has a mistake."""
+    try:
+        found = {service: quantity(weight, "") for service, (_, weight) in backends.items()}
+    except DecodeError:  # `shared_causes` reports it
+        return None
+    canary, baseline = found.pop(str(analysis.get("canary")), None), found.pop(str(analysis.get("baseline")), None)
+    return _Weights(canary, next(iter(found.values())), baseline) if canary is not None and len(found) == 1 else None
+
+
+def _weight_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _Weights) -> Iterator[Cause]:
+    """Yield the mistakes in the weights of the first step."""
+    canary, baseline = analysis.get("canary"), analysis.get("baseline")
+    for service, (index, _) in backends.items():
+        where = f"spec.backends[{index}].weight"
+        if service == baseline and weights.baseline != weights.canary:
+            message = f"must be that of the canary, {backends[str(canary)][1]}: the baseline has the canary's share"
+            yield Cause(where, message)
+        elif service not in (canary, baseline) and not weights.primary:
+            yield Cause(where, "must be above 0: the primary serves the users until the canary is promoted")
+
+
+def _first_step_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _Weights) -> Iterator[Cause]:
+    """Yield a mistake if the canary would get all traffic before any evidence."""
+    shares = [step.get("weight") for _, step in rows(analysis.get("steps"))]
+    if weights.primary and not weights.canary and analysis.get("stepWeight") is None and shares in ([], [100]):
+        message = "is 0, so the canary would get all traffic without evidence; raise it, or add a step below 100"
+        yield Cause(f"spec.backends[{backends[str(analysis['canary'])][0]}].weight", message)
+
+
+def _step_causes(analysis: Mapping[str, Any], first: Fraction | None) -> Iterator[Cause]:
+    """Yield the mistakes in the steps. `first` is the canary's share in the first step, None if it is unknown."""
+    steps, rise, most = (analysis.get(name) for name in ("steps", "stepWeight", "maxWeight"))
+    with_baseline = analysis.get("baseline") is not None
+    if steps:
+        for name, value in (("stepWeight", rise), ("maxWeight", most)):
+            if value is not None:
+                yield Cause(f"{_ANALYSIS}.{name}", "can't be combined with spec.analysis.steps; remove one of them")
+        yield from _share_causes(steps, first, with_baseline=with_baseline)
+        return
+    if rise is None and most is not None:
+        message = "is missing: write by how many percent each step raises the canary's share up to maxWeight"
+        yield Cause(f"{_ANALYSIS}.stepWeight", message)
+    if rise is not None and most is None:
+        message = "is missing: write the canary's share at which the steps of stepWeight end, for example 50"
+        yield Cause(f"{_ANALYSIS}.maxWeight", message)
+    if _is_share(most) and (fault := _first_fault(most, first) or (_BESIDE if with_baseline and most > 50 else "")):
+        yield Cause(f"{_ANALYSIS}.maxWeight", fault)
+
+
+def _share_causes(steps: object, first: Fraction | None, *, with_baseline: bool) -> Iterator[Cause]:
+    """Yield the mistakes in the shares of listed steps. A last step with 100 has no baseline."""
+    before = None
+    for index, step in rows(steps):
+        share, where = step.get("weight"), f"{_ANALYSIS}.steps[{index}].weight"
+        if not _is_share(share):
+            continue
+        if before is not None and share <= before:
+            yield Cause(where, f"must be above {before}, the share of the step before: the shares of steps rise")
+        elif before is None and (fault := _first_fault(share, first)):
+            yield Cause(where, fault)
+        elif with_baseline and 50 < share < 100:
+            yield Cause(where, _BESIDE)
+        before = share
+
+
+def _first_fault(share: int, first: Fraction | None) -> str:
+    """Return why a step's share is too low after the first step; empty if it is not."""
+    if first is None or share >= first * 100:
+        return ""
+    percent = f"{float(first * 100):.4g}"
+    return f"must be at least {percent}, the canary's share by the weights of spec.backends; or lower its weight there"
+
+
+def _is_share(value: object) -> TypeGuard[int]:
+    """Return whether a value is a share in percent; the schema reports other values."""
+    return type(value) is int and 1 <= value <= 100
+
+
+def _trial_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the mistakes in the steps before the first share."""
+    mirror, matches = analysis.get("mirror"), analysis.get("match")
+    share = _parsed(mirror, parse_percentage)
+    if share is not None and not 0 < share <= 1:
+        yield Cause(f"{_ANALYSIS}.mirror", f"must be above 0% and at most 100%, not {mirror}; write for example 20%")
+    if matches is not None:
+        yield from match_causes(matches, f"{_ANALYSIS}.match")
+    for index, match in rows(matches):
+        if isinstance(match.get("headers"), list):
+            yield Cause(f"{_ANALYSIS}.match[{index}].headers", "must be a map of header names to regular expressions")
+    for name, value in (("mirror", mirror), ("match", matches)):
+        if value is not None and analysis.get("dryRun") is True:
+            message = "can't be combined with dryRun, which changes nothing for the canary; remove one of them"
+            yield Cause(f"{_ANALYSIS}.{name}", message)
+
+
+def _limit_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
+    interval = _parsed(analysis.get("interval"), durations.milliseconds)
+    if interval == 0:
+        yield Cause(f"{_ANALYSIS}.interval", "must be longer than 0; write for example 30s")
+    error = _parsed(analysis.get("errorProbability"), parse_percentage)
+    if error is not None and not 0 < error < _HALF:
+        message = f"must be above 0% and below 50%, not {analysis['errorProbability']}; write for example 1%"
+        yield Cause(f"{_ANALYSIS}.errorProbability", message)
+    within = _parsed(analysis.get("failuresWithin"), durations.milliseconds)
+    if within is not None and within < _SHORTEST_WINDOW_MS:
+        yield Cause(f"{_ANALYSIS}.failuresWithin", "must be at least 1s: proxies report their counts every second")
+    if within and _parsed(part(analysis, "success").get("maxDrop"), parse_percentage):
+        message = "must be 0% with failuresWithin, which compares incidents and no rates; remove one of both"
+        yield Cause(f"{_ANALYSIS}.success.maxDrop", message)
+
+
+def _success_causes(success: Mapping[str, Any]) -> Iterator[Cause]:
+    where = f"{_ANALYSIS}.success"
+    drop, margin, least = (_parsed(success.get(name), parse_percentage) for name in ("maxDrop", "margin", "min"))
+    if margin == 0:
+        yield Cause(
+            f"{where}.margin", "must be above 0%: no number of requests rules out every drop; write for example 1%"
+        )
+    if least is not None and not 0 < least <= 1:
+        yield Cause(f"{where}.min", f"must be above 0% and at most 100%, not {success['min']}")
+    if least == 1 and drop:
+        message = "has no effect, because min is 100%: any failure rolls back; remove maxDrop, or lower min"
+        yield Cause(f"{where}.maxDrop", message)
+    drop = parse_percentage(_DEFAULTS.max_drop) if drop is None else drop
+    margin = parse_percentage(_DEFAULTS.margin) if margin is None else margin
+    if drop + margin >= 1:
+        field = "margin" if success.get("margin") is not None and drop < 1 else "maxDrop"
+        yield Cause(f"{where}.{field}", "is too high: maxDrop and margin together must be below 100%")
+
+
+def _latency_causes(latency: object) -> Iterator[Cause]:
+    seen: dict[tuple[object, str], int] = {}
+    for index, criterion in rows(latency):
+        where = f"{_ANALYSIS}.latency[{index}]"
+        limits = [name for name in ("max", "maxIncrease") if criterion.get(name) is not None]
+        if not limits:
+            yield Cause(where, "has no limit: write max, for example 500ms, or maxIncrease, for example 10%")
+        if _parsed(criterion.get("max"), durations.milliseconds) == 0:
+            yield Cause(f"{where}.max", "must be longer than 0; write for example 500ms")
+        for name in limits:
+            first = seen.setdefault((str(criterion.get("percentile")).rstrip("0"), name), index)
+            if first != index:
+                message = f"is a second limit of this percentile, beside that of latency[{first}]; remove one of them"
+                yield Cause(f"{where}.{name}", message)
+
+
+def _parsed(text: object, parse: Callable[[str], T]) -> T | None:
+    """Return the value of a text; None if it is absent, or has a mistake that the schema reports."""
+    try:
+        return parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,33 @@
+"""The kind Canary."""
+
+from headgate.kinds import MESH, names_of
+from headgate.resources.columns import AGE, NAME, Column
+from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
+from headgate.resources.kind import Kind, ReadyBy
+from headgate.resources.mesh.canary.checks import canary_causes
+from headgate.resources.mesh.canary.schema import canary
+from headgate.resources.mesh.canary.types import Canary
+from headgate.resources.smi.conversion import ALIASES
+from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
+
+KIND = Kind(
+    names_of("Canary", MESH),
+    versions=("v1beta1",),
+    aliases=ALIASES,
+    status=True,
+    shape=Canary,
+    schema=lambda _group, _version: canary(),
+    checks=canary_causes,
+    columns=(
+        NAME,
+        Column("Service", ".spec.service", "The root Service that clients call."),
+        Column("Phase", ".status.phase", "The state of the rollout."),
+        Column("Step", ".status.step", "The number of the current step.", "integer"),
+        Column("Canary-Weight", ".status.canaryWeight", "The canary's share of the requests."),
+        AGE,
+        Column("Message", ".status.message", "The reason of the state.", wide=True),
+    ),
+    annotations=frozenset({ALLOW_SELF_REFERENCE, NO_ENDPOINTS, SERVICE_GATEWAY, STICKY}),
+    recorded=True,
+    ready_by=ReadyBy.GENERATION,
+)

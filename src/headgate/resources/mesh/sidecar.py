@@ -1,0 +1,201 @@
+"""Sidecars (R79, D18): containers, volumes and variables that are added to pods."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.errors import Cause
+from headgate.kinds import MESH, names_of
+from headgate.resources.columns import AGE, NAME, STATE, Column
+from headgate.resources.core.pod_fields import container_field_causes, pod_field_causes, selector_causes
+from headgate.resources.core.pod_spec import Container, PodSpec
+from headgate.resources.kind import Kind, ReadyBy
+from headgate.resources.meta import Input, Object, Resource, label_fault, part, rows
+from headgate.resources.schema.builders import SELECTOR, Schema, kind, listing, record, ruled, status, text, whole
+from headgate.resources.schema.check import check_schema
+from headgate.resources.schema.published import pod_schema
+from headgate.resources.selectors import LabelSelector
+
+
+class SidecarSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a Sidecar: the selected pods, and the items that are added to them, with all of their fields."""
+
+    selector: LabelSelector
+    containers: tuple[dict[str, Any], ...] = ()
+    init_containers: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()
+    env: tuple[dict[str, Any], ...] = ()
+
+
+class Sidecar(Resource, frozen=True, kw_only=True):
+    """A Sidecar. It applies to the pods of its namespace that its selector selects."""
+
+    spec: SidecarSpec
+
+
+_CONTAINERS = ("initContainers", "containers")
+_ADDITIONS = (*_CONTAINERS, "volumes", "env")
+_UNSELECTED = "is missing: select pods by their labels, or write {} for all pods of the namespace"
+
+
+def sidecar_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a Sidecar. A missing selector is a mistake, and does not select all pods."""
+    spec = part(obj, "spec")
+    if isinstance(obj.get("spec"), Mapping):
+        if spec.get("selector") is None:
+            yield Cause("spec.selector", _UNSELECTED)
+        if not any(spec.get(field) for field in _ADDITIONS):
+            yield Cause("spec", "adds nothing: write containers, initContainers, volumes or env")
+    yield from selector_causes(part(spec, "selector"), "spec.selector")
+    yield from _requirements(part(spec, "selector"))
+    yield from _typed(spec)
+    seen: dict[str, str] = {}
+    for field in _CONTAINERS:
+        yield from _names(spec, field, seen, RESERVED_CONTAINERS)
+    yield from _names(spec, "volumes", {}, RESERVED_VOLUMES)
+    yield from _names(spec, "env", {}, ())
+    yield from _mounts(spec)
+    yield from _fields(spec)
+
+
+def _requirements(selector: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the mistakes in `matchExpressions`, as a Kubernetes API server reports them."""
+    for index, requirement in rows(selector.get("matchExpressions")):
+        where, needs_values = f"spec.selector.matchExpressions[{index}].values", ("In", "NotIn")
+        if requirement.get("operator") in needs_values and not requirement.get("values"):
+            yield Cause(where, "is missing: the operators In and NotIn compare with values")
+        elif requirement.get("operator") in ("Exists", "DoesNotExist") and requirement.get("values"):
+            yield Cause(where, "must be left out: the operators Exists and DoesNotExist compare with no values")
+
+
+def _typed(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield a mistake for each field whose type differs from the schema of Pods.
+
+    As in pods, unknown fields are allowed.
+    """
+    yield from _pod_causes({name: spec[name] for name in (*_CONTAINERS, "volumes") if spec.get(name)})
+    if spec.get("env"):
+        for cause in _pod_causes({"containers": [{"env": spec["env"]}]}):
+            yield Cause(cause.field.replace("spec.containers[0].env", "spec.env", 1), cause.message)
+
+
+def _pod_causes(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    found = check_schema({"spec": spec}, pod_schema(), required=False)
+    yield from (cause for cause in found.causes if cause.field not in found.unknown)
+
+
+def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: Collection[str]) -> Iterator[Cause]:
+    for index, item in rows(spec.get(field)):
+        name, where = item.get("name"), f"spec.{field}[{index}].name"
+        if not isinstance(name, str):
+            continue
+        if name in reserved:
+            yield Cause(where, f"{name!r} is a name of headgate's own; choose another name")
+        elif name in seen:
+            yield Cause(where, f"{name!r} is the name of {seen[name]} too; choose another name")
+        elif field != "env" and (fault := label_fault(name)):
+            yield Cause(where, fault)
+        elif not name and field == "env":
+            yield Cause(where, "is empty: name the variable")
+        seen.setdefault(name, f"spec.{field}[{index}]")
+
+
+def _fields(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the mistakes in containers, volumes and variables that a pod can't have either. `_typed` has checked their types."""
+    added = {name: spec[name] for name in (*_CONTAINERS, "volumes") if spec.get(name)}
+    try:
+        pod = msgspec.convert(added, PodSpec)
+        variables = msgspec.convert({"name": "", "env": spec.get("env")}, Container)
+    except msgspec.ValidationError:
+        return
+    names = {f"spec.{field}[{index}].name" for field in added for index, _ in rows(spec[field])}
+    yield from (cause for cause in pod_field_causes(pod, "spec") if cause.field not in names)
+    yield from container_field_causes(variables, "spec")
+
+
+def _mounts(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield a mistake for each mount of a volume that is not in the Sidecar; the pod's own volumes are unknown here."""
+    volumes = {item.get("name") for _, item in rows(spec.get("volumes"))}
+    for field in _CONTAINERS:
+        for index, container in rows(spec.get(field)):
+            for number, mount in rows(container.get("volumeMounts")):
+                name = mount.get("name")
+                if isinstance(name, str) and name not in volumes:
+                    where = f"spec.{field}[{index}].volumeMounts[{number}].name"
+                    yield Cause(where, f"{name!r} is not the name of a volume in spec.volumes; add the volume")
+
+
+RESERVED_CONTAINERS = ("headgate-redirect", "headgate-sidecar")
+RESERVED_VOLUMES = ("headgate", "headgate-secrets")
+
+
+def sidecar() -> Schema:
+    """Return the schema of a Sidecar (R79, D18). The schema of Pods has the fields of containers and volumes.
+
+    `checks.sidecars` checks them with that schema.
+    """
+    container, volume = "A container, as in a pod.", "A volume, as in a pod."
+    additions = {
+        "containers": _additions("Containers that run beside the application.", container, RESERVED_CONTAINERS),
+        "initContainers": _additions(
+            "Containers that end before the application starts, after those of the pod.", container, RESERVED_CONTAINERS
+        ),
+        "volumes": _additions("Volumes of the pod, for these containers.", volume, RESERVED_VOLUMES),
+        "env": _additions("Variables for the containers of the application.", "A variable, as in a container."),
+    }
+    spec = ruled(
+        record(
+            "The selected pods, and what they get in addition.",
+            "selector",
+            selector={
+                **SELECTOR,
+                "description": "The selector of pods in the Sidecar's own namespace; {} selects all.",
+            },
+            **additions,
+        ),
+        (
+            " || ".join(f"has(self.{name}) && size(self.{name}) > 0" for name in additions),
+            "adds nothing: write containers, initContainers, volumes or env",
+        ),
+    )
+    current = status(
+        "Sidecar",
+        pods=record(
+            "The selected pods.",
+            total=whole("The number of pods."),
+            injected=whole("The number of pods that have the current generation."),
+            restartNeeded=whole("The number of pods that get the current generation when they are replaced."),
+            conflicts=whole("The number of pods with a name conflict."),
+        ),
+    )
+    return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=current)
+
+
+def _additions(description: str, item: str, reserved: Iterable[str] = ()) -> Schema:
+    """Return the schema of a list of named items, whose names are not empty and not reserved."""
+    named = ruled(
+        record(item, "name", name=text("The name.")),
+        ("self.name != ''", "name is empty"),
+        *((f"self.name != '{name}'", f"{name} is a name of headgate's own; choose another name") for name in reserved),
+    )
+    return listing(description, {**named, "x-kubernetes-preserve-unknown-fields": True}, key="name")
+
+
+KIND = Kind(
+    names_of("Sidecar", MESH),
+    versions=("v1beta1",),
+    status=True,
+    shape=Sidecar,
+    schema=lambda _group, _version: sidecar(),
+    checks=sidecar_causes,
+    columns=(
+        NAME,
+        Column("Pods", ".status.pods.total", "The number of selected pods.", "integer"),
+        Column("Injected", ".status.pods.injected", "The number of pods that have the current generation.", "integer"),
+        *STATE,
+        AGE,
+    ),
+    recorded=True,
+    ready_by=ReadyBy.GENERATION,
+)

@@ -1,0 +1,135 @@
+"""TLSConfigs (004, D17; R72 to R78): types, schema and checks of the kind."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headgate.errors import Cause
+from headgate.kinds import MESH, names_of
+from headgate.resources import cells
+from headgate.resources.columns import AGE, NAME, SIDECARS, STATE, Column
+from headgate.resources.columns import PROXIES as PROXIES_COLUMN
+from headgate.resources.kind import Kind, ReadyBy
+from headgate.resources.meta import Input, Object, Resource, label_causes, namespace_of, part
+from headgate.resources.schema.builders import Schema, kind, listing, record, text, words
+from headgate.resources.selectors import LabelSelector
+from headgate.resources.smi.conversion import ALIASES
+from headgate.resources.smi.status import enforced_status
+
+
+class TLSConfigSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a TLSConfig: a selector of pods (R73), and additional DNS names for their certificates (R75).
+
+    A selector without labels selects all pods of the namespace.
+    """
+
+    selector: LabelSelector
+    subject_names: tuple[str, ...] = ()
+
+
+class TLSConfig(Resource, frozen=True, kw_only=True):
+    """A TLSConfig: the pods that it selects in its namespace accept mutual TLS only (R72 to R78)."""
+
+    spec: TLSConfigSpec
+
+
+_LONGEST_LABEL = 63
+_LABELS = "spec.selector.matchLabels"
+_UNSELECTED = (
+    "is missing: select pods, for example by matchLabels: {app: web}; matchLabels: {} selects all pods of the namespace"
+)
+
+
+def tls_config_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a TLSConfig that its schema can't express (R72 to R75).
+
+    The selector and its labels are required, so that a forgotten selector does not select all pods.
+    """
+    if "name" in obj:
+        yield Cause("name", "is not a field; write the name in metadata.name only")
+    spec = part(obj, "spec")
+    if isinstance(obj.get("spec"), Mapping) and spec.get("selector") is None:
+        yield Cause("spec.selector", _UNSELECTED)
+    elif isinstance(spec.get("selector"), Mapping) and spec["selector"].get("matchLabels") is None:
+        yield Cause(_LABELS, _UNSELECTED)
+    yield from _label_causes(part(part(spec, "selector"), "matchLabels"))
+    names = spec.get("subjectNames")
+    listed = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    yield from _long_names(listed)
+    yield from _foreign_names(listed, namespace_of(obj))
+
+
+def _label_causes(labels: Mapping[str, object]) -> Iterator[Cause]:
+    """Yield a mistake for each invalid label of the selector. The schema's check reports values that are not text."""
+    yield from label_causes({key: value for key, value in labels.items() if isinstance(value, str)}, _LABELS)
+
+
+def _long_names(names: Sequence[str]) -> Iterator[Cause]:
+    for index, name in enumerate(names):
+        longest = max(map(len, name.split(".")))
+        if longest > _LONGEST_LABEL:
+            message = f"has a label of {longest} characters; each label of a DNS name has at most {_LONGEST_LABEL}"
+            yield Cause(f"spec.subjectNames[{index}]", message)
+
+
+def _foreign_names(names: Sequence[str], namespace: str) -> Iterator[Cause]:
+    """Yield a mistake for each Service name of another namespace: pods with this name could impersonate the Service."""
+    for index, name in enumerate(names):
+        match name.split("."):
+            case [_, other, "svc", *_] if other != namespace:
+                message = (
+                    f"is the name of a Service in the namespace {other}; only a TLSConfig in that namespace can list it"
+                )
+                yield Cause(f"spec.subjectNames[{index}]", message)
+
+
+def tls_config(*, bare: bool) -> Schema:
+    """Return the schema of a TLSConfig. `bare` is the version without a group (004), with a top-level `name` (R72)."""
+    spec = record(
+        "The selected pods and the names in their certificates.",
+        "selector",
+        selector=record(
+            "The selector of pods in the object's own namespace.",
+            "matchLabels",
+            matchLabels=words("The labels that selected pods have; {} selects every pod of the namespace."),
+        ),
+        subjectNames=listing(
+            "DNS names in the pods' certificates, in addition to the SPIFFE ID.",
+            text("A DNS name; its first label may be *.", "wildcard"),
+            key="*",
+        ),
+    )
+    fields = {"name": text("The object's name; later versions have it in metadata.name.", "subdomain")} if bare else {}
+    return kind(
+        "Requires mutual TLS for connections to the selected pods.",
+        spec=spec,
+        status=enforced_status("configuration"),
+        **fields,
+    )
+
+
+KIND = Kind(
+    names_of("TLSConfig", MESH),
+    versions=("v1beta1",),
+    aliases=ALIASES,
+    status=True,
+    shape=TLSConfig,
+    schema=lambda group, _version: tls_config(bare=not group),
+    checks=tls_config_causes,
+    columns=(
+        NAME,
+        Column("Pods", ".spec.selector.matchLabels", "The labels of the selected pods.", cell=cells.pod_labels),
+        Column(
+            "Subject-Names",
+            ".spec.subjectNames",
+            "Subject alternative names of the pods' certificates, besides the SPIFFE ID.",
+            cell=cells.names("spec.subjectNames"),
+        ),
+        *STATE,
+        AGE,
+        SIDECARS,
+        PROXIES_COLUMN,
+    ),
+    recorded=True,
+    unversioned=True,
+    ready_by=ReadyBy.GENERATION,
+    loss="Plaintext that it refused is accepted until then.",
+)

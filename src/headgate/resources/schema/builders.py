@@ -1,0 +1,162 @@
+"""Functions that build OpenAPI schemas.
+
+The `format` of a text names its grammar in `schema.check`. Kubernetes' clients ignore it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = Mapping[str, Any]
+
+REF = "#/definitions/"
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+LARGEST_PORT = 65535
+DURATION = "^([0-9]{1,5}(h|m|s|ms)){1,4}$"
+RULES = "x-kubernetes-validations"
+PERCENTILE = "^p[5-9][0-9]{1,3}$"
+REQUEST_PATH = "^/[!-~]*$"
+MATCH_NAME = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?$"  # names reach terminals, and resources of proxies
+
+
+def record(description: str, required: str = "", /, **properties: Schema) -> Schema:
+    """Return the schema of an object; `required` has the names of required fields, separated by spaces."""
+    found = {"type": "object", "description": description, "properties": properties}
+    return {**found, "required": required.split()} if required else found
+
+
+def listing(description: str, items: Schema, *, key: str = "", **limits: int) -> Schema:
+    """Return the schema of a list; limits are minItems and maxItems.
+
+    `key` has the names of the fields that identify an item, separated by spaces, or is `*` for a set of
+    unique texts. Without a key the list is atomic in server-side apply.
+    """
+    found = {"type": "array", "description": description, "items": items, **limits}
+    if key == "*":
+        return {**found, "x-kubernetes-list-type": "set"}
+    return {**found, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": key.split()} if key else found
+
+
+def text(description: str, grammar: str = "", **limits: int) -> Schema:
+    """Return the schema of a string; limits are minLength and maxLength."""
+    found = {"type": "string", "description": description, **limits}
+    return {**found, "format": grammar} if grammar else found
+
+
+def matching(description: str, pattern: str) -> Schema:
+    """Return the schema of a string that matches a regular expression, whose message is in `checks.schema`."""
+    return {"type": "string", "description": description, "pattern": pattern}
+
+
+def choice(description: str, words: str) -> Schema:
+    """Return the schema of a string that is one of some words, which are separated by spaces."""
+    return {"type": "string", "description": description, "enum": words.split()}
+
+
+def whole(description: str, **limits: int) -> Schema:
+    """Return the schema of an integer; limits are minimum and maximum."""
+    return {"type": "integer", "format": "int64", "description": description, **limits}
+
+
+def port(description: str) -> Schema:
+    """Return the schema of a port number."""
+    return whole(description, minimum=1, maximum=LARGEST_PORT)
+
+
+def flag(description: str) -> Schema:
+    """Return the schema of a boolean."""
+    return {"type": "boolean", "description": description}
+
+
+def words(description: str) -> Schema:
+    """Return the schema of a map from string to string."""
+    return {"type": "object", "description": description, "additionalProperties": {"type": "string"}}
+
+
+def anything(description: str) -> Schema:
+    """Return the schema of an object with any content."""
+    return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
+
+
+def quantity(description: str) -> Schema:
+    """Return the schema of a Kubernetes quantity, such as `1` or `500m`."""
+    return {"type": "string", "format": "int-or-string", "description": description}
+
+
+def ruled(schema: Schema, *rules: tuple[str, str]) -> Schema:
+    """Return a schema with rules, pairs of a CEL expression and the message when it is false.
+
+    API servers of Kubernetes 1.25 and newer evaluate them, also while the webhook is away. `self` is the value. An API server
+    rejects a definition whose rules may be too expensive, so a rule visits a list without `maxItems` only once, and
+    compares texts there with short constants only. It estimates at most 3 MiB for each list, which are up to 262,144
+    items with a name; of the allowed 10,000,000 units, 38 remain for an item.
+    """
+    return {**schema, RULES: [{"rule": rule, "message": message} for rule, message in rules]}
+
+
+def kind(description: str, required: str = "spec", /, **fields: Schema) -> Schema:
+    """Return the schema of a kind: the fields that every object has, and `fields`."""
+    return record(
+        description,
+        required,
+        apiVersion=text("The API group and version that the object is written in."),
+        kind=text("The kind of the object."),
+        metadata={"$ref": f"{REF}{META}ObjectMeta", "description": "Name, namespace, labels and annotations."},
+        **fields,
+    )
+
+
+CONDITION = record(
+    "A condition of the object.",
+    "type status lastTransitionTime reason message",
+    type=text("The type of the condition, for example Programmed."),
+    status=text("True, False or Unknown."),
+    observedGeneration=whole("The metadata.generation that the condition is about."),
+    lastTransitionTime={
+        "type": "string",
+        "format": "date-time",
+        "description": "The time at which the status last changed.",
+    },
+    reason=text("The reason in one word, for programs."),
+    message=text("The reason in a sentence, with what to do next."),
+)
+CONDITIONS = listing(
+    "The current conditions of the object, such as Accepted, ResolvedRefs and Programmed; one entry for each type.",
+    CONDITION,
+    key="type",
+)
+SELECTOR = record(
+    "A label selector. An object must satisfy matchLabels and matchExpressions.",
+    matchLabels=words("Labels and their values."),
+    matchExpressions=listing(
+        "Conditions on labels.",
+        ruled(
+            record(
+                "A condition on a label.",
+                "key operator",
+                key=text("The key of the label."),
+                operator=choice(
+                    "The operator that compares the label's value with the values.", "In NotIn Exists DoesNotExist"
+                ),
+                values=listing("The values to compare with.", text("A value.")),
+            ),
+            (
+                "!self.operator.endsWith('In') || has(self.values) && size(self.values) > 0",
+                "values is missing: the operators In and NotIn compare with values",
+            ),
+            (
+                "self.operator.endsWith('In') || !has(self.values) || size(self.values) == 0",
+                "values must be left out: the operators Exists and DoesNotExist compare with no values",
+            ),
+        ),
+    ),
+)
+
+
+def status(what: str, **parts: Schema) -> Schema:
+    """Return the schema of a status: the observed generation, the conditions, and `parts`."""
+    return record(
+        f"The status of the {what}. Only the control plane writes it.",
+        observedGeneration=whole("The metadata.generation that the status is about."),
+        conditions=CONDITIONS,
+        **parts,
+    )

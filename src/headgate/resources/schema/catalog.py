@@ -1,0 +1,65 @@
+"""The schemas of all kinds, as OpenAPI definitions.
+
+A schema has the fields, their types, and the keys of list items. The embedded API publishes the schemas (for
+`kubectl explain` and client-side validation), merges objects by them, and checks writes with them. Definitions of
+Kubernetes and of the Gateway API are JSON files. The rooms of SMI's kinds have theirs: the published CRDs contradict
+their own specification (a header filter is a list, weights are fractions), and headgate accepts every shape that is in
+use (D4).
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from headgate.resources.registry import KINDS
+from headgate.resources.schema.builders import Schema
+from headgate.resources.schema.published import linked, published
+
+GroupVersionKind: TypeAlias = tuple[str, str, str]
+
+_GVK = "x-kubernetes-group-version-kind"
+
+
+def _own() -> dict[str, Schema]:
+    """Return the definitions of SMI's and headgate's kinds by name."""
+    kinds = {
+        (group, version, kind.kind): kind.schema(group, version)
+        for kind in KINDS
+        if kind.schema
+        for group, version in kind.served_versions
+    }
+    return {
+        definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
+        for gvk, schema in kinds.items()
+    }
+
+
+def definition_name(group: str, version: str, kind: str) -> str:
+    """Return the name of a mesh kind's definition.
+
+    It begins with the reversed group, as in Kubernetes' OpenAPI documents.
+    """
+    return ".".join([*reversed((group or "mesh").split(".")), version, kind])
+
+
+@functools.cache
+def definitions() -> Mapping[str, Schema]:
+    """Return all definitions by name. A `$ref` refers to another name of the same mapping."""
+    return {**published(), **_own()}
+
+
+@functools.cache
+def names() -> Mapping[GroupVersionKind, str]:
+    """Return the names of definitions by (group, version, kind)."""
+    return {
+        (gvk["group"], gvk["version"], gvk["kind"]): name
+        for name, schema in definitions().items()
+        for gvk in schema.get(_GVK, ())
+    }
+
+
+@functools.cache
+def schemas() -> Mapping[GroupVersionKind, Schema]:
+    """Return the schemas by (group, version, kind), with each `$ref` replaced by the schema that it refers to."""
+    done: dict[str, Schema] = {}
+    return {gvk: linked(definitions(), name, done) for gvk, name in names().items()}

@@ -1,0 +1,1 @@
+"""SMI's kinds: a room for each, and what they share."""

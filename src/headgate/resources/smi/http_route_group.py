@@ -1,0 +1,220 @@
+"""HTTPRouteGroups (requirements 2.2): types, schema, checks and conversion of the kind."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.errors import Cause
+from headgate.kinds import SPECS, names_of
+from headgate.resources import cells, regexes
+from headgate.resources.columns import AGE, NAME, Column
+from headgate.resources.conversion import mapping, row_list
+from headgate.resources.kind import Conversion, Kind
+from headgate.resources.meta import Input, Object, Resource, part, rows, type_name
+from headgate.resources.schema.builders import (
+    CONDITIONS,
+    MATCH_NAME,
+    Schema,
+    choice,
+    kind,
+    listing,
+    matching,
+    record,
+    ruled,
+    text,
+)
+from headgate.resources.smi.conversion import TOP_LEVEL_MATCHES, VERSIONS
+
+METHODS = ("*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
+
+
+class HttpMatch(Input, frozen=True, kw_only=True):
+    """One match of a group. A request matches if it satisfies all fields that are set (R13 to R15, D5).
+
+    `path_regex` is anchored at the start of the path only. A header's regular expression must match the whole value.
+    Missing methods, or `*`, mean all methods.
+    """
+
+    name: str
+    methods: tuple[str, ...] | None = None
+    path_regex: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class HTTPRouteGroupSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a group: a request belongs to it if it satisfies one of `matches`."""
+
+    matches: tuple[HttpMatch, ...]
+
+
+class HTTPRouteGroup(Resource, frozen=True, kw_only=True):
+    """An HTTPRouteGroup: a named set of requests, for splits and access rules (requirements 2.2)."""
+
+    spec: HTTPRouteGroupSpec
+
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def route_group_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in an HTTPRouteGroup that its schema can't express. `matches` is in `spec` or at top level."""
+    spec = part(obj, "spec")
+    if "matches" in obj:
+        if spec.get("matches") is not None:
+            yield Cause("matches", "is also in spec; write it in only one of the two places")
+        yield from match_causes(obj["matches"], "matches")
+    elif obj.get("spec") is None:
+        yield Cause("spec", "is missing")
+    elif isinstance(obj["spec"], Mapping):
+        yield from match_causes(spec.get("matches"), "spec.matches")
+
+
+def match_causes(matches: object, where: str) -> Iterator[Cause]:
+    """Yield the mistakes in a list of matches at a field path."""
+    if matches is None:
+        yield Cause(where, "is missing")
+    elif matches == []:
+        yield Cause(where, "is empty, so the group matches no request: add a match")
+    names: dict[str, int] = {}
+    for index, match in rows(matches):
+        place, name = f"{where}[{index}]", match.get("name")
+        if name == "":
+            yield Cause(f"{place}.name", "is missing")
+        elif isinstance(name, str) and names.setdefault(name, index) != index:
+            yield Cause(f"{place}.name", f"{name!r} is the name of {where}[{names[name]}] too; names must differ")
+        yield from _match(match, place)
+
+
+def _match(match: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    methods, regex = match.get("methods"), match.get("pathRegex")
+    for index, method in enumerate(methods if isinstance(methods, list | tuple) else ()):
+        if method not in METHODS:
+            message = f"{method!r} is not a method; write one of {', '.join(METHODS)}"
+            yield Cause(f"{where}.methods[{index}]", message)
+    if regex == "":
+        yield Cause(f"{where}.pathRegex", "is empty: leave out the field to match all paths")
+    elif regex is not None:
+        yield from _regex(regex, f"{where}.pathRegex")
+    if match.get("headers") is not None:
+        yield from _headers(match["headers"], f"{where}.headers")
+
+
+def _headers(value: object, where: str) -> Iterator[Cause]:
+    """Yield the mistakes in headers, which are a map or a list of maps (D4)."""
+    if not isinstance(value, Mapping | list | tuple):
+        yield Cause(where, f"must be a map of header names to regular expressions, not {type_name(value)}")
+        return
+    if not value or not all(item or item is None for item in (value if isinstance(value, list | tuple) else ())):
+        yield Cause(where, "is empty: leave out the field to match all requests")
+        return
+    seen: set[str] = set()
+    maps = [(where, value)] if isinstance(value, Mapping) else [(f"{where}[{i}]", item) for i, item in enumerate(value)]
+    for place, item in maps:
+        if isinstance(item, Mapping):
+            yield from _header_map(item, place, seen)
+        else:
+            yield Cause(place, "is missing" if item is None else f"must be an object, not {type_name(item)}")
+
+
+def _header_map(headers: Mapping[str, Any], where: str, seen: set[str]) -> Iterator[Cause]:
+    for name, pattern in headers.items():
+        place = f"{where}.{name}"
+        if not _HEADER.fullmatch(str(name)):
+            yield Cause(place, f"{name!r} is not the name of a header")
+            continue
+        if name.lower() in seen:
+            yield Cause(place, f"the header {name.lower()} is written twice; header names are case-insensitive")
+        seen.add(name.lower())
+        yield from _regex(pattern, place)
+
+
+def _regex(value: object, where: str) -> Iterator[Cause]:
+    if not isinstance(value, str):
+        yield Cause(where, f"must be a regular expression as text, not {type_name(value)}; write it with quotes")
+    elif message := regexes.fault(value):
+        yield Cause(where, f"{value!r} {message}")
+
+
+def request_match() -> Schema:
+    """Return the schema of a match of an HTTPRouteGroup; headers are a map or a list of maps (D4)."""
+    regex = "RE2 expressions by header name, as a map or a list of maps; each must match the whole value."
+    return ruled(
+        record(
+            "A match of requests. A request must satisfy all fields that are set.",
+            "name",
+            name=matching("The name of the match, which is unique in the group.", MATCH_NAME),
+            methods=listing(
+                "The methods; all when absent, or with *. An empty list is rejected, because it would look like no method.",
+                choice("A method.", " ".join(METHODS)),
+                minItems=1,
+            ),
+            pathRegex=text("An RE2 expression for the path, which matches from its start.", minLength=1),
+            headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
+        ),
+        ("self.name != ''", "name is missing"),
+    )
+
+
+def route_group() -> Schema:
+    """Return one schema for all four shapes of an HTTPRouteGroup: `matches` is in `spec` or at top level (D4)."""
+    matches = listing(
+        "The matches of the group. A request belongs to it if it satisfies one of them.",
+        request_match(),
+        key="name",
+        minItems=1,
+    )
+    group = kind(
+        "A named set of requests, for splits and access rules.",
+        "",
+        spec=record("The matches of the group.", matches=matches),
+        matches=matches,
+        status=record("The status of the group. Only the control plane writes it.", conditions=CONDITIONS),
+    )
+    return ruled(
+        group,
+        (
+            "!has(self.matches) || !has(self.spec) || !has(self.spec.matches)",
+            "matches is also in spec; write it in only one of the two places",
+        ),
+        (
+            "has(self.matches) || has(self.spec) && has(self.spec.matches)",
+            "spec.matches is missing: add a match",
+        ),
+    )
+
+
+def _group_to_hub(obj: Object, _version: str) -> Object:
+    """Convert the four shapes of an HTTPRouteGroup to one (D4): `matches` under `spec`, headers as a map."""
+    rest = {name: value for name, value in obj.items() if name not in {"matches", "spec"}}
+    where = "matches" if "matches" in obj else "spec.matches"
+    spec = {"matches": obj["matches"]} if "matches" in obj else mapping(obj.get("spec"), "spec")
+    rows = enumerate(row_list(spec.get("matches"), where))
+    matches = [_with_header_map(row, f"{where}[{index}].headers") for index, row in rows]
+    return {**rest, "spec": {**spec, "matches": matches}}
+
+
+def _with_header_map(match: dict[str, Any], field: str) -> dict[str, Any]:
+    if not isinstance(match.get("headers"), list | tuple):
+        return match
+    return {**match, "headers": {name: text for row in row_list(match["headers"], field) for name, text in row.items()}}
+
+
+def _group_from_hub(obj: Object, version: str) -> Object:
+    if version not in TOP_LEVEL_MATCHES:
+        return obj
+    rest = {name: value for name, value in obj.items() if name != "spec"}
+    return {**rest, "matches": mapping(obj.get("spec"), "spec").get("matches", [])}
+
+
+KIND = Kind(
+    names_of("HTTPRouteGroup", SPECS),
+    versions=VERSIONS,
+    status=True,
+    shape=HTTPRouteGroup,
+    schema=lambda _group, _version: route_group(),
+    checks=route_group_causes,
+    conversion=Conversion(_group_to_hub, _group_from_hub),
+    columns=(NAME, Column("Matches", "", "The names of the matches.", cell=cells.names("spec.matches")), AGE),
+    recorded=True,
+    unversioned=True,
+)

@@ -1,0 +1,127 @@
+"""SMI's TCPRoute and UDPRoute (R68): types, schema, checks and conversion. The Gateway API has different kinds of these names."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.errors import Cause
+from headgate.kinds import SPECS, names_of
+from headgate.resources import cells
+from headgate.resources.columns import AGE, NAME, Column
+from headgate.resources.conversion import mapping
+from headgate.resources.kind import Conversion, Kind, split_api_version
+from headgate.resources.meta import Input, Object, Resource, part
+from headgate.resources.schema.builders import MATCH_NAME, Schema, kind, listing, matching, port, record
+from headgate.resources.smi.conversion import PORTLESS_VERSIONS, SPECLESS_VERSIONS, VERSIONS, annotated, with_matches
+
+
+class PortMatch(Input, frozen=True, kw_only=True):
+    """Connections of a route, selected by destination port. An empty list means all ports."""
+
+    name: str = ""
+    ports: tuple[int, ...] = ()
+
+
+class PortRouteSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a TCPRoute or UDPRoute. Without `matches` it selects every connection."""
+
+    matches: PortMatch = PortMatch()
+
+
+class TCPRoute(Resource, frozen=True, kw_only=True):
+    """SMI's TCPRoute: a named set of TCP connections for access rules (R68).
+
+    The Gateway API's TCPRoute is another kind.
+    """
+
+    spec: PortRouteSpec = PortRouteSpec()
+
+
+class UDPRoute(Resource, frozen=True, kw_only=True):
+    """SMI's UDPRoute. It is stored and reported, but not enforced: proxies do not handle UDP."""
+
+    spec: PortRouteSpec = PortRouteSpec()
+
+
+def port_route_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in SMI's TCPRoute or UDPRoute, in any version, that its schema can't express."""
+    _, version = split_api_version(obj["apiVersion"])
+    spec = part(obj, "spec")
+    if version in PORTLESS_VERSIONS:
+        yield from _portless_causes(spec, version)
+    elif "matches" in spec and spec["matches"] is None:
+        yield Cause("spec.matches", "is empty: write a list of ports, or ports: [] for all ports")
+
+
+def _portless_causes(spec: Mapping[str, Any], version: str) -> Iterator[Cause]:
+    if "matches" in spec:
+        yield Cause("spec.matches", f"is not a field of {version}; write the route in v1alpha4")
+    if spec.keys() - {"matches"}:
+        yield Cause(
+            "spec",
+            f"has no fields in {version}, so it selects every connection; to select ports, write the route in v1alpha4",
+        )
+
+
+def port_route(protocol: str, version: str) -> Schema:
+    """Return the schema of SMI's TCPRoute or UDPRoute. Before v1alpha4 they have no fields and select every connection."""
+    what = f"A named set of {protocol} connections, selected by port, for access rules."
+    ports = listing("The ports of a Service or of its pods; all when empty.", port("A port."))
+    matches = record(
+        "The selected connections; all when absent.",
+        "ports",
+        name=matching("A name for the connections.", MATCH_NAME),
+        ports=ports,
+    )
+    fields = {"matches": matches} if version == "v1alpha4" else {}
+    return kind(what, "spec" if fields else "", spec=record("The selected connections.", **fields))
+
+
+def _port_route_to_hub(obj: Object, version: str) -> Object:
+    spec = mapping(obj.get("spec") or {}, "spec")
+    if version in PORTLESS_VERSIONS:
+        spec = with_matches(spec, obj, version)
+    return annotated({**obj, "spec": spec}, matches=None)
+
+
+def _port_route_from_hub(obj: Object, version: str) -> Object:
+    if version not in PORTLESS_VERSIONS:
+        return obj
+    spec = mapping(obj.get("spec") or {}, "spec")
+    matches = json.dumps(spec.pop("matches"), separators=(",", ":")) if "matches" in spec else None
+    rest = {name: value for name, value in obj.items() if name != "spec"}
+    bare = version in SPECLESS_VERSIONS and not spec
+    return annotated(rest if bare else {**rest, "spec": spec}, matches=matches)
+
+
+_COLUMNS = (
+    NAME,
+    Column(
+        "Ports",
+        ".spec.matches.ports",
+        "The ports that the route matches.",
+        cell=cells.listed("spec.matches.ports", str, "<all>"),
+    ),
+    AGE,
+)
+TCP = Kind(
+    names_of("TCPRoute", SPECS),
+    versions=VERSIONS,
+    shape=TCPRoute,
+    schema=lambda _group, version: port_route("TCP", version),
+    checks=port_route_causes,
+    conversion=Conversion(_port_route_to_hub, _port_route_from_hub),
+    columns=_COLUMNS,
+    recorded=True,
+    unversioned=True,
+)
+UDP = Kind(
+    names_of("UDPRoute", SPECS),
+    versions=("v1alpha4",),
+    shape=UDPRoute,
+    schema=lambda _group, version: port_route("UDP", version),
+    checks=port_route_causes,
+    columns=_COLUMNS,
+    recorded=True,
+    unversioned=True,
+)

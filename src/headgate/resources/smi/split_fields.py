@@ -1,0 +1,137 @@
+"""What TrafficSplits and Canaries share: annotations, checks and rules of the root and its backends (R6, R8, R9; requirements 2.1, D9, D12)."""
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from headgate.errors import Cause, DecodeError
+from headgate.quantity import parse_percentage
+from headgate.resources.meta import (
+    Object,
+    annotation,
+    is_dns_label,
+    is_dns_subdomain,
+    namespace_of,
+    part,
+    rows,
+    type_name,
+)
+from headgate.resources.weights import quantity, whole_weights
+
+SPLIT_RULES = (
+    ("self.service != ''", "service is missing"),
+    ("size(self.backends) > 0", "backends is empty: name at least one Service and its weight"),
+)
+"""The rules of `spec` in TrafficSplits and Canaries."""
+
+ALLOW_SELF_REFERENCE = "headgate.dev/allow-self-reference"
+NO_ENDPOINTS = "headgate.dev/no-endpoints"
+STICKY = "headgate.dev/sticky"
+MIRROR = "headgate.dev/mirror"
+"""The annotation of a split with a backend that gets copies of a part of the requests: `website-v2=20%`."""
+
+SELF_REFERENCE = (
+    "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "
+    "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
+)
+LARGEST_SUM = 2**32 - 1  # the highest sum of weights: Envoy adds them as 32-bit integers
+_ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
+_STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
+    """Yield the mistakes in the fields that TrafficSplits and Canaries have: annotations, root and backends.
+
+    `quantities` says whether weights are quantities.
+    """
+    for name, allowed in _ALLOWED.items():
+        value = annotation(obj, name)
+        if isinstance(value, str) and value not in allowed:
+            yield Cause(f"metadata.annotations.{name}", f"must be {' or '.join(allowed)}, not {value!r}")
+    sticky = annotation(obj, STICKY)
+    if isinstance(sticky, str) and not _STICKY.fullmatch(sticky):
+        yield Cause(f"metadata.annotations.{STICKY}", f"must be cookie:NAME, header:NAME or source, not {sticky!r}")
+    spec = part(obj, "spec")
+    mirror = annotation(obj, MIRROR)
+    if isinstance(mirror, str) and (fault := _mirror_fault(mirror, spec.get("backends"))):
+        yield Cause(f"metadata.annotations.{MIRROR}", fault)
+    root = spec.get("service")
+    if root == "":
+        yield Cause("spec.service", "is missing")
+    elif isinstance(root, str) and not _is_root(root):
+        message = f"{root!r} does not name a Service: write website, website.namespace or its FQDN"
+        yield Cause("spec.service", message)
+    if spec.get("backends") == []:
+        yield Cause("spec.backends", "is empty: name at least one Service and its weight")
+    yield from _backends_causes(spec.get("backends"), namespace_of(obj), quantities=quantities)
+
+
+def _mirror_fault(text: str, backends: object) -> str:
+    """Return what is wrong with the annotation for copies; empty if nothing is."""
+    service, _, percentage = text.partition("=")
+    known = [str(row.get("service")) for _, row in rows(backends)]
+    try:
+        share = parse_percentage(percentage)
+    except ValueError as error:
+        return f"must be SERVICE=PERCENTAGE, for example {known[-1] if known else 'website-v2'}=20%: {error}"
+    if service not in known:
+        return f"{service!r} is not one of spec.backends: {' or '.join(known)}"
+    return "" if 0 < share <= 1 else f"must be above 0% and at most 100%, not {percentage}"
+
+
+def _is_root(name: str) -> bool:
+    parts = name.removesuffix(".").split(".", 3)
+    if not all(map(is_dns_label, parts[:3])) or parts[2:3] not in ([], ["svc"]):
+        return False
+    return len(parts) < 4 or is_dns_subdomain(parts[3])
+
+
+def _backends_causes(backends: object, namespace: str, *, quantities: bool) -> Iterator[Cause]:
+    weights: list[Fraction] = []
+    seen: dict[str, tuple[int, str]] = {}
+    for index, backend in rows(backends):
+        where = f"spec.backends[{index}]"
+        yield from _backend_causes(backend.get("service"), index, namespace, seen)
+        try:
+            weights.append(_weight(backend.get("weight"), f"{where}.weight", quantities=quantities))
+        except DecodeError as error:
+            yield from error.causes
+    if sum(whole_weights(weights)) > LARGEST_SUM:
+        yield Cause("spec.backends", f"have weights that add up to more than {LARGEST_SUM}; use fewer digits")
+
+
+def _backend_causes(name: object, index: int, namespace: str, seen: dict[str, tuple[int, str]]) -> Iterator[Cause]:
+    where = f"spec.backends[{index}].service"
+    if name == "":
+        yield Cause(where, "is missing")
+    if not isinstance(name, str) or not name:
+        return
+    parts = name.split(".")
+    if len(parts) > 2 or not all(map(is_dns_label, parts)):
+        yield Cause(where, f"{name!r} does not name a Service: write its name, or name.namespace")
+        return
+    full = name if len(parts) == 2 else f"{name}.{namespace}"
+    first, written = seen.setdefault(full, (index, name))
+    if first != index:
+        other = f"spec.backends[{first}]" + (f", where it is written {written!r}" if written != name else "")
+        yield Cause(where, f"{name!r} is the same Service as in {other}: name it once, with one weight")
+
+
+def _weight(value: object, where: str, *, quantities: bool) -> Fraction:
+    """Return the exact weight of a backend. Raises DecodeError."""
+    if value is None:
+        raise DecodeError(Cause(where, "is missing; 0 means no traffic"))
+    if quantities:
+        return quantity(value, where)
+    if type(value) is int and value >= 0:
+        return Fraction(value)
+    if isinstance(value, str):
+        hint = "; write it without quotes" if value.isdecimal() else ""
+        message = f"must be a whole number, not the text {value!r}{hint}"
+    elif isinstance(value, float):
+        message = f"must be a whole number, not {value}; only the ratio of the weights counts, so scale them all up"
+    elif isinstance(value, bool) or not isinstance(value, int):
+        message = f"must be a whole number, not {type_name(value)}"
+    else:
+        message = f"must be 0 or more, not {value}"
+    raise DecodeError(Cause(where, message))

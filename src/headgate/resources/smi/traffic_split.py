@@ -1,0 +1,266 @@
+"""TrafficSplits (001; requirements 2.1): types, schema, checks and conversion of the kind."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from headgate.errors import Cause, DecodeError
+from headgate.kinds import SPECS, SPLIT, names_of
+from headgate.resources import cells
+from headgate.resources.columns import AGE, NAME, STATE, Column
+from headgate.resources.columns import PROXIES as PROXIES_COLUMN
+from headgate.resources.conversion import mapping, row_list
+from headgate.resources.kind import Conversion, Kind, ReadyBy, split_api_version
+from headgate.resources.meta import Input, Object, Resource, is_dns_subdomain, part, rows
+from headgate.resources.schema import builders
+from headgate.resources.schema.builders import (
+    Schema,
+    choice,
+    kind,
+    listing,
+    record,
+    ruled,
+    status,
+    text,
+    whole,
+)
+from headgate.resources.smi.conversion import (
+    ALIASES,
+    MATCHLESS_VERSIONS,
+    QUANTITY_VERSIONS,
+    VERSIONS,
+    WEIGHTS,
+    annotated,
+    annotations_of,
+    parsed_json,
+    with_matches,
+)
+from headgate.resources.smi.split_fields import (
+    ALLOW_SELF_REFERENCE,
+    MIRROR,
+    NO_ENDPOINTS,
+    SPLIT_RULES,
+    STICKY,
+    shared_causes,
+)
+from headgate.resources.smi.status import PROXIES
+from headgate.resources.weights import integer_weights, quantity
+
+Weight = Annotated[int, Meta(ge=0)]
+
+
+class Backend(Input, frozen=True, kw_only=True):
+    """A backend of a split: a Service (or `name.namespace`, D12) and its relative weight, an integer (R6, R7)."""
+
+    service: str
+    weight: Weight
+
+
+class MatchReference(Input, frozen=True, kw_only=True):
+    """A reference to an HTTPRouteGroup: only requests that match the group are split (R11)."""
+
+    kind: str
+    name: str
+
+
+class TrafficSplitSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a split: clients call the root `service`, and `backends` share its traffic."""
+
+    service: str
+    backends: tuple[Backend, ...]
+    matches: tuple[MatchReference, ...] = ()
+
+
+class TrafficSplit(Resource, frozen=True, kw_only=True):
+    """A TrafficSplit: it shares a root Service's traffic between other Services by weight (001)."""
+
+    spec: TrafficSplitSpec
+
+
+def split_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a TrafficSplit, in any version, that its schema can't express."""
+    spec = part(obj, "spec")
+    _, version = split_api_version(obj["apiVersion"])
+    yield from shared_causes(obj, quantities=version in QUANTITY_VERSIONS)
+    if version not in MATCHLESS_VERSIONS:
+        yield from _match_causes(spec.get("matches"))
+    elif "matches" in spec:
+        yield Cause("spec.matches", f"is not a field of {version}; write the split in v1alpha4")
+
+
+def _match_causes(matches: object) -> Iterator[Cause]:
+    if matches == []:
+        yield Cause("spec.matches", "is empty: name an HTTPRouteGroup, or leave out the field to split all requests")
+    for index, match in rows(matches):
+        where, name, group = f"spec.matches[{index}]", match.get("name"), match.get("apiGroup")
+        if name == "":
+            yield Cause(f"{where}.name", "is missing")
+        elif isinstance(name, str) and not is_dns_subdomain(name):
+            yield Cause(f"{where}.name", f"{name!r} is not a valid object name")
+        if isinstance(group, str) and group.partition("/")[0] not in ("", "specs.smi-spec.io"):
+            yield Cause(f"{where}.apiGroup", f"must be specs.smi-spec.io, not {group!r}")
+
+
+_SPLIT_STATUS = status(
+    "split",
+    ports=listing(
+        "The effect on each port of the root Service.",
+        record(
+            "One port of the root Service.",
+            "port",
+            port=whole("The port's number."),
+            backends=listing(
+                "The backends of the port, including those that get no traffic.",
+                record(
+                    "One backend on this port.",
+                    "service",
+                    service=text("The Service."),
+                    weight=whole("The weight in force; 0 for a backend that is left out."),
+                    percent=text("The share of requests in percent, for example 33.3%."),
+                    endpoints=whole("The number of ready endpoints."),
+                    reason=text("The reason why the backend gets no traffic; absent if it gets traffic."),
+                ),
+                key="service",
+            ),
+        ),
+        key="port",
+    ),
+    proxies=PROXIES,
+)
+_IN_SPECS = " || ".join(
+    (
+        "!has(self.apiGroup)",
+        "self.apiGroup == ''",
+        f"self.apiGroup == '{SPECS}'",
+        "self.apiGroup.startsWith('/')",
+        f"self.apiGroup.startsWith('{SPECS}/')",
+    )
+)
+_MATCHES = listing(
+    "Only requests that match one of these groups are split; all other requests go to the root Service itself. All requests "
+    "are split when absent; an empty list is rejected, because it would look like no request.",
+    ruled(
+        record(
+            "A reference to an HTTPRouteGroup.",
+            "kind name",
+            apiGroup=text("The API group of the kind; specs.smi-spec.io when absent."),
+            kind=choice("The kind: HTTPRouteGroup.", "HTTPRouteGroup"),
+            name=text("The name of the HTTPRouteGroup in the split's own namespace."),
+        ),
+        ("self.name != ''", "name is missing"),
+        (_IN_SPECS, "apiGroup must be specs.smi-spec.io"),
+    ),
+    key="kind name",
+    minItems=1,
+)
+
+
+def traffic_split(version: str) -> Schema:
+    """Return the schema of a TrafficSplit. Weights are quantities in early versions, which have no `matches`."""
+    quantities = version in ("v1alpha1", "v1beta1")
+    weight = "The relative share of the root's traffic; 0 for none. Shares need not add up to 100."
+    spec = {
+        "service": text("The root: the Service that clients call, as a short name or a full domain name."),
+        "backends": listing(
+            "The Services that share the root's traffic.",
+            record(
+                "One Service and its share.",
+                "service weight",
+                service=text("The Service; name.namespace when it is in another namespace that grants this."),
+                weight=builders.quantity(f"{weight} A quantity: 1 is 1000m.")
+                if quantities
+                else whole(weight, minimum=0),
+            ),
+            key="service",
+        ),
+    }
+    if version in ("v1alpha3", "v1alpha4"):
+        spec["matches"] = _MATCHES
+    return kind(
+        "Shares the traffic of a root Service between backend Services by weight.",
+        spec=ruled(record("The desired split.", "service backends", **spec), *SPLIT_RULES),
+        status=_SPLIT_STATUS,
+    )
+
+
+def _split_to_hub(obj: Object, version: str) -> Object:
+    spec = mapping(obj.get("spec"), "spec")
+    if version in MATCHLESS_VERSIONS:
+        spec = with_matches(spec, obj, version)
+    kept = annotations_of(obj).get(WEIGHTS)
+    if version in QUANTITY_VERSIONS:
+        spec["backends"], kept = _whole_backends(row_list(spec.get("backends"), "spec.backends"))
+    elif _restored(kept, spec.get("backends")) is None:
+        kept = None
+    return annotated({**obj, "spec": spec}, weights=kept, matches=None)
+
+
+def _whole_backends(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], str | None]:
+    """Return the backends with integer weights, and the JSON annotation that preserves their quantities (`500m`).
+
+    The annotation is None if it is not needed.
+    """
+    weights = integer_weights([quantity(row.get("weight"), f"spec.backends[{i}].weight") for i, row in enumerate(rows)])
+    whole = [{**row, "weight": weight} for row, weight in zip(rows, weights, strict=True)]
+    if all(type(row["weight"]) is int for row in rows):
+        return whole, None
+    kept = json.dumps({str(row.get("service")): row["weight"] for row in rows}, separators=(",", ":"))
+    return whole, None if _restored(kept, whole) is None else kept
+
+
+def _restored(kept: object, backends: object) -> list[Any] | None:
+    """Return the backends with the quantities from the annotation; None if the quantities do not match the weights."""
+    texts = parsed_json(kept)
+    if not isinstance(texts, dict) or not isinstance(backends, list | tuple) or len(texts) != len(backends):
+        return None
+    if not all(isinstance(row, Mapping) and texts.get(str(row.get("service"))) is not None for row in backends):
+        return None
+    rows = [{**row, "weight": texts[str(row.get("service"))]} for row in backends]
+    try:
+        weights = integer_weights([quantity(row["weight"], "") for row in rows])
+    except DecodeError:  # a client edited the annotation, so it is ignored
+        return None
+    return rows if list(weights) == [row.get("weight") for row in backends] else None
+
+
+def _split_from_hub(obj: Object, version: str) -> Object:
+    spec = mapping(obj.get("spec"), "spec")
+    kept = annotations_of(obj).get(WEIGHTS)
+    matches = None
+    if version in MATCHLESS_VERSIONS and "matches" in spec:
+        matches = json.dumps(spec.pop("matches"), separators=(",", ":"))
+    if version in QUANTITY_VERSIONS:
+        spec["backends"] = _restored(kept, spec.get("backends")) or spec.get("backends")
+        kept = None
+    return annotated({**obj, "spec": spec}, weights=kept, matches=matches)
+
+
+KIND = Kind(
+    names_of("TrafficSplit", SPLIT),
+    versions=VERSIONS,
+    aliases=ALIASES,
+    status=True,
+    shape=TrafficSplit,
+    schema=lambda _group, version: traffic_split(version),
+    checks=split_causes,
+    conversion=Conversion(_split_to_hub, _split_from_hub),
+    columns=(
+        NAME,
+        Column("Service", ".spec.service", "The root Service that clients call."),
+        Column(
+            "Backends",
+            ".spec.backends",
+            "The backends and their weights.",
+            cell=cells.listed("spec.backends", lambda row: f"{row.get('service')}:{row.get('weight')}"),
+        ),
+        *STATE,
+        AGE,
+        PROXIES_COLUMN,
+    ),
+    annotations=frozenset({ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY}),
+    recorded=True,
+    unversioned=True,
+    ready_by=ReadyBy.GENERATION,
+)

@@ -1,0 +1,243 @@
+"""TrafficTargets (003; requirements 2.3): types, schema, checks and conversion of the kind."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.errors import Cause, DecodeError
+from headgate.kinds import ACCESS, names_of
+from headgate.resources import cells
+from headgate.resources.columns import AGE, NAME, SIDECARS, STATE, Column
+from headgate.resources.columns import PROXIES as PROXIES_COLUMN
+from headgate.resources.conversion import mapping
+from headgate.resources.kind import Conversion, Kind, ReadyBy, split_api_version
+from headgate.resources.meta import Input, Object, Resource, annotation, namespace_of, part, rows
+from headgate.resources.schema.builders import Schema, choice, kind, listing, port, record, ruled, status, text, whole
+from headgate.resources.smi.conversion import FLAT_TARGET, FLAT_TARGET_FIELDS, VERSIONS
+from headgate.resources.smi.http_route_group import KIND as ROUTE_GROUP
+from headgate.resources.smi.status import PROXIES, SELECTED_PODS
+
+MODE = "headgate.dev/mode"
+AUDIT = "audit"
+MODES = (AUDIT, "enforce")
+"""The values of the annotation `headgate.dev/mode` of a TrafficTarget; without it, the target is enforced."""
+
+
+RULE_KINDS = ("HTTPRouteGroup", "TCPRoute", "UDPRoute")
+
+
+class Subject(Input, frozen=True, kw_only=True):
+    """A ServiceAccount whose pods may call the destination. An empty namespace means the TrafficTarget's own."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+class Destination(Subject, frozen=True, kw_only=True):
+    """The ServiceAccount whose pods are called.
+
+    `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all ports.
+    """
+
+    port: int = 0
+
+
+class Rule(Input, frozen=True, kw_only=True):
+    """Allowed traffic: an HTTPRouteGroup, TCPRoute or UDPRoute.
+
+    Without `matches`, all traffic of the referenced object is allowed.
+    """
+
+    kind: str
+    name: str
+    matches: tuple[str, ...] | None = None
+
+
+class TrafficTargetSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a TrafficTarget: `sources` may send pods of `destination` the traffic that one of `rules` allows."""
+
+    destination: Destination
+    sources: tuple[Subject, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+class TrafficTarget(Resource, frozen=True, kw_only=True):
+    """A TrafficTarget: it allows pods of some ServiceAccounts to call the pods of another ServiceAccount (003)."""
+
+    spec: TrafficTargetSpec
+
+
+def target_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a TrafficTarget, in any version, that its schema can't express."""
+    mode = annotation(obj, MODE)
+    if isinstance(mode, str) and mode not in MODES:
+        yield Cause(f"metadata.annotations.{MODE}", f"must be {' or '.join(MODES)}, not {mode!r}")
+    _, version = split_api_version(obj["apiVersion"])
+    if version == FLAT_TARGET:
+        if "spec" in obj:
+            yield Cause(
+                "spec",
+                f"is not a field of {version}: move its content to the top level, or write the TrafficTarget in v1alpha3",
+            )
+        yield from _rule_causes(obj.get("specs"), "specs")
+        yield from _namespace_causes(obj, part(obj, "destination"), "destination.namespace")
+        return
+    spec = part(obj, "spec")
+    if "specs" in spec:
+        yield Cause("spec.specs", "is no longer a field as of v1alpha2; rename it to rules")
+    yield from _rule_causes(spec.get("rules"), "spec.rules")
+    yield from _namespace_causes(obj, part(spec, "destination"), "spec.destination.namespace")
+
+
+def _rule_causes(rules: object, where: str) -> Iterator[Cause]:
+    for index, rule in rows(rules):
+        if rule.get("matches") is not None and rule.get("kind") != ROUTE_GROUP.kind:
+            message = f"is only possible for an {ROUTE_GROUP.kind}: leave it out to allow the whole {rule.get('kind')}"
+            yield Cause(f"{where}[{index}].matches", message)
+
+
+def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield a mistake if the destination is not in the TrafficTarget's own namespace.
+
+    Write access to one namespace must not be enough to allow or deny requests to pods of another namespace.
+    """
+    own, written = namespace_of(obj), destination.get("namespace")
+    if isinstance(written, str) and written and written != own:
+        message = (
+            f"is {written!r}, but a TrafficTarget is about pods of its own namespace, {own!r}: "
+            f"set metadata.namespace to {written!r}, or leave this field out"
+        )
+        yield Cause(where, message)
+
+
+_SUBJECT = {
+    "kind": choice("The kind: ServiceAccount.", "ServiceAccount"),
+    "name": text("The ServiceAccount's name.", "subdomain"),
+    "namespace": text("The ServiceAccount's namespace; the TrafficTarget's own when absent.", "label"),
+}
+_DESTINATION = record(
+    "The destination: the pods of a ServiceAccount in the TrafficTarget's own namespace.",
+    "kind name",
+    **_SUBJECT,
+    port=port("The only port of the pods that may be called; all ports when absent."),
+)
+_SOURCES = listing(
+    "The callers that are allowed; none when empty.",
+    record("A ServiceAccount whose pods may call.", "kind name", **_SUBJECT),
+)
+_RULES = listing(
+    "The traffic that is allowed; none when empty. A request must satisfy one of the rules.",
+    ruled(
+        record(
+            "Allowed traffic: requests of an HTTPRouteGroup, or connections of a TCPRoute.",
+            "kind name",
+            kind=choice("The kind.", " ".join(RULE_KINDS)),
+            name=text("The name of the route in the TrafficTarget's own namespace.", "subdomain"),
+            matches=listing(
+                "The matches of an HTTPRouteGroup that are allowed; all when absent.",
+                text("A match's name."),
+                minItems=1,
+            ),
+        ),
+        (
+            "!has(self.matches) || self.kind == 'HTTPRouteGroup'",
+            "matches is only possible for an HTTPRouteGroup: leave it out to allow the whole route",
+        ),
+    ),
+)
+
+
+_WOULD_REFUSE = record(
+    "In audit mode: the calls (requests or connections) that would have been refused without it, since the current rules.",
+    since=text("When the counts began.", "date-time"),
+    calls=whole("The number of calls."),
+    callers=listing(
+        "The callers with most calls.",
+        record(
+            "One caller, port and protocol.",
+            caller=text("The ServiceAccount as namespace/name; for plaintext, the pod or the address."),
+            port=whole("The port of the pods; 0 for ports of no Service."),
+            protocol=choice("The protocol.", "http tcp"),
+            calls=whole("The number of calls."),
+            reason=text("Why: NoTargetNamesCaller, NoRuleMatches or NoIdentity."),
+        ),
+    ),
+    omittedCallers=whole("The number of callers that the list omits."),
+)
+
+
+def traffic_target(version: str) -> Schema:
+    """Return the schema of a TrafficTarget. v1alpha1 has no `spec`, and its rules are named `specs`."""
+    what = "Allows pods of some ServiceAccounts to call the pods of another ServiceAccount."
+    if version == "v1alpha1":
+        fields = {"destination": _DESTINATION, "sources": _SOURCES, "specs": _RULES}
+        return kind(
+            what,
+            "destination sources specs",
+            **fields,
+            status=status("target", pods=SELECTED_PODS, proxies=PROXIES, wouldRefuse=_WOULD_REFUSE),
+        )
+    spec = record(
+        "The traffic that is allowed.",
+        "destination sources rules",
+        destination=_DESTINATION,
+        sources=_SOURCES,
+        rules=_RULES,
+    )
+    return kind(
+        what, spec=spec, status=status("target", pods=SELECTED_PODS, proxies=PROXIES, wouldRefuse=_WOULD_REFUSE)
+    )
+
+
+def _target_to_hub(obj: Object, version: str) -> Object:
+    """Move the top-level fields of v1alpha1 to `spec`. Its `specs` are `rules` in later versions."""
+    if version != FLAT_TARGET:
+        return obj
+    if "spec" in obj:
+        raise DecodeError(Cause("spec", f"is not a field of {version}; write the TrafficTarget in v1alpha3"))
+    rest = {name: value for name, value in obj.items() if name not in FLAT_TARGET_FIELDS}
+    return {**rest, "spec": {new: obj[old] for old, new in FLAT_TARGET_FIELDS.items() if old in obj}}
+
+
+def _target_from_hub(obj: Object, version: str) -> Object:
+    if version != FLAT_TARGET:
+        return obj
+    spec = mapping(obj.get("spec"), "spec")
+    rest = {name: value for name, value in obj.items() if name != "spec"}
+    return {**rest, **{old: spec[new] for old, new in FLAT_TARGET_FIELDS.items() if new in spec}}
+
+
+KIND = Kind(
+    names_of("TrafficTarget", ACCESS),
+    versions=VERSIONS[1:],
+    status=True,
+    shape=TrafficTarget,
+    schema=lambda _group, version: traffic_target(version),
+    checks=target_causes,
+    conversion=Conversion(_target_to_hub, _target_from_hub),
+    columns=(
+        NAME,
+        Column(
+            "Destination",
+            ".spec.destination.name",
+            "The ServiceAccount whose pods may be called.",
+            cell=cells.subjects("destination"),
+        ),
+        Column(
+            "Sources",
+            "",
+            "The ServiceAccounts whose pods may call the destination.",
+            cell=cells.subjects("sources"),
+        ),
+        Column("Rules", "", "The routes that allowed requests match.", cell=cells.rules),
+        *STATE,
+        AGE,
+        SIDECARS,
+        PROXIES_COLUMN,
+    ),
+    annotations=frozenset({MODE}),
+    recorded=True,
+    unversioned=True,
+    ready_by=ReadyBy.GENERATION,
+    loss="Calls that it refused are allowed until then.",
+)

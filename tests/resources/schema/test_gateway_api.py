@@ -1,0 +1,72 @@
+"""The Gateway API's kinds have the published limits, except for the listed deviations."""
+
+from typing import Any
+
+import pytest
+from tests.make.objects import Object, gateway, listener, route
+
+from headgate.kinds import GATEWAY
+from headgate.resources.decode import check
+from headgate.resources.registry import KINDS
+from headgate.resources.schema.catalog import schemas
+
+
+def filtering_route(*filters: Any) -> Object:
+    return route("web", {"filters": list(filters)}, parents=[])
+
+
+def listening_gateway(**fields: Any) -> Object:
+    return gateway("edge", listener(**fields))
+
+
+def edit(**fields: Any) -> dict[str, Any]:
+    return {"type": "RequestHeaderModifier", "requestHeaderModifier": fields}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.group == GATEWAY], ids=lambda kind: kind.kind)
+def test_each_version_has_the_published_spec(kind: Any) -> None:
+    assert all(schemas()[GATEWAY, version, kind.kind]["properties"]["spec"]["properties"] for version in kind.versions)
+
+
+@pytest.mark.parametrize(
+    ("obj", "field"),
+    [
+        (
+            filtering_route(edit(set=[{"name": "a", "value": "b"}] * 17)),
+            "spec.rules[0].filters[0].requestHeaderModifier.set",
+        ),
+        (filtering_route({"type": "CORS", "cors": {}}), "spec.rules[0].filters[0].type"),
+        (filtering_route(edit(remove=["a b"])), "spec.rules[0].filters[0].requestHeaderModifier.remove[0]"),
+        (
+            filtering_route({"type": "RequestRedirect", "requestRedirect": {"hostname": "1.2.3.4"}}),
+            "spec.rules[0].filters[0].requestRedirect.hostname",
+        ),
+    ],
+    ids=["published", "without CORS", "header names", "no addresses"],
+)
+def test_objects_outside_the_published_limits_are_rejected(obj: dict[str, Any], field: str) -> None:
+    assert [cause.field for cause in check(obj).causes] == [field]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        listening_gateway(allowedRoutes={"namespaces": {"from": "None"}}),
+        listening_gateway(
+            protocol="HTTPS",
+            tls={"certificateRefs": [{"name": "cert"}], "frontendValidation": {"caCertificateRefs": []}},
+        ),
+    ],
+    ids=["a listener without routes", "frontendValidation of v1.3"],
+)
+def test_listed_deviations_are_accepted(obj: dict[str, Any]) -> None:
+    assert check(obj).causes == ()
+
+
+def test_lists_are_merged_by_their_published_keys() -> None:
+    spec = schemas()[GATEWAY, "v1", "HTTPRoute"]["properties"]["spec"]["properties"]
+    rule = spec["rules"]["items"]["properties"]
+    match = rule["matches"]["items"]["properties"]
+    keys = {name: match[name].get("x-kubernetes-list-map-keys") for name in ("headers", "queryParams")}
+    assert keys == {"headers": ["name"], "queryParams": ["name"]}
+    assert rule["matches"]["x-kubernetes-list-type"] == "atomic"
