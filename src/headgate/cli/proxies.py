@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -11,7 +11,8 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
-from headgate.cli.output import Format, answer, print_table, stdout
+from headgate.cli.output import Format, answer, print_table, stdout, usage_error
+from headgate.cli.wait import parse_duration
 from headgate.formatting import NONE, age, pluralize
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
 from headgate.resources.meta import epoch_seconds
@@ -36,11 +37,20 @@ ProxyName = Annotated[
 InNamespace = Annotated[
     str, typer.Option("-n", "--namespace", help="Only the sidecars of this namespace.", show_default=False)
 ]
+Level = Literal["trace", "debug", "info", "warning", "error", "critical", "off"]
+LogLevel = Annotated[
+    Level | None,
+    typer.Option(help="Let PROXY log at this level, and wait: until the time is over, or Ctrl-C.", show_default=False),
+]
+Time = Annotated[str, typer.Option("--for", metavar="TIME", help="With --log-level: the time: 30s, 5m.")]
 
 
 def proxies(
     proxy: ProxyName = "",
+    *,
     namespace: InNamespace = "",
+    log_level: LogLevel = None,
+    time_: Time = "5m",
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,
@@ -49,14 +59,27 @@ def proxies(
 
     CDS, EDS, LDS, RDS and SDS are the numbers of acknowledged clusters, endpoints, listeners, routes and secrets. 11/12
     means that the proxy has acknowledged the current version of 11 of its 12 resources.
+
+    With --log-level, a proxy logs at another level for a time. On a cluster this needs the permission to run programs in
+    its pod (pods/exec). Logs at the levels debug and trace contain the headers of requests.
     """
+    if log_level and not proxy:
+        raise usage_error("name the proxy: gateway, a pod's name, or NAMESPACE/POD", option="--log-level")
     inspect_client = InspectClient.of(kubeconfig, state)
-    if proxy:
+    if log_level:
+        asyncio.run(_hold(inspect_client, (proxy, namespace), log_level, parse_duration(time_, "--for")))
+    elif proxy:
         found = asyncio.run(inspect_client.proxy(proxy, namespace))
         answer(found, output, lambda: _details(found))
     else:
         every = asyncio.run(inspect_client.proxies(namespace))
         answer({"items": every}, output, lambda: _list(every))
+
+
+async def _hold(inspect_client: InspectClient, proxy: tuple[str, str], level: Level, seconds: float) -> None:
+    from headgate.cli.log_level import set_log_level  # its imports would delay the questions
+
+    await set_log_level(inspect_client, await inspect_client.proxy(*proxy), level, seconds)
 
 
 def _list(every: Sequence[Proxy]) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import http.client
 import os
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from headgate.admission.sidecar_containers import COLLECTOR, DIRECTORY, JOB, ROOTS_KEY, SECRETS, TRY_SOCKET
+from headgate.cli.admin_socket import post
 from headgate.cli.job_sidecar import end_with_application, pause_randomly
 from headgate.cli.output import usage_error
 from headgate.cli.proxy_calls import Calls, report_last_requests
@@ -21,12 +21,12 @@ from headgate.envoy.collector_export import parse_collector, with_collector
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.envoy.node_ids import SIDECAR as NODE_PREFIX
 from headgate.envoy.probes import READY_PATH
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, ProxyError
 from headgate.inotify import ENVOY_INSTANCES, missing_instances
 from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.standalone.proxies.envoy_process import EnvoyFlags
 
-Action = Literal["run", "wait", "drain", "try"]
+Action = Literal["run", "wait", "drain", "try", "log-level"]
 ADMIN_SOCKET = "admin.sock"
 POLL_S = 0.1
 REFUSAL_POLL_S = 0.02
@@ -42,10 +42,10 @@ def sidecar(
     action: Annotated[
         Action,
         typer.Argument(
-            metavar="run|wait|drain|try",
+            metavar="run|wait|drain|try|log-level",
             help="run: start Envoy. wait: wait until Envoy has its configuration. "
             "drain: wait until the application has ended, and its requests are counted. "
-            "try: send the requests of `headgate try`.",
+            "try: send the requests of `headgate try`. log-level: for `headgate proxies --log-level`.",
         ),
     ],
     job: Annotated[
@@ -56,7 +56,7 @@ def sidecar(
         ),
     ] = False,
 ) -> None:
-    """Run the sidecar of a pod. The container that injection adds runs these commands, and `headgate try` the last one."""
+    """Run the sidecar of a pod. The container that injection adds runs the first ones, and users' commands the last two."""
     if action == "run":
         _run(job=job)
     elif action == "wait":
@@ -65,6 +65,10 @@ def sidecar(
         from headgate.cli.sidecar_try import send_batch  # its imports would delay the start of Envoy
 
         asyncio.run(send_batch(Path(TRY_SOCKET)))
+    elif action == "log-level":
+        from headgate.cli.held_log_level import hold_level  # as above
+
+        asyncio.run(hold_level())
     else:
         _drain()
         report_last_requests(calls_of(_node_id()))
@@ -166,7 +170,7 @@ def _drain() -> None:
     """
     while any(_listeners_of_application()):
         time.sleep(REFUSAL_POLL_S)
-    with contextlib.suppress(OSError, http.client.HTTPException):  # Envoy has ended, and accepts no connection
+    with contextlib.suppress(ProxyError):  # Envoy has ended, and accepts no connection
         post_to_envoy("/drain_listeners?inboundonly")
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < QUIET_S:
@@ -186,12 +190,8 @@ def _connections_of_sidecar() -> Iterator[int]:
 
 
 def post_to_envoy(path: str) -> None:
-    """Send a request to Envoy's admin interface. Raises OSError and HTTPException."""
-    connection = http.client.HTTPConnection("localhost")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection.sock:
-        connection.sock.connect(str(Path(DIRECTORY) / ADMIN_SOCKET))
-        connection.request("POST", path)
-        connection.getresponse().read()
+    """Send a request to Envoy's admin interface. Raises ProxyError."""
+    post(Path(DIRECTORY) / ADMIN_SOCKET, path)
 
 
 def sockets() -> Iterator[tuple[int, str]]:

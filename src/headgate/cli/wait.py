@@ -96,12 +96,12 @@ def wait(
     answer(to_document(obj, progress), output, lambda: stdout().print(text, soft_wrap=True))
 
 
-def parse_duration(text: str) -> float:
-    """Parse a duration such as `20s`; return seconds. Raises BadParameter."""
+def parse_duration(text: str, option: str = "--timeout") -> float:
+    """Parse the duration of an option, such as `20s`; return seconds. Raises BadParameter."""
     try:
         return durations.seconds(f"{text}s" if text[-1:].isdecimal() else text)
     except ValueError:
-        raise usage_error(f"{text!r} is not a duration; write 20s, 2m or 500ms", option="--timeout") from None
+        raise usage_error(f"{text!r} is not a duration; write 20s, 2m or 500ms", option=option) from None
 
 
 def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:

@@ -61,7 +61,8 @@ class Refusal(Answer, frozen=True, kw_only=True):
 class ProxyProcess(Answer, frozen=True, kw_only=True):
     """The Envoy process, if headgate runs it. `pid` is 0 while none runs; `failure` is why the last process ended.
 
-    `adopted`: an earlier headgate process started Envoy. `probe` is the path of its unix socket for `headgate try`.
+    `adopted`: an earlier headgate process started Envoy. `probe` is the path of its unix socket for `headgate try`,
+    `admin` that of Envoy's admin interface.
     """
 
     pid: int = 0
@@ -69,6 +70,7 @@ class ProxyProcess(Answer, frozen=True, kw_only=True):
     restarts: int = 0
     failure: str = ""
     probe: str = ""
+    admin: str = ""
 
 
 class Certificate(Answer, frozen=True, kw_only=True):

@@ -207,11 +207,12 @@ class LocalHost:
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes by node ID."""
+        admins = self._runtime.admins()
         sidecars = {
-            node_id: _process(state, probe_socket(self._probe.parent, node_id))
+            node_id: _process(state, probe_socket(self._probe.parent, node_id), admins[node_id])
             for node_id, state in self._runtime.sidecars().items()
         }
-        return {GATEWAY: _process(self._envoy.state.get(), self._probe), **sidecars}
+        return {GATEWAY: _process(self._envoy.state.get(), self._probe, self._envoy.admin), **sidecars}
 
     async def state(self) -> HostState:
         """Return the pods, their readiness, and whether the store can persist a write. The embedded API serves all kinds."""
@@ -234,9 +235,14 @@ class LocalHost:
         return StoreState(writable=True, damaged=damaged)
 
 
-def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
+def _process(state: EnvoyState, probe: Path, admin: Admin) -> ProxyProcess:
     return ProxyProcess(
-        pid=state.pid, adopted=state.adopted, restarts=state.restarts, failure=state.failure, probe=str(probe)
+        pid=state.pid,
+        adopted=state.adopted,
+        restarts=state.restarts,
+        failure=state.failure,
+        probe=str(probe),
+        admin=str(admin.socket),
     )
 
 

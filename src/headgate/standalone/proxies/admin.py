@@ -17,12 +17,12 @@ class Admin:
     """The admin interface of one Envoy. Paths are as in Envoy's documentation: `/ready`, `/config_dump`."""
 
     def __init__(self, socket: Path) -> None:
-        self._socket = socket
+        self.socket = socket
 
     async def get(self, path: str) -> bytes:
         """Return the body of a page. Raises ProxyError for another status than 200, or no response."""
         url = URL(f"http://envoy{path}", encoded=True)  # Envoy does not decode regular expressions in a query
-        connector = UnixConnector(str(self._socket))
+        connector = UnixConnector(str(self.socket))
         try:
             async with (
                 ClientSession(connector=connector, timeout=ClientTimeout(TIMEOUT_S)) as session,
@@ -30,7 +30,7 @@ class Admin:
             ):
                 body = await answer.read()
         except (OSError, ClientError) as error:  # a timeout is an OSError too
-            raise ProxyError(f"Envoy's admin interface at {self._socket} does not answer: {describe(error)}") from error
+            raise ProxyError(f"Envoy's admin interface at {self.socket} does not answer: {describe(error)}") from error
         if answer.status != 200:
             text = body.decode(errors="replace").strip()
             raise ProxyError(f"Envoy's admin interface answers {path} with status {answer.status}: {text}")
