@@ -17,6 +17,17 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SECRET = "hunter2"
 COPY = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "back", "port": 8080}}}
 MIRRORED = rule_to("front", path="/mirrored", filters=[COPY])
+EDIT = dict.fromkeys(("traceparent", "tracestate", "x-request-id"), "edited")
+EDITED = rule_to(
+    "front",
+    path="/edited",
+    filters=[
+        {
+            "type": "RequestHeaderModifier",
+            "requestHeaderModifier": {"set": [{"name": name, "value": value} for name, value in EDIT.items()]},
+        }
+    ],
+)
 
 
 class Traced(NamedTuple):
@@ -53,7 +64,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
         "back.yaml": f"{service_manifest('back', HTTP_PORT)}\n---\n{split_manifest('back', 'back', {'back-v1': 1})}",
         "back-v1.yaml": f"{service_manifest('back-v1', HTTP_PORT, selector={'app': 'back-v1'})}\n---\n"
         + program_deployment("back-v1", "traced.py"),
-        "edge.yaml": f"{gateway_for_hosts()}\n---\n{edge_route('route', rule_to('front'), MIRRORED, hosts=['shop.example'])}",
+        "edge.yaml": f"{gateway_for_hosts()}\n---\n{edge_route('route', rule_to('front'), MIRRORED, EDITED, hosts=['shop.example'])}",
     }
     root = tmp_path_factory.mktemp("mesh")
     with (
@@ -79,6 +90,14 @@ def test_a_trace_over_a_gateway_and_two_sidecars_is_one_tree(traced: Traced) -> 
     assert [span.parent for span in spans] == [SPAN, *(span.id for span in spans[:-1])]
     assert {span.state for span in spans} == {"shop=1"}
     assert [headers["traceparent"] for headers in got] == [f"00-{trace}-{spans[at].id}-01" for at in (3, 7)]
+
+
+def test_proxies_overwrite_what_a_route_writes_into_headers_of_traces_and_leave_its_request_id(traced: Traced) -> None:
+    """The finding `TraceHeader` says so."""
+    trace = trace_id(12)
+    front, _ = traced.call({"traceparent": f"00-{trace}-{SPAN}-01", "tracestate": "shop=1"}, path="/edited")
+    assert front["traceparent"].startswith(f"00-{trace}-")
+    assert (front["tracestate"], front["x-request-id"]) == ("shop=1", "edited")
 
 
 def test_spans_name_the_objects_and_no_query(traced: Traced) -> None:

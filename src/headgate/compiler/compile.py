@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler import named_pods, protocols, service_gateways, services, sidecars, unreachable_routes
+from headgate.compiler import (
+    named_pods,
+    protocols,
+    service_gateways,
+    services,
+    sidecars,
+    trace_headers,
+    unreachable_routes,
+)
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, known_pods, with_hosts
 from headgate.compiler.gateway_api.compile import (
     RouteGroups,
@@ -196,6 +204,7 @@ class Compiler:
             *policies.findings,
             *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
             *self._of_service_gateways(snapshot, settings),
+            *self._of_trace_headers(snapshot, mesh),
             *self._stages.once(named_pods.findings, mesh.tables, mesh.endpoints),
             *unreachable_routes.findings(snapshot, (*self._route_lists(mesh.tables), *api.unreachable)),
         ]
@@ -285,6 +294,14 @@ class Compiler:
         missed = self._stages.each(unreachable_routes.unreachable, routed)
         for (ref, (routes,)), found in zip(routed.items(), missed, strict=True):
             yield RouteList(str(ref), ref, routes, found)
+
+    def _of_trace_headers(self, snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
+        """Return the findings about headers that proxies write; without traces they write none."""
+        if not mesh.tracing:
+            return ()
+        hosts = (host for port in mesh.gateways for host in port.hosts.values())
+        lists = chain((table.routes for table in mesh.tables), (host.routes for host in hosts))
+        return trace_headers.findings(snapshot, chain.from_iterable(lists))
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""

@@ -54,6 +54,7 @@ class Reason(enum.Enum):
     NAME_NOT_RESOLVED = "NameNotResolved"
     SHADOWED = "Shadowed"
     NEVER_MATCHES = "NeverMatches"
+    TRACE_HEADER = "TraceHeader"
     NO_EFFECT = "NoEffect"
     MATCH_NOT_APPLICABLE = "MatchNotApplicable"
     PROTOCOL_CONFLICT = "ProtocolConflict"
@@ -161,6 +162,7 @@ _MEANINGS = {
         Reason.NAME_NOT_RESOLVED: "headgate does not resolve the Service's externalName; its requests get 503.",
         Reason.SHADOWED: "Earlier routes get every request that fits this match.",
         Reason.NEVER_MATCHES: "No request can satisfy the match.",
+        Reason.TRACE_HEADER: "While traces are on, proxies write the header that the route matches or changes.",
         Reason.NO_EFFECT: "No request reaches the split, so its weights have no effect.",
         Reason.ADDRESS_NOT_USABLE: "The Gateway does not get one of the addresses in its spec.",
         Reason.ADDRESS_NOT_ASSIGNED: "The Gateway has no address yet, so no client can reach it.",

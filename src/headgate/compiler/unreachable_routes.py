@@ -182,7 +182,7 @@ def _finding(snapshot: Snapshot, table: RouteList, item: UnreachableRoute) -> Fi
     assert origin is not None  # noqa: S101  # findings() skips routes without an object
     where = _winner(item.winner, table)
     if item.never:
-        about, field = _group_of(snapshot, item.route) or (origin, _field(snapshot, item.route))
+        about, field = _group_of(snapshot, item.route) or (origin, route_field(snapshot, item.route))
         text = (
             f"no request can match, because {_why(item.route.match)}; for example, on {table.title}, "
             f"{request_arguments(item.example)} {where}"
@@ -194,7 +194,7 @@ def _finding(snapshot: Snapshot, table: RouteList, item: UnreachableRoute) -> Fi
         f"{request_arguments(item.example)} matches, but {where}. Make the earlier match narrower, or delete one of the two"
     )
     related = (item.winner.origin,) if item.winner and item.winner.origin and item.winner.origin != origin else ()
-    field = _field(snapshot, item.route)
+    field = route_field(snapshot, item.route)
     return Finding(origin, Reason.SHADOWED, field, text, related=related)
 
 
@@ -212,7 +212,7 @@ def _why(match: Match) -> str:
     return f"the expression for {next(_unsatisfiable(match))} matches no text"
 
 
-def _field(snapshot: Snapshot, route: Route) -> str:
+def route_field(snapshot: Snapshot, route: Route) -> str:
     """Return the field of the object that a route comes from."""
     if route.origin is None or route.origin.kind != TRAFFIC_SPLIT.kind:
         return f"spec.rules[{route.name}]"

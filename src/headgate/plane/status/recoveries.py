@@ -38,6 +38,7 @@ RECOVERIES = {
     Reason.NOT_ROUTED: "headgate routes traffic to this port or Service now",
     Reason.SHADOWED: "earlier routes leave requests to this match now",
     Reason.NEVER_MATCHES: "requests can satisfy the match now",
+    Reason.TRACE_HEADER: "proxies leave the header to the route now",
     Reason.NO_EFFECT: "the split applies to requests now",
     Reason.MATCH_NOT_APPLICABLE: "the port is an HTTP port now; the split applies the matches",
     Reason.ENVOY_REJECTED: "every proxy accepts the configuration of this object now",
