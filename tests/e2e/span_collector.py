@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -90,13 +91,28 @@ def _values(pairs: Sequence[pb.KeyValue]) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def span_collector(port: int = 0) -> Iterator[tuple[str, SpanCollector]]:
-    """Run a collector; yield its address and the collector."""
+    """Run a collector on loopback; yield its address and the collector."""
     server, found = grpc.server(ThreadPoolExecutor(4)), SpanCollector()
-    server.add_generic_rpc_handlers((found,))
     port = server.add_insecure_port(f"127.0.0.1:{port}")
+    with _serving(server, found):
+        yield f"127.0.0.1:{port}", found
+
+
+@contextlib.contextmanager
+def span_collector_at(path: Path) -> Iterator[SpanCollector]:
+    """Run a collector on a unix socket; yield the collector."""
+    server, collector = grpc.server(ThreadPoolExecutor(4)), SpanCollector()
+    server.add_insecure_port(f"unix:{path}")
+    with _serving(server, collector):
+        yield collector
+
+
+@contextlib.contextmanager
+def _serving(server: grpc.Server, found: SpanCollector) -> Iterator[None]:
+    server.add_generic_rpc_handlers((found,))
     server.start()
     try:
-        yield f"127.0.0.1:{port}", found
+        yield
     finally:
         found.released.set()
         server.stop(grace=None).wait()

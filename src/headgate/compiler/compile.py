@@ -204,8 +204,7 @@ class Compiler:
             *policies.findings,
             *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
             *self._of_service_gateways(snapshot, settings),
-            *self._of_trace_headers(snapshot, mesh),
-            *self._stages.once(named_pods.findings, mesh.tables, mesh.endpoints),
+            *self._of_routes(snapshot, mesh),
             *unreachable_routes.findings(snapshot, (*self._route_lists(mesh.tables), *api.unreachable)),
         ]
         report = Report(
@@ -284,6 +283,11 @@ class Compiler:
             return attached  # no two routes can conflict
         return without_conflicts(parents, attached)
 
+    def _of_routes(self, snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
+        """Return the findings about what proxies do instead of a route."""
+        named = self._stages.once(named_pods.findings, mesh.tables, mesh.endpoints)
+        return (*named, *trace_headers.findings(snapshot, mesh))
+
     def _route_lists(self, tables: Iterable[RouteTable]) -> Iterator[RouteList]:
         """Yield the routes of Service ports."""
         routed = {
@@ -294,14 +298,6 @@ class Compiler:
         missed = self._stages.each(unreachable_routes.unreachable, routed)
         for (ref, (routes,)), found in zip(routed.items(), missed, strict=True):
             yield RouteList(str(ref), ref, routes, found)
-
-    def _of_trace_headers(self, snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
-        """Return the findings about headers that proxies write; without traces they write none."""
-        if not mesh.tracing:
-            return ()
-        hosts = (host for port in mesh.gateways for host in port.hosts.values())
-        lists = chain((table.routes for table in mesh.tables), (host.routes for host in hosts))
-        return trace_headers.findings(snapshot, chain.from_iterable(lists))
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""

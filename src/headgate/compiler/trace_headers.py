@@ -1,6 +1,6 @@
 """Find matches and edits of headers that proxies themselves write while traces are on (docs/traces.md)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 from headgate.compiler.reasons import Reason
@@ -8,7 +8,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.unreachable_routes import route_field
 from headgate.model.requests import HeaderEdit
-from headgate.model.routing import Route
+from headgate.model.routing import Mesh, Route
 
 _MATCHED = {
     "x-request-id": "routes see an ID that the proxy has chosen, not the client's",
@@ -18,8 +18,12 @@ _MATCHED = {
 _EDITED = dict.fromkeys(("traceparent", "tracestate"), "the proxy writes it after all filters")
 
 
-def findings(snapshot: Snapshot, routes: Iterable[Route]) -> tuple[Finding, ...]:
-    """Return a finding for each match and edit of such a header in the routes of users' objects, each once."""
+def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
+    """Return a finding for each match and edit of such a header in users' routes and splits, each once."""
+    if not mesh.tracing:
+        return ()
+    hosts = (host.routes for port in mesh.gateways for host in port.hosts.values())
+    routes = chain.from_iterable(chain((table.routes for table in mesh.tables), hosts))
     return tuple(dict.fromkeys(chain.from_iterable(_of_route(snapshot, route) for route in routes if route.origin)))
 
 
