@@ -31,6 +31,7 @@ from tests.make.objects import (
 )
 
 from headgate.admission.chain import object_check
+from headgate.admission.injection import INJECT_LABELED
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
@@ -46,7 +47,7 @@ from headgate.settings import DEFAULTS
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
-PATHS = ("/inject", "/inject", "/validate", "/validate", "/convert")
+PATHS = ("/inject", INJECT_LABELED, "/validate", "/validate", "/convert")
 CHECK = {"httpGet": {"path": "/", "port": 80, "httpHeaders": [{"name": "a", "value": "b"}]}, "periodSeconds": 1}
 APP = container(
     "app",

@@ -11,9 +11,10 @@ from tests.api.reviews import call, review
 from tests.make.objects import service
 
 from headgate.admission.chain import object_check
-from headgate.admission.injection import PodNamespace
+from headgate.admission.injection import INJECT_LABELED, PodNamespace
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
+from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.meta import Object
 from headgate.settings import DEFAULTS
 
@@ -71,6 +72,20 @@ async def test_injection_answers_with_a_patch_of_the_changed_fields(app: Starlet
         {"op": "add", "path": "/metadata/labels", "value": {"injected": "shop"}},
         {"op": "add", "path": "/spec/containers", "value": [{"name": "app"}, {}]},
     ]
+
+
+async def test_the_first_pod_of_a_labeled_namespace_gets_a_sidecar_before_the_replica_knows_the_namespace() -> None:
+    """The API server calls this webhook because of the label. A pod without its sidecar would send and accept plaintext."""
+    reviews = Reviews(transparent_sidecars("labelled", OPTIONS), object_check(DEFAULTS), warn, FakeView)
+    app = create_webhooks(reviews, lambda: True)
+    pod = {"metadata": {"generateName": "web-"}, "spec": {"containers": [{"name": "app", "image": "app"}]}}
+    _, answer = await call(app, INJECT_LABELED, review(pod))
+    assert b"headgate-sidecar" in base64.b64decode(answer["response"]["patch"])
+    _, answer = await call(app, "/inject", review(pod))
+    assert "patch" not in answer["response"]
+    opted_out = {**pod, "metadata": {"generateName": "web-", "labels": {INJECT: "false"}}}
+    _, answer = await call(app, INJECT_LABELED, review(opted_out))
+    assert "patch" not in answer["response"]
 
 
 async def test_a_pod_that_gets_no_sidecar_is_allowed_without_a_patch(app: Starlette) -> None:

@@ -11,9 +11,10 @@ from tests.cluster.control_planes import RunningReplica, eventually, running
 from tests.cluster.installation import VALUES, install, on_this_machine
 from tests.make.objects import gateway, split
 
+from headgate.admission.injection import NAMESPACE_NAME
 from headgate.errors import HeadgateError
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import NAMESPACE_NAME, manifests
+from headgate.kubernetes.install.manifests import manifests
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions
 from headgate.resources.core.pod_metadata import INJECT

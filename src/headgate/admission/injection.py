@@ -6,7 +6,7 @@ selects the pod (R77), the namespace's label of that name, `headgate up --sideca
 a sidecar.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from headgate.admission.sidecar_merge import with_sidecars
@@ -37,6 +37,9 @@ from headgate.resources.registry import TLS_CONFIG
 InjectionMode = Literal["all", "labelled", "none"]
 """The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""
 EXPLICIT: Literal["explicit"] = "explicit"
+INJECT_LABELED = "/inject/labeled-namespace"
+"""The path of the webhook for pods of namespaces that an API server has selected by the label `INJECT`."""
+NAMESPACE_NAME = "kubernetes.io/metadata.name"  # API servers since Kubernetes 1.21 label each namespace with its name
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS, ADDED, CONFLICTS)  # removed on create: a copy of an existing pod has them
 
 
@@ -225,6 +228,34 @@ def pod_namespace(view: View, obj: Object) -> PodNamespace:
     configs, sidecars = (view.select(kind.group, kind.kind, namespace) for kind in (TLS_CONFIG, SIDECAR_KIND))
     labels = part(found["metadata"], "labels") if found else {}
     return PodNamespace(labels=labels, configs=configs, sidecars=sidecars)
+
+
+class SelectedNamespace(View):
+    """A view in which a namespace has the labels by which an API server has selected it.
+
+    The API server knows new labels earlier than a replica, which watches it: the first pod of a new namespace is created when
+    the replica does not know the namespace yet.
+    """
+
+    def __init__(self, view: View, namespace: str, *, injected: bool) -> None:
+        self._view = view
+        self._key = Key("", "Namespace", "", namespace)
+        self._injected = injected
+
+    def get(self, key: Key) -> Object | None:
+        """Return an object; the namespace always exists."""
+        obj = self._view.get(key)
+        if key != self._key:
+            return obj
+        metadata = part(obj, "metadata") if obj else {}
+        labels = {**part(metadata, "labels"), NAMESPACE_NAME: key.name}
+        if self._injected and labels.get(INJECT) not in INJECTED:
+            labels[INJECT] = INJECTED[0]
+        return {**(obj or {}), "metadata": {**metadata, "labels": labels}}
+
+    def select(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        """Return the objects of the view."""
+        return self._view.select(group, kind, namespace)
 
 
 def _field(annotation: str) -> str:

@@ -7,6 +7,7 @@ use the newest snapshot of the control plane: while the API server waits for the
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.admission.injection import Sidecars
+from headgate.admission.injection import INJECT_LABELED, SelectedNamespace, Sidecars
 from headgate.admission.review import Review, review
 from headgate.api.request_body import check_depth, decode_body, read_body
 from headgate.api.responses import json_response
@@ -104,6 +105,7 @@ def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool]) -> Starlette
     return Starlette(
         routes=[
             Route("/inject", handlers.inject, methods=["POST"]),
+            Route(INJECT_LABELED, handlers.inject_labeled, methods=["POST"]),
             Route("/validate", handlers.validate, methods=["POST"]),
             Route("/convert", handlers.convert, methods=["POST"]),
             Route("/healthz", lambda _request: PlainTextResponse("ok")),
@@ -119,7 +121,11 @@ class _Handlers:
 
     async def inject(self, request: Request) -> Response:
         """Answer a review of a new pod with a JSON patch."""
-        return await _with_text_errors(self._reviewed(request, self._injected))
+        return await _with_text_errors(self._reviewed(request, partial(self._injected, labeled=False)))
+
+    async def inject_labeled(self, request: Request) -> Response:
+        """Do what `inject` does for a pod of a namespace that the API server has selected by its label."""
+        return await _with_text_errors(self._reviewed(request, partial(self._injected, labeled=True)))
 
     async def validate(self, request: Request) -> Response:
         """Answer a review of an object of the mesh: allowed with warnings, or denied with a list of all mistakes.
@@ -156,11 +162,13 @@ class _Handlers:
             answer["result"] = {"status": "Failure", "message": str(error)}
         return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
 
-    async def _injected(self, asked: _Request) -> dict[str, Any]:
+    async def _injected(self, asked: _Request, *, labeled: bool) -> dict[str, Any]:
         pod = {"spec": {}, **without_nulls(asked.object or {})}
         _check_types(pod, "v1", "Pod")
         metadata = {**(pod.get("metadata") or {}), "namespace": asked.namespace}
-        reviewed = self._review({**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}, None)
+        view = SelectedNamespace(self._reviews.view(), asked.namespace, injected=labeled)
+        created = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        reviewed = review(created, None, view, self._reviews.sidecars)
         patch = list(_patch(pod, reviewed.object, namespace=asked.namespace))
         if not patch:
             return _warnings(reviewed.warnings)

@@ -13,6 +13,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.status import Status
 
+from headgate.admission.injection import NAMESPACE_NAME
 from headgate.cli.mesh_options import (
     IMAGE,
     Access,
@@ -47,7 +48,7 @@ from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.credentials import Kubeconfig as Credentials
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
+from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.install.unready import UnreadyPods
 from headgate.kubernetes.names import NAMESPACE
 from headgate.resources.meta import Object

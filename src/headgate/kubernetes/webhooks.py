@@ -4,13 +4,12 @@ import asyncio
 from functools import partial
 
 from headgate.admission.chain import object_check
-from headgate.admission.injection import Decision, PodNamespace, Sidecars
+from headgate.admission.injection import NAMESPACE_NAME, Decision, PodNamespace, Sidecars
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.http_server import Server, drained, serve
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
-from headgate.kubernetes.install.manifests import NAMESPACE_NAME
 from headgate.kubernetes.names import WEBHOOK_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.sockets import listen

@@ -9,10 +9,11 @@ from tests.cluster.api_server import MERGE, KubeApiServer, controller
 from tests.cluster.control_planes import eventually
 from typer.testing import CliRunner
 
+from headgate.admission.injection import NAMESPACE_NAME
 from headgate.cli.app import app
 from headgate.errors import HeadgateError
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
+from headgate.kubernetes.install.manifests import Values, manifests
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headgate.admission.injection import INJECT_LABELED
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.names import SERVER_NAMES
@@ -48,7 +49,7 @@ def test_webhooks_and_conversions_use_dns_names_of_the_serving_certificate() -> 
     ]
     names = {f"{config['service']['name']}.{config['service']['namespace']}.svc" for config in configs}
     assert names <= set(SERVER_NAMES)
-    assert {config["service"]["path"] for config in configs} == {"/inject", "/validate", "/convert"}
+    assert {config["service"]["path"] for config in configs} == {"/inject", INJECT_LABELED, "/validate", "/convert"}
 
 
 def matches(selector: Any, labels: Mapping[str, str]) -> bool:
@@ -88,6 +89,9 @@ def test_injection_fails_closed_for_labels_that_request_a_sidecar_and_open_for_o
             if matches(hook["namespaceSelector"], around) and matches(hook.get("objectSelector", {}), labels[1])
         ]
         assert [hook["failurePolicy"] for hook in hooks] == called
+        is_labeled = namespace_label in {"true", "enabled"}
+        paths = {INJECT_LABELED if is_labeled else "/inject"}
+        assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == (paths if hooks else set())
         assert all(hook["timeoutSeconds"] == 2 for hook in hooks if hook["failurePolicy"] == "Ignore")
 
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from headgate.admission.injection import NAMESPACE_NAME
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.errors import HeadgateError, Invalid, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.custom_resources import without_rules
-from headgate.kubernetes.install.manifests import LABELS, NAMESPACE_NAME, is_own_api_service
+from headgate.kubernetes.install.manifests import LABELS, is_own_api_service
 from headgate.kubernetes.install.roles import ACCOUNT, roles
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import Reviewer, Role, describe, permissions_of

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME
 from headgate.admission.sidecar_containers import NEVER_INJECTED
 from headgate.api.aggregated_server import api_services
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
@@ -21,7 +22,6 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _SERVICE = f"{NAMESPACE}/{NAME}"
-NAMESPACE_NAME = "kubernetes.io/metadata.name"  # API servers since Kubernetes 1.21 label each namespace with its name
 _SHORT_S = 2  # seconds that a write waits for a webhook whose answer is not required
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -260,6 +260,7 @@ def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
 def _injection(namespaces: Sequence[str]) -> Object:
     """Return the webhooks of injection: for labeled namespaces, for labeled pods elsewhere, and for pods without the label.
 
+    The first one has a path of its own, so that the label holds as the API server knows it.
     The first two fail closed, because these pods must not start without a sidecar. The third one is for pods that get a
     sidecar by their annotation, by a TLSConfig or by `--sidecars all`. It must not stop other pods, so it fails open.
     """
@@ -269,7 +270,7 @@ def _injection(namespaces: Sequence[str]) -> Object:
     injected = _selector(namespaces, {"key": INJECT, "operator": "In", "values": list(INJECTED)})
     elsewhere = _selector(namespaces, {"key": INJECT, "operator": "NotIn", "values": list(INJECTED)})
     hooks = [
-        _webhook("namespaces", "/inject", failurePolicy="Fail", rules=rules, namespaceSelector=injected),
+        _webhook("namespaces", INJECT_LABELED, failurePolicy="Fail", rules=rules, namespaceSelector=injected),
         _webhook(
             "pods",
             "/inject",
