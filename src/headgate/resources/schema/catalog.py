@@ -28,10 +28,25 @@ def _own() -> dict[str, Schema]:
         if kind.schema
         for group, version in kind.served_versions
     }
-    return {
-        definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
-        for gvk, schema in kinds.items()
-    }
+    return {definition_name(*gvk): _of_kind(gvk, schema) for gvk, schema in kinds.items()}
+
+
+def _further_versions() -> dict[str, Schema]:
+    """Return the definitions of versions that are newer than the published data: they have the same fields."""
+    names = _names(published())
+    further: dict[str, Schema] = {}
+    for kind in KINDS:
+        known = [version for version in kind.versions if (kind.group, version, kind.kind) in names]
+        for version in kind.versions if known else ():
+            if version not in known:
+                name = names[kind.group, known[0], kind.kind]
+                schema = _of_kind((kind.group, version, kind.kind), published()[name])
+                further[name.replace(f".{known[0]}.", f".{version}.")] = schema
+    return further
+
+
+def _of_kind(gvk: GroupVersionKind, schema: Schema) -> Schema:
+    return {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
@@ -45,15 +60,19 @@ def definition_name(group: str, version: str, kind: str) -> str:
 @functools.cache
 def definitions() -> Mapping[str, Schema]:
     """Return all definitions by name. A `$ref` refers to another name of the same mapping."""
-    return {**published(), **_own()}
+    return {**published(), **_further_versions(), **_own()}
 
 
 @functools.cache
 def names() -> Mapping[GroupVersionKind, str]:
     """Return the names of definitions by (group, version, kind)."""
+    return _names(definitions())
+
+
+def _names(definitions: Mapping[str, Schema]) -> Mapping[GroupVersionKind, str]:
     return {
         (gvk["group"], gvk["version"], gvk["kind"]): name
-        for name, schema in definitions().items()
+        for name, schema in definitions.items()
         for gvk in schema.get(_GVK, ())
     }
 
