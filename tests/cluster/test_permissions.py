@@ -108,7 +108,7 @@ kind: GRPCRoute
 metadata: {namespace: shop, name: web}
 spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
 ---
-apiVersion: gateway.networking.k8s.io/v1alpha2
+apiVersion: gateway.networking.k8s.io/v1
 kind: TCPRoute
 metadata: {namespace: shop, name: web}
 spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}

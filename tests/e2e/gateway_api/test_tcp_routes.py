@@ -25,7 +25,7 @@ def serve(site: Site) -> None:
 def tcp_route(parent: Mapping[str, Any], *backends: str) -> str:
     """Return a TCPRoute with backends `NAME:WEIGHT`."""
     spec = {"parentRefs": [parent], "rules": [rule_of(*backends, port=TCP)]}
-    return gateway_api_object("TCPRoute", "raw", spec, "v1alpha2")
+    return gateway_api_object("TCPRoute", "raw", spec)
 
 
 def connect(site: Site, address: Address, count: int) -> Counter[str]:

@@ -150,15 +150,17 @@ def test_ports_of_a_route_survive_conversion_to_versions_without_ports() -> None
         assert "matches" not in to_hub(view)["spec"]
 
 
-def test_the_two_tcproute_kinds_are_distinguished_by_their_group() -> None:
+@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
+def test_the_two_tcproute_kinds_are_distinguished_by_their_group(version: str) -> None:
+    """The Gateway API's kind has both versions: the standard channel of v1.6 serves v1 only (report 9)."""
     gateway = {
-        "apiVersion": "gateway.networking.k8s.io/v1alpha2",
+        "apiVersion": f"gateway.networking.k8s.io/{version}",
         "kind": "TCPRoute",
         "metadata": {"name": "r"},
         "spec": {"rules": [{"backendRefs": [{"name": "db", "port": 5432}]}]},
     }
     assert isinstance(decode(gateway), GatewayTCPRoute)
-    assert to_hub(gateway) == gateway
+    assert to_hub(gateway) == {**gateway, "apiVersion": "gateway.networking.k8s.io/v1"}
     assert isinstance(decode(smi_route(spec=ports())), TCPRoute)
     assert isinstance(decode(smi_route(kind="UDPRoute", spec=ports(53))), UDPRoute)
 
@@ -302,7 +304,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
         smi_route("v1alpha9"),
         "apiVersion",
-        "known versions are gateway.networking.k8s.io/v1alpha2, specs.smi-spec.io/v1alpha4",
+        "known versions are gateway.networking.k8s.io/v1, gateway.networking.k8s.io/v1alpha2, specs.smi-spec.io/v1alpha4",
     ),
     (tls(selector=DROP), "spec.selector", "matchLabels: {} selects all pods of the namespace"),
     (tls(selector={}), LABELS, "is missing: select pods"),

@@ -56,7 +56,7 @@ def tcp_route_causes(obj: Object) -> Iterator[Cause]:
 
 KIND = Kind(
     names_of("TCPRoute", GATEWAY),
-    versions=("v1alpha2",),
+    versions=("v1", "v1alpha2"),
     status=True,
     shape=TCPRoute,
     checks=tcp_route_causes,
