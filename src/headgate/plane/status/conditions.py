@@ -16,6 +16,7 @@ from headgate.compiler.report import (
     StatusCondition,
 )
 from headgate.envoy.names import GatewayRef, RouteParent
+from headgate.model.routing import PortRef
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.meta import Object, Value
@@ -139,12 +140,15 @@ def few(words: Sequence[str], between: str = ", ") -> str:
 
 def shares(outcomes: Sequence[SplitOutcome]) -> list[Mapping[str, Any]]:
     """Return `status.ports`: the share of each backend on each port of the root Service."""
-    return [{"port": outcome.ref.port, "backends": [_share(item) for item in outcome.shares]} for outcome in outcomes]
+    return [
+        {"port": outcome.ref.port, "backends": [_share(share, outcome.ref) for share in outcome.shares]}
+        for outcome in outcomes
+    ]
 
 
-def _share(share: Share) -> Mapping[str, Any]:
+def _share(share: Share, root: PortRef) -> Mapping[str, Any]:
     found = {
-        "service": share.service.split("/")[-1],
+        "service": _name(share.service, root),
         "weight": share.weight,
         "percent": percent(share.share),
         "endpoints": share.endpoints,
@@ -160,11 +164,17 @@ def summary(outcomes: Sequence[SplitOutcome]) -> str:
 def _parts(outcome: SplitOutcome) -> Iterator[str]:
     """Yield the share of each backend (`web-v1 90%`), then that of the remaining requests: `503 10%` (D9, D10)."""
     for backend in outcome.shares:
-        yield f"{backend.service.split('/')[-1]} {percent(backend.share)}"
+        yield f"{_name(backend.service, outcome.ref)} {percent(backend.share)}"
     if outcome.root:
-        yield f"the plain Service {outcome.ref.service.split('/')[-1]} {percent(outcome.root)}"
+        yield f"the plain Service {_name(outcome.ref.service, outcome.ref)} {percent(outcome.root)}"
     if outcome.failed:
         yield f"503 {percent(outcome.failed)}"
+
+
+def _name(service: str, root: PortRef) -> str:
+    """Return the name of a backend as in a split: `card`, or `card.payments` if it is in another namespace than the root."""
+    namespace, _, name = service.partition("/")
+    return name if namespace == root.service.partition("/")[0] else f"{name}.{namespace}"
 
 
 def percent(share: Fraction) -> str:
