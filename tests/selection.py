@@ -61,6 +61,7 @@ PROGRAMS = (
     "tests/envoy/test_http.py",
     "tests/envoy/test_http2_endings.py",
     "tests/envoy/test_inbound_traffic.py",
+    "tests/envoy/test_long_streams.py",
     "tests/envoy/test_outbound_traffic.py",
     "tests/envoy/test_pb.py::test_blob_and_stubs_match_the_installed_envoy",
     "tests/envoy/test_pod_addresses.py",

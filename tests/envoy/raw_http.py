@@ -207,6 +207,10 @@ class RawServer:
         """End all connections, and wait until the proxy has closed them too."""
         for connection in tuple(self._open):
             connection.finish()
+        self.wait_for_end_of_connections()
+
+    def wait_for_end_of_connections(self) -> None:
+        """Wait until the proxy has closed all connections."""
         until(lambda: not self._open, "all connections are closed")
 
     def _accept(self) -> None:

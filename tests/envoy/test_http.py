@@ -132,6 +132,22 @@ def test_early_hints_arrive_before_the_response(rig, place):
     client.close()
 
 
+def test_an_http_1_0_client_gets_early_hints_too(rig, place):
+    """RFC 9110, 15.2 forbids it, and Envoy has no setting: `proxy_100_continue` is for all clients (docs/protocols.md)."""
+
+    def serve(connection: RawConnection) -> None:
+        connection.message()
+        connection.send("HTTP/1.1 103 Early Hints\r\n\r\n")
+        connection.send(answer("page"))
+
+    rig.server.use(serve)
+    client = place.connect()
+    client.send(place.head(version="1.0"))
+    assert client.head().status == 103
+    assert client.response().body == b"page"
+    client.close()
+
+
 # --- HTTP/1.0, methods, and headers that routes do not read
 
 
@@ -264,6 +280,37 @@ def test_trailers_pass_both_ways(rig, place):
     assert rig.server.seen[-1].trailers == (("x-check", "2"),)
 
 
+def test_grpc_web_is_forwarded_as_it_is(rig, place):
+    """The server speaks it, not the proxy: trailers are the last message of the body."""
+    message, trailers = b"\x00\x00\x00\x00\x01a", b"\x80\x00\x00\x00\x0fgrpc-status: 0\r\n"
+
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send(answer(message + trailers, "200 OK", "content-type: application/grpc-web+proto"))
+
+    rig.server.use(serve)
+    lines = ("Content-Type: application/grpc-web+proto", "X-Grpc-Web: 1", f"Content-Length: {len(message)}")
+    response = place.ask("/shop.Cart/Add", *lines, method="POST", body=message)
+    request = rig.server.seen[-1]
+    assert (request.head.get("content-type"), request.body) == ("application/grpc-web+proto", message)
+    assert (response.head.get("content-type"), response.body) == ("application/grpc-web+proto", message + trailers)
+
+
+def test_connect_opens_a_tunnel_only_through_the_http_proxy(rig, place):
+    """The requests in the tunnel are routed one by one."""
+    authority = place.host if place.base else "web.example:80"
+    client = place.connect()
+    client.send(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n")
+    assert client.head().status == (200 if place.base else 404)
+    if place.base:
+        client.send("GET /in HTTP/1.1\r\nHost: any\r\n\r\n")
+        assert client.response().body == b"GET /in HTTP/1.1"
+        client.send(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n")
+        assert client.head().status == 404
+    client.close()
+    assert len(rig.server.seen) == bool(place.base)
+
+
 # --- what stays and what changes
 
 
@@ -370,6 +417,16 @@ def test_a_redirect_does_not_write_the_default_port(routed, place, port):
     for host in (place.host, *(() if place.base else (f"{place.host}:8000", f"{place.host}:80"))):
         head = place.ask("/x?y=1", host=host).head
         assert (head.status, head.get("location")) == (301, f"https://{name}/x?y=1")
+
+
+def test_a_redirect_keeps_the_letters_of_the_host(routed, rig, service):
+    """Report 19, through the HTTP proxy too, whose names of Services ignore case."""
+    routed(redirect=Redirect(path=PathEdit(kind="full", value="/new")))
+    for place in rig.places(service):
+        host = place.host.upper()
+        head = place._replace(host=host, base=place.base and f"http://{host}").ask("/x?y=1").head
+        port = "" if place.base else f":{place.address.port}"
+        assert (head.status, head.get("location")) == (302, f"http://{host}{port}/new?y=1")
 
 
 def test_a_redirect_to_http_does_not_write_port_80(routed, place):

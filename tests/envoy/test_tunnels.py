@@ -15,9 +15,10 @@ from tests.envoy.raw_http import RawConnection
 from tests.envoy.raw_http2 import DATA, END_HEADERS, HEADERS, Http2Client
 from tests.envoy.rig import ADDRESS
 from tests.greeter import LIMIT_S, Greeter
+from tests.waiting import until
 
 from headgate.model.requests import Match, Path
-from headgate.model.routing import Endpoint, Mesh, Protocol, Route
+from headgate.model.routing import Endpoint, Mesh, Mirror, Protocol, Route, Target
 
 BLUE = account("blue")
 
@@ -79,6 +80,25 @@ def test_the_requests_in_a_tunnel_are_matched_one_by_one(rig):
     assert get(connection, "/books/1") == (200, b"books")
     assert get(connection, "/cars") == (404, b"headgate: no route of default/web/80 matches this request\n")
     connection.close()
+
+
+def test_the_requests_in_a_tunnel_are_mirrored_one_by_one(rig):
+    """R44: with the sidecar's identity; no copy changes a response."""
+    web, copies = (rig.server(name, BLUE) for name in ("web", "copies"))
+    mesh = rig.mesh({"web": [web.endpoint()], "copies": [copies.endpoint()]})
+    (ref,) = (table.ref for table in mesh.tables if table.ref.service == "default/copies")
+    mirror = Mirror(ref=ref, targets=(Target(ref=ref, weight=1),), numerator=1, denominator=1)
+    tables = (
+        table
+        if table.ref == ref
+        else structs.replace(table, routes=tuple(structs.replace(route, mirrors=(mirror,)) for route in table.routes))
+        for table in mesh.tables
+    )
+    rig.push(structs.replace(mesh, tables=tuple(tables)))
+    connection = tunnel(rig)
+    assert answers(connection, ["/"] * 20) == {(200, b"web"): 20}
+    connection.close()
+    until(lambda: copies.tls_requests == 20, "each request is mirrored")
 
 
 @pytest.mark.parametrize("authority", ["WEB.Default:80", "web.default.:80", "web.default.svc.cluster.local:80"])

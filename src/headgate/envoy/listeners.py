@@ -38,6 +38,7 @@ _NOT_ALLOWED = (
 def service_listener(name: str, host: str, port: int, traces: SpanResource | None = None) -> pb.Listener:
     """Return the listener on a Service's own address."""
     connection = _http(pb.Rds(route_config_name=name, config_source=ads()), first=second_attempt())
+    tunnels.refuse(connection)
     return _listener(name, address(host, port), connection, traces=traces)
 
 
@@ -151,6 +152,7 @@ def tunnel_listener(traces: SpanResource | None = None) -> pb.Listener:
         first=second_attempt(host=tunnels.HEADER),
         early=[write_header(tunnels.HEADER, f"%FILTER_STATE({tunnels.KEY}:PLAIN)%")],
     )
+    tunnels.refuse(connection)
     return pb.Listener(
         name=names.TUNNEL,
         internal_listener=pb.Listener.InternalListenerConfig(),
@@ -159,7 +161,7 @@ def tunnel_listener(traces: SpanResource | None = None) -> pb.Listener:
 
 
 def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
-    connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
+    connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type=tunnels.CONNECT))
     del connection.access_log[:]
     connection.access_log.extend([*traffic_stats.requests_and_tunnels(), tap.client_logger()])
     options = pb.HttpConnectionManager.HcmAccessLogOptions(flush_log_on_tunnel_successfully_established=True)
@@ -177,6 +179,7 @@ def try_listener(
     `namespace` and `identity` have the same meaning as in `proxy_listener`.
     """
     connection = _routed_by_host(_unknown(namespace, identity), _name_upstream())
+    tunnels.refuse(connection)
     if with_traces:
         begin_no_trace(connection)
     return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)

@@ -13,7 +13,6 @@ from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.route_plan import ClusterWeight, RoutePlan
 from headgate.model.routing import Endpoint
 
-CONNECT = "CONNECT"
 NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)
 ATTEMPTS = 3  # attempts to connect; if an endpoint refuses, Envoy tries another one
 _REFUSAL = (
@@ -94,7 +93,7 @@ def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
     Connections without a cluster are counted for `name`, the parent of the route.
     """
     tunnel = pb.RouteAction.UpgradeConfig(
-        upgrade_type=CONNECT, connect_config=pb.RouteAction.UpgradeConfig.ConnectConfig()
+        upgrade_type=tunnels.CONNECT, connect_config=pb.RouteAction.UpgradeConfig.ConnectConfig()
     )
     action = pb.RouteAction(
         timeout=pb.Duration(seconds=0),

@@ -3,6 +3,8 @@
 from headgate.envoy import pb
 from headgate.envoy.filter_state import value
 
+CONNECT = "CONNECT"
+_REFUSAL = "headgate: only the HTTP proxy accepts CONNECT\\n"
 HEADER = "x-headgate-tunnel"
 """A request header inside a proxy: the host of the tunnel in which the request arrived. It selects the scope."""
 KEY = "headgate.tunnel"
@@ -18,6 +20,22 @@ def destination_filter() -> pb.HttpFilter:
     """Return the filter that writes the filter state; it runs only on routes that enable it."""
     written = pb.HttpSetFilterState(on_request_headers=[destination()])
     return pb.HttpFilter(name=KEY, typed_config=pb.pack(written), disabled=True)
+
+
+def refuse(connection: pb.HttpConnectionManager) -> None:
+    """Refuse CONNECT on a listener that shares the routes of the HTTP proxy, whose first route accepts it.
+
+    Such a tunnel would have no host, and each request in it no route. Other requests do not pass the filters.
+    """
+    code = pb.DataSource(
+        inline_string=f"function envoy_on_request(r) r:respond({{[':status']='404'}}, '{_REFUSAL}') end"
+    )
+    filters = [
+        pb.HttpFilter(name="refusal", typed_config=pb.pack(pb.Lua(default_source_code=code))),
+        pb.HttpFilter(name="envoy.filters.http.router", typed_config=pb.pack(pb.Router())),
+    ]
+    upgrade = pb.HttpConnectionManager.UpgradeConfig(upgrade_type=CONNECT, filters=filters)
+    connection.upgrade_configs.append(upgrade)
 
 
 def enable(route: pb.Route) -> None:
