@@ -59,6 +59,7 @@ PROGRAMS = (
     "tests/envoy/test_gateway_traffic.py",
     "tests/envoy/test_golden_cases.py",
     "tests/envoy/test_http.py",
+    "tests/envoy/test_http2_conformance.py",
     "tests/envoy/test_http2_endings.py",
     "tests/envoy/test_inbound_traffic.py",
     "tests/envoy/test_long_streams.py",

@@ -4,12 +4,15 @@ A server that refuses a stream, or does not name it in its last message of a con
 (RFC 9113, 6.8 and 8.7). So every request is repeated then, a POST too.
 """
 
+import threading
 from collections.abc import Iterator
 
 import pytest
+from tests import hpack
 from tests.envoy.http_rig import SERVICES, HttpRig, Place
 from tests.envoy.raw_http import RawConnection
-from tests.envoy.raw_http2 import REFUSED_STREAM, Http2Server
+from tests.envoy.raw_http2 import END_HEADERS, END_STREAM, HEADERS, REFUSED_STREAM, Http2Server
+from tests.wire import DEADLINE_S
 
 from headgate.model.routing import Protocol
 
@@ -108,3 +111,24 @@ def test_only_an_idempotent_request_is_repeated_when_the_connection_ends(
     rig.server.use(serve)
     assert ask(place, method) in statuses
     assert requests == count
+
+
+def test_a_malformed_response_ends_no_other_request_of_the_connection(rig: HttpRig, place: Place) -> None:
+    """RFC 9113, 8.1.1: it is an error of its stream. Names of headers have no capitals in HTTP/2."""
+
+    def serve(connection: RawConnection) -> None:
+        server = Http2Server(connection)
+        requests = server.requests()
+        first = next(requests)
+        received.set()
+        server.send(HEADERS, END_HEADERS | END_STREAM, next(requests), b"\x88" + hpack.encoded([("X-A", "1")]))
+        server.answer(first)
+
+    received = threading.Event()
+    rig.server.use(serve)
+    first = place.connect()
+    first.send(place.head("/", "Content-Length: 0", method="POST"))
+    assert received.wait(DEADLINE_S)
+    assert ask(place, "POST") == 502
+    assert first.head().status == 200
+    first.close()

@@ -128,7 +128,11 @@ def http_options(protocol: Protocol, *, to_proxy: bool = False, idle_ms: int = 0
 
 
 def _http2() -> pb.Http2ProtocolOptions:
-    return pb.Http2ProtocolOptions(max_header_field_size_kb=_number(_MAX_FIELD_KIB))
+    """Return options by which a malformed message ends its stream, and no other stream of the connection (RFC 9113, 8.1.1)."""
+    return pb.Http2ProtocolOptions(
+        max_header_field_size_kb=_number(_MAX_FIELD_KIB),
+        override_stream_error_on_invalid_http_message=pb.BoolValue(value=True),
+    )
 
 
 def route_configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
