@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from tests.pods.conftest import BIN, SYSTEM, Cluster, active_pod, app_deployment, graceful, http_service, mesh_namespace
+from tests.pods.conftest import (
+    BIN,
+    SYSTEM,
+    Cluster,
+    active_pod,
+    app_deployment,
+    graceful,
+    http_service,
+    mesh_namespace,
+    until,
+)
 from tests.pods.load import failures, load
-from tests.waiting import until
 
 from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
 
