@@ -60,9 +60,9 @@ NAMES = (
     KindNames(SPECS, "TCPRoute", "tcproutes", ("tr",)),
     KindNames(SPECS, "UDPRoute", "udproutes", ("ur",)),
     KindNames(ACCESS, "TrafficTarget", "traffictargets", ("tt",)),
-    KindNames(MESH, "TLSConfig", "tlsconfigs"),
-    KindNames(MESH, "Sidecar", "sidecars"),
-    KindNames(MESH, "Canary", "canaries"),
+    KindNames(MESH, "TLSConfig", "tlsconfigs", ("tlsc",)),
+    KindNames(MESH, "Sidecar", "sidecars", ("sdc",)),
+    KindNames(MESH, "Canary", "canaries", ("cny",)),
 )
 _BY_KIND = {(names.group, names.kind): names for names in NAMES}
 _BY_NAME = {names.kind: names for names in reversed(NAMES)}

@@ -59,6 +59,9 @@ def test_all_fields_of_a_canary_are_kept_and_kubectl_shows_the_state(cluster: Ku
     code, written = cluster.call("PUT", f"{CANARIES}/website/status", {**made, "status": ROLLOUT})
     assert (code, written["status"]) == (200, ROLLOUT)
     assert shown(cluster, CANARY)[:5] == ["website", "website", "Progressing", "2", "20%"]
+    command = [KUBECTL, "--kubeconfig", str(cluster.kubeconfig()), "get", "headgate", "-n", "shop", "-o", "name"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "canary.headgate.dev/website" in listed
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def _rows(served: ServedKind) -> list[dict[str, Any]]:
     kind = served.kind
     row = _row(served.plural, kind.kind, served.verbs, namespaced=kind.namespaced, singular=_singular(served))
     row |= {"shortNames": list(served.short)} if served.short else {}
-    row |= {"categories": list(served.kind.categories)} if served.kind.categories else {}
+    row |= {"categories": list(served.categories)} if served.categories else {}
     return [row, *(_subresource(served, name) for name in served.subresources)]
 
 

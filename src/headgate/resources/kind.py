@@ -16,6 +16,8 @@ from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.meta import Key, Object, Resource, Value
 from headgate.resources.schema.builders import Schema
 
+MESH_CATEGORY = "headgate"
+"""The category of the kinds whose definitions headgate installs: `kubectl get headgate` lists their objects."""
 CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
 
 
@@ -51,7 +53,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     - `annotations`: the keys with the prefix `headgate.dev/` that have an effect on the kind only, or on few kinds.
     - `recorded`: whether the history records its objects: users write them to direct and protect traffic.
     - `status`: whether it has a status; `subresources`: further subresources.
-    - `categories`: the categories in API discovery: `kubectl get all` lists the category `all`.
+    - `categories`: the categories in API discovery, by which `kubectl get` lists several kinds: `all`, `headgate`.
     - `deletes_collection`: whether many objects can be deleted at once.
     - `unserved`: subresources of Kubernetes that the embedded API does not have.
     - `selectable`: the fields that field selectors may name, besides the name and the namespace.
@@ -154,6 +156,11 @@ class ServedKind(Value, frozen=True, kw_only=True):
     def short(self) -> tuple[str, ...]:
         """The short names for kubectl; an alias has none."""
         return self.kind.names.short if self.group == self.kind.group else ()
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories in API discovery; an alias has none, because its objects would be listed twice."""
+        return self.kind.categories if self.group == self.kind.group else ()
 
     @property
     def is_hub(self) -> bool:

@@ -189,6 +189,7 @@ async def test_the_early_api_version_without_a_group_works(api: EmbeddedApi) -> 
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=BARE)
     assert await weights(api, "old") == "1 2"
     assert await api.ok("get", "baretrafficsplits", "old", "-o", "jsonpath={.spec.backends[*].weight}") == "500m 1"
+    assert await api.ok("get", "headgate", "-o", "name") == "trafficsplit.split.smi-spec.io/old\n"
     assert "configured" in await api.ok("apply", "-f", "-", stdin=BARE.replace("500m", "250m"))
     assert await weights(api, "old") == "1 4"
     assert "deleted" in await api.ok("delete", "-f", "-", stdin=BARE)

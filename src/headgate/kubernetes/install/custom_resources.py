@@ -72,6 +72,8 @@ def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:
     }
     if kind.names.short:
         names["shortNames"] = list(kind.names.short)
+    if kind.categories:
+        names["categories"] = list(kind.categories)
     spec: dict[str, Any] = {
         "group": kind.group,
         "names": names,

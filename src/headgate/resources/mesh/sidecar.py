@@ -10,7 +10,7 @@ from headgate.kinds import MESH, names_of
 from headgate.resources.columns import AGE, NAME, STATE, Column
 from headgate.resources.core.pod_fields import container_field_causes, pod_field_causes, selector_causes
 from headgate.resources.core.pod_spec import Container, PodSpec
-from headgate.resources.kind import Kind, ReadyBy
+from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, label_fault, part, rows
 from headgate.resources.schema.builders import SELECTOR, Schema, kind, listing, record, ruled, status, text, whole
 from headgate.resources.schema.check import check_schema
@@ -197,5 +197,6 @@ KIND = Kind(
         AGE,
     ),
     recorded=True,
+    categories=(MESH_CATEGORY,),
     ready_by=ReadyBy.GENERATION,
 )

@@ -7,7 +7,7 @@ from headgate.kinds import MESH, names_of
 from headgate.resources import cells
 from headgate.resources.columns import AGE, NAME, SIDECARS, STATE, Column
 from headgate.resources.columns import PROXIES as PROXIES_COLUMN
-from headgate.resources.kind import Kind, ReadyBy
+from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, label_causes, namespace_of, part
 from headgate.resources.schema.builders import Schema, kind, listing, record, text, words
 from headgate.resources.selectors import LabelSelector
@@ -129,6 +129,7 @@ KIND = Kind(
         PROXIES_COLUMN,
     ),
     recorded=True,
+    categories=(MESH_CATEGORY,),
     unversioned=True,
     ready_by=ReadyBy.GENERATION,
     loss="Plaintext that it refused is accepted until then.",

@@ -9,7 +9,7 @@ from headgate.kinds import SPECS, names_of
 from headgate.resources import cells, regexes
 from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.conversion import mapping, row_list
-from headgate.resources.kind import Conversion, Kind
+from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind
 from headgate.resources.meta import Input, Object, Resource, part, rows, type_name
 from headgate.resources.schema.builders import (
     CONDITIONS,
@@ -216,5 +216,6 @@ KIND = Kind(
     conversion=Conversion(_group_to_hub, _group_from_hub),
     columns=(NAME, Column("Matches", "", "The names of the matches.", cell=cells.names("spec.matches")), AGE),
     recorded=True,
+    categories=(MESH_CATEGORY,),
     unversioned=True,
 )

@@ -9,7 +9,7 @@ from headgate.kinds import SPECS, names_of
 from headgate.resources import cells
 from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.conversion import mapping
-from headgate.resources.kind import Conversion, Kind, split_api_version
+from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, split_api_version
 from headgate.resources.meta import Input, Object, Resource, part
 from headgate.resources.schema.builders import MATCH_NAME, Schema, kind, listing, matching, port, record
 from headgate.resources.smi.conversion import PORTLESS_VERSIONS, SPECLESS_VERSIONS, VERSIONS, annotated, with_matches
@@ -113,6 +113,7 @@ TCP = Kind(
     conversion=Conversion(_port_route_to_hub, _port_route_from_hub),
     columns=_COLUMNS,
     recorded=True,
+    categories=(MESH_CATEGORY,),
     unversioned=True,
 )
 UDP = Kind(
@@ -123,5 +124,6 @@ UDP = Kind(
     checks=port_route_causes,
     columns=_COLUMNS,
     recorded=True,
+    categories=(MESH_CATEGORY,),
     unversioned=True,
 )

@@ -12,7 +12,7 @@ from headgate.resources import cells
 from headgate.resources.columns import AGE, NAME, STATE, Column
 from headgate.resources.columns import PROXIES as PROXIES_COLUMN
 from headgate.resources.conversion import mapping, row_list
-from headgate.resources.kind import Conversion, Kind, ReadyBy, split_api_version
+from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
 from headgate.resources.meta import Input, Object, Resource, is_dns_subdomain, part, rows
 from headgate.resources.schema import builders
 from headgate.resources.schema.builders import (
@@ -261,6 +261,7 @@ KIND = Kind(
     ),
     annotations=frozenset({ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY}),
     recorded=True,
+    categories=(MESH_CATEGORY,),
     unversioned=True,
     ready_by=ReadyBy.GENERATION,
 )

@@ -9,7 +9,7 @@ from headgate.resources import cells
 from headgate.resources.columns import AGE, NAME, SIDECARS, STATE, Column
 from headgate.resources.columns import PROXIES as PROXIES_COLUMN
 from headgate.resources.conversion import mapping
-from headgate.resources.kind import Conversion, Kind, ReadyBy, split_api_version
+from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
 from headgate.resources.meta import Input, Object, Resource, annotation, namespace_of, part, rows
 from headgate.resources.schema.builders import Schema, choice, kind, listing, port, record, ruled, status, text, whole
 from headgate.resources.smi.conversion import FLAT_TARGET, FLAT_TARGET_FIELDS, VERSIONS
@@ -237,6 +237,7 @@ KIND = Kind(
     ),
     annotations=frozenset({MODE}),
     recorded=True,
+    categories=(MESH_CATEGORY,),
     unversioned=True,
     ready_by=ReadyBy.GENERATION,
     loss="Calls that it refused are allowed until then.",

@@ -3,7 +3,7 @@
 from headgate.kinds import MESH, names_of
 from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
-from headgate.resources.kind import Kind, ReadyBy
+from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.mesh.canary.checks import canary_causes
 from headgate.resources.mesh.canary.schema import canary
 from headgate.resources.mesh.canary.types import Canary
@@ -29,5 +29,6 @@ KIND = Kind(
     ),
     annotations=frozenset({ALLOW_SELF_REFERENCE, NO_ENDPOINTS, SERVICE_GATEWAY, STICKY}),
     recorded=True,
+    categories=(MESH_CATEGORY,),
     ready_by=ReadyBy.GENERATION,
 )
