@@ -11,13 +11,13 @@ from tests.differential.sidecar_lab import workload_of
 from tests.differential.worlds import Sent
 
 from headgate.compiler.compile import compile_mesh
+from headgate.matching.requests import fits
 from headgate.model.authorization import authorize, port_of, protocol_at
 from headgate.model.evaluate import Decision, RequestParts, decide
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, Mesh, PortRef, Route
 from headgate.model.sanitizing import Downstream, sanitize
 from headgate.plan.access import ANY_IDENTITY, PLAINTEXT, AccessChange
-from headgate.plan.requests import fits
 from headgate.plan.traffic import RequestClass
 from headgate.plan.treatment import Treatment, treatment_of
 from headgate.plane.feed import snapshot_of

@@ -1,40 +1,53 @@
-"""Find routes that no request reaches, each with an example request.
+"""Find routes that no request reaches: `matching` proves that each request of a route fits an earlier one.
 
-An example is a request that fits the match (or, for a match that no request can fit, is close to it) and that
-`model.evaluate` sends to another route. Without an example there is no finding.
+A finding has an example: a request that fits the match, and that `model.evaluate` sends to another route. If no request can
+fit the match, the example is one that its author may have meant, if there is one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from headgate.compiler.containment import contains
+from msgspec import structs
+
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
-from headgate.compiler.regex_samples import looks_like, matches_no_path, matches_nothing, sample
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.evaluate import RequestParts, first_unmet
-from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Text
+from headgate.matching.conditions import AUTHORITY, METHOD, PATH, Conjunction, Dimension, Setting, conjunction
+from headgate.matching.match_index import MatchIndex
+from headgate.matching.patterns import intended
+from headgate.matching.requests import parts_of, request_of
+from headgate.matching.solver import Solver
+from headgate.matching.undecided import Exhausted, Undecided, Work
+from headgate.model.evaluate import first_unmet
+from headgate.model.requests import ANY, Match, Request
 from headgate.model.routing import PortRef, Route
+from headgate.resources import regexes
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi.http_route_group import HTTPRouteGroup
 from headgate.resources.smi.traffic_split import TrafficSplit
 
-AUTHORITY = ":authority"
-_PATH_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~!$&'()*+,;=:@%")
+STEPS = 100_000
+"""What the proofs for all routes of a table may take, in steps of Work: 0.3 s."""
+ROUTE_STEPS = 10_000
+"""What the proof for one route may take."""
+LEAST_STEPS = 100
+"""What the proof for one route may take when the others have used up `STEPS`: enough where no expressions are compared."""
+_HOST = Dimension("header", AUTHORITY)
+_SETTING = Setting()
 
 
 class UnreachableRoute(NamedTuple):
     """A route that no request reaches, at position `number` of its table.
 
-    Either no request fits the route (`never`), or the route `winner` matches all its requests first. `example` is a
-    request that demonstrates this.
+    Either no request fits the route (`never`), or earlier routes match all its requests. `example` is a request that
+    demonstrates this, and `winner` the route that matches it.
     """
 
     number: int
     route: Route
-    example: Request
+    example: Request | None
     winner: Route | None
     never: bool
 
@@ -75,100 +88,80 @@ def findings(snapshot: Snapshot, lists: Iterable[RouteList]) -> tuple[Finding, .
 
 
 def unreachable(routes: tuple[Route, ...]) -> tuple[UnreachableRoute, ...]:
-    """Return the routes of a table that certainly no request reaches, where an example is found."""
+    """Return the routes of a table that no request reaches, as far as `STEPS` suffice to prove it."""
     return tuple(_unreachable_in(routes)) if len(routes) > 1 else ()
 
 
 def _unreachable_in(routes: Sequence[Route]) -> Iterator[UnreachableRoute]:
-    for index, route in enumerate(routes):
-        never = never_matches(route.match)
-        outer = next((other for other in routes[:index] if contains(other.match, route.match)), None)
-        if route.split_matches or (not never and (outer is None or _same(outer, route))):
+    solver, work = Solver(_SETTING), Work(STEPS)
+    matches = [conjunction(route.match) for route in routes]
+    nearby = MatchIndex(matches)
+    for number, (route, match) in enumerate(zip(routes, matches, strict=True)):
+        if route.split_matches or not all(literal.test.value.isascii() for literal in match):
             continue
-        example = intended_request(route.match) if never else matching_request(route.match)
-        winner = first_matching_route(routes, example) if example else None
-        if example and winner is not route and (never or winner):
-            yield UnreachableRoute(index, route, example, winner, never)
+        solver.work = Work(min(ROUTE_STEPS, max(work.left, LEAST_STEPS)))
+        before = solver.work.left
+        earlier = [other for other in nearby.near(match) if other < number]
+        try:
+            if solver.solve(match, [matches[other] for other in earlier]) is not None:
+                continue
+            same = [matches[other] for other in earlier if _same(routes[other], route)]
+            yield from _proven(solver, routes, number, same)
+        except (Undecided, Exhausted):
+            continue
+        finally:
+            work.left -= before - solver.work.left
+
+
+def _proven(
+    solver: Solver, routes: Sequence[Route], number: int, same: Sequence[Conjunction]
+) -> Iterator[UnreachableRoute]:
+    """Yield a route that gets no request, unless routes with the same effect get all its requests.
+
+    `same` are the matches of earlier routes with the same effect.
+    """
+    route = routes[number]
+    match = conjunction(route.match)
+    values = solver.solve(match, same) or solver.solve(match, ())
+    if values is None:
+        example = _intended_request(match)
+        yield UnreachableRoute(number, route, example, _winner_of(routes, example) if example else None, never=True)
+        return
+    example = request_of(values, _SETTING)
+    winner = _winner_of(routes, example)
+    if winner and winner is not route and not _same(winner, route):
+        shown = example if _HOST in values else structs.replace(example, authority="")
+        yield UnreachableRoute(number, route, shown, winner, never=False)
 
 
 def _same(one: Route, other: Route) -> bool:
-    """Say whether two routes belong to the same object and have the same effect on requests.
+    """Return whether two routes belong to the same object and have the same effect on requests.
 
     A route for a match of a split counts as having the same effect: the split is meant to take requests of the rule.
     """
     return one.origin == other.origin and (one.split == other.split or bool(one.split_matches))
 
 
-def first_matching_route(routes: Sequence[Route], request: Request) -> Route | None:
-    """Return the first route that matches a request."""
-    asked = RequestParts(request)
-    return next((route for route in routes if first_unmet(route.match, asked) is None), None)
+def _winner_of(routes: Sequence[Route], request: Request) -> Route | None:
+    """Return the first route that matches a request as proxies see it; None if none does."""
+    parts = parts_of(request, _SETTING)
+    return next((route for route in routes if parts and first_unmet(route.match, parts) is None), None)
 
 
-def never_matches(match: Match) -> bool:
-    """Say whether it is certain that no request fits a match."""
-    path = match.path
-    if path and path.kind == "regex" and matches_no_path(path.value):
-        return True
-    return any(_unsatisfiable(match))
-
-
-def _unsatisfiable(match: Match) -> Iterator[str]:
-    """Yield the headers and query parameters whose expressions match no text."""
-    conditions: tuple[Header | Query, ...] = (*match.headers, *match.query)
-    yield from (item.name for item in conditions if item.text.regex and matches_nothing(item.text.value))
-
-
-def matching_request(match: Match) -> Request | None:
-    """Return a request that fits a match and that a client can send; None if none is found."""
-    request = _request(match, exact=True)
-    return request if request and first_unmet(match, RequestParts(request)) is None else None
-
-
-def intended_request(match: Match) -> Request | None:
-    """Return a request that the author of an unsatisfiable match may have meant."""
-    return _request(match, exact=False)
-
-
-def _request(match: Match, *, exact: bool) -> Request | None:
-    path = _path(match.path, exact=exact) if not match.other_paths else None
-    texts = [_text(item.text, exact=exact) for item in match.headers]
-    query = [_text(item.text, exact=exact) for item in match.query]
-    if path is None or not all(_is_value(text) for text in texts) or not all(_is_path(text) for text in query):
+def _intended_request(match: Conjunction) -> Request | None:
+    """Return a request that the author of a match may have meant, and that a client can send; None if none is found."""
+    values: dict[Dimension, str | None] = {}
+    for dimension, test, _ in match:
+        text = intended(test.value) if test.kind == "regex" else test.value.split(" ")[0]
+        if dimension == PATH and not text.startswith("/"):
+            text = f"/{text}"
+        if not regexes.matches(_SETTING.domain(dimension).pattern, text):
+            return None
+        values.setdefault(dimension, text)
+    request = request_of(values, _SETTING)
+    if parts_of(request, _SETTING) is None:
         return None
-    headers = {item.name: text for item, text in zip(match.headers, texts, strict=True) if text is not None}
-    pairs = "&".join(f"{item.name}={text}" for item, text in zip(match.query, query, strict=True))
-    return Request(
-        method=match.methods[0] if match.methods else "GET",
-        target=f"{path}?{pairs}" if pairs else path,
-        authority=headers.pop(AUTHORITY, ""),
-        headers=tuple(headers.items()),
-    )
-
-
-def _path(path: Path | None, *, exact: bool) -> str | None:
-    if path is None:
-        return "/"
-    text = path.value if path.kind != "regex" else sample(path.value) if exact else looks_like(path.value)
-    if not exact and text is not None and not text.startswith("/"):
-        text = f"/{text}"
-    return text if _is_path(text) and text and text.startswith("/") else None
-
-
-def _text(text: Text, *, exact: bool) -> str | None:
-    if not text.regex:
-        return text.value
-    found = sample(text.value)
-    return found if found is not None or exact else looks_like(text.value)
-
-
-def _is_path(text: str | None) -> bool:
-    return text is not None and set(text) <= _PATH_CHARACTERS
-
-
-def _is_value(text: str | None) -> bool:
-    """Say whether a text arrives unchanged as a header's value."""
-    return text is not None and text == text.strip() and text.isascii() and (text.isprintable() or not text)
+    return request if _HOST in values else structs.replace(request, authority="")
 
 
 def request_arguments(request: Request) -> str:
@@ -183,15 +176,14 @@ def _finding(snapshot: Snapshot, table: RouteList, item: UnreachableRoute) -> Fi
     where = _winner(item.winner, table)
     if item.never:
         about, field = _group_of(snapshot, item.route) or (origin, route_field(snapshot, item.route))
-        text = (
-            f"no request can match, because {_why(item.route.match)}; for example, on {table.title}, "
-            f"{request_arguments(item.example)} {where}"
-        )
+        text = f"no request can match, because {_why(conjunction(item.route.match))}"
+        if item.example:
+            text += f"; for example, on {table.title}, {request_arguments(item.example)} {where}"
         return Finding(about, Reason.NEVER_MATCHES, field, text)
     name = f"{item.route.name}: " if item.route.match != ANY and item.route.name else ""
     text = (
         f"{name}it gets no request on {table.title}, because earlier routes take all of them: "
-        f"{request_arguments(item.example)} matches, but {where}. Make the earlier match narrower, or delete one of the two"
+        f"{request_arguments(item.example or Request())} matches, but {where}. Make the earlier match narrower, or delete one of the two"
     )
     related = (item.winner.origin,) if item.winner and item.winner.origin and item.winner.origin != origin else ()
     field = route_field(snapshot, item.route)
@@ -206,10 +198,18 @@ def _winner(winner: Route | None, table: RouteList) -> str:
     return f"goes to {winner.origin}" + (f" ({winner.name})" if winner.name else "")
 
 
-def _why(match: Match) -> str:
-    if match.path and match.path.kind == "regex" and matches_no_path(match.path.value):
+def _why(match: Conjunction) -> str:
+    solver = Solver(_SETTING)
+    impossible = next(
+        part
+        for part, _, _ in match
+        if solver.solve([literal for literal in match if literal.dimension == part], ()) is None
+    )
+    if impossible == PATH:
         return "paths begin with / and the expression for the path does not match that"
-    return f"the expression for {next(_unsatisfiable(match))} matches no text"
+    if impossible == METHOD:
+        return "proxies answer requests with this method themselves"
+    return f"the expression for {impossible.name} matches no text"
 
 
 def route_field(snapshot: Snapshot, route: Route) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal as Choice
 from typing import NamedTuple
 
+from headgate.matching.conditions import CERTIFICATE, PATH, UNAMBIGUOUS, Conjunction, Setting, conjunction
+from headgate.matching.regular import Algebra
+from headgate.matching.requests import request_of
+from headgate.matching.solver import Solver
+from headgate.matching.undecided import Undecided, Work
 from headgate.model.authorization import connection_allowed, port_of, protocol_at
 from headgate.model.requests import Request
 from headgate.model.routing import Grant, InboundPort, Mesh, PortRef, Protocol, TlsMode, Workload
-from headgate.plan.conditions import CERTIFICATE, PATH, UNAMBIGUOUS, Conjunction, Setting, conjunction
-from headgate.plan.regular import Algebra
-from headgate.plan.requests import request_of
-from headgate.plan.solver import Solver
-from headgate.plan.undecided import Undecided, Work
 from headgate.resources.meta import Key, Value
 
 ANY_IDENTITY = "*"

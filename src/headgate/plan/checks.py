@@ -10,18 +10,18 @@ from headgate.compiler.workloads import excluded_ports, has_sidecar
 from headgate.errors import HeadgateError, NotFound
 from headgate.formatting import pluralize
 from headgate.kinds import names_of
+from headgate.matching.conditions import METHOD, PATH, Conjunction, Literal, Test
+from headgate.matching.regular import Algebra
+from headgate.matching.requests import request_of
+from headgate.matching.solver import Solver
+from headgate.matching.undecided import Undecided
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.routing import Mesh, Workload
 from headgate.plan import words
 from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
-from headgate.plan.conditions import METHOD, PATH, Conjunction, Literal, Test
 from headgate.plan.departures import Departure, Side, bypass_message, bypasses, invalid, is_restricted
 from headgate.plan.lines import access_line
 from headgate.plan.plan import AccessRow, NewFinding, Plan, sent_to
-from headgate.plan.regular import Algebra
-from headgate.plan.requests import request_of
-from headgate.plan.solver import Solver
-from headgate.plan.undecided import Undecided
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.regexes import fault

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from headgate.matching.conditions import Conjunction
+from headgate.matching.requests import request_of
+from headgate.matching.solver import Solver
+from headgate.matching.undecided import Undecided, Work
 from headgate.model.authorization import port_of
 from headgate.model.identities import gateway_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, Mesh, PortRef, Workload
 from headgate.plan.access import Permission, Point, callers_of, permissions, point_of, setting_of
-from headgate.plan.conditions import Conjunction
-from headgate.plan.requests import request_of
-from headgate.plan.solver import Solver
 from headgate.plan.traffic import RequestClass
 from headgate.plan.treatment import Treatment
-from headgate.plan.undecided import Undecided, Work
 
 _OPEN = (Permission(()),)
 

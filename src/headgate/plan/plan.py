@@ -7,15 +7,15 @@ from msgspec import structs
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
 from headgate.kinds import SPECS
+from headgate.matching.conditions import UNAMBIGUOUS, Setting
+from headgate.matching.undecided import Work
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Route, TlsMode
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
-from headgate.plan.conditions import UNAMBIGUOUS, Setting
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
-from headgate.plan.undecided import Work
 from headgate.plan.world import Cause, World
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value

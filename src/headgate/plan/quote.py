@@ -5,6 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from headgate.compiler.report import pod_list
+from headgate.matching.undecided import Exhausted, Work
 from headgate.model.routing import Mesh
 from headgate.plan.access import AccessChange, unsorted_access_changes
 from headgate.plan.lines import counted, lines
@@ -19,7 +20,6 @@ from headgate.plan.plan import (
 )
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.plan.treatment import Treatment
-from headgate.plan.undecided import Exhausted, Work
 from headgate.plan.world import World
 
 STEPS = 30_000

@@ -5,15 +5,15 @@ partners, or one of the two has no partner: so only these pairs are compared.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from headgate.matching.conditions import Conjunction, conjunction
+from headgate.matching.match_index import MatchIndex
+from headgate.matching.solver import Solver, Values
+from headgate.matching.undecided import Undecided
 from headgate.model.requests import Match
-from headgate.plan.conditions import PATH, Conjunction, Literal, Test, conjunction
-from headgate.plan.solver import Solver, Values
 from headgate.plan.treatment import Treatment
-from headgate.plan.undecided import Undecided
 
 Pair = tuple[int, int]
 
@@ -58,7 +58,7 @@ def differences(
     solver: Solver, before: Sequence[Rule], after: Sequence[Rule], base: Conjunction = ()
 ) -> Iterator[Difference]:
     """Yield the differences between two lists of rules, for requests that meet all conditions in `base`."""
-    old, new = _Index(before), _Index(after)
+    old, new = MatchIndex([rule.match for rule in before]), MatchIndex([rule.match for rule in after])
     for first, second in _pairs(before, after, old, new):
         one, other = before[first], after[second]
         if one.treatment == other.treatment:
@@ -76,7 +76,7 @@ def differences(
             yield Difference(one, other, tuple(excluded), values)
 
 
-def _pairs(before: Sequence[Rule], after: Sequence[Rule], old: "_Index", new: "_Index") -> Iterator[Pair]:
+def _pairs(before: Sequence[Rule], after: Sequence[Rule], old: MatchIndex, new: MatchIndex) -> Iterator[Pair]:
     partners = _partners(before, after)
     partnered = set(partners.values())
     alone = [index for index in range(len(after)) if index not in partnered]
@@ -117,51 +117,3 @@ def _partners(before: Sequence[Rule], after: Sequence[Rule]) -> dict[int, int]:
         if length == wanted and place < last:
             found[index], wanted, last = place, wanted - 1, place
     return found
-
-
-class _Index:
-    """Finds the rules of a list whose path may fit together with the path of a match."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._every = range(len(rules))
-        self._exact: defaultdict[str, list[int]] = defaultdict(list)
-        self._begins: defaultdict[str, list[int]] = defaultdict(list)
-        self._other: list[int] = []
-        for index, rule in enumerate(rules):
-            test = _key_test(rule.match)
-            if test is None:
-                self._other.append(index)
-            else:
-                (self._exact if test.kind == "exact" else self._begins)[test.start].append(index)
-        self._sorted_exact, self._sorted_begins = sorted(self._exact), sorted(self._begins)
-
-    def near(self, match: Sequence[Literal]) -> Sequence[int]:
-        """Return the positions of the rules that may fit a request of a match, in order."""
-        test = _key_test(match)
-        if test is None:
-            return self._every
-        found = list(self._other)
-        start = test.start
-        for length in range(len(start) + 1):
-            found += self._begins.get(start[:length], ())
-        if test.kind == "exact":
-            found += self._exact.get(start, ())
-        else:
-            for words, items in ((self._sorted_exact, self._exact), (self._sorted_begins, self._begins)):
-                for word in _beginning_with(words, start):
-                    found += items[word]
-        return sorted(set(found))
-
-
-def _key_test(match: Iterable[Literal]) -> Test | None:
-    """Return the most selective condition on the path; None if no condition says how the path begins."""
-    tests = [item.test for item in match if item.dimension == PATH and item.holds and item.test.start]
-    exact = next((test for test in tests if test.kind == "exact"), None)
-    return exact or max(tests, key=lambda test: len(test.start), default=None)
-
-
-def _beginning_with(words: Sequence[str], start: str) -> Iterator[str]:
-    for index in range(bisect_left(words, start), len(words)):
-        if not words[index].startswith(start):
-            return
-        yield words[index]

@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from headgate.matching.conditions import AUTHORITY, Conjunction, Dimension, Literal, Setting, Test
+from headgate.matching.requests import fits, parts_of, request_of
+from headgate.matching.solver import Solver
+from headgate.matching.undecided import Work
 from headgate.model.evaluate import MISDIRECTED, MISDIRECTED_REQUEST, best_name, host_fits
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, PortRef, Protocol, Route, RouteTable
 from headgate.model.sanitizing import NOT_FOUND
-from headgate.plan.conditions import AUTHORITY, Conjunction, Dimension, Literal, Setting, Test
-from headgate.plan.requests import fits, parts_of, request_of
 from headgate.plan.route_lists import Difference, Rule, differences, rules
-from headgate.plan.solver import Solver
 from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, treatment_of
-from headgate.plan.undecided import Work
 from headgate.resources.meta import Value
 from headgate.shared_map import replaced
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from headgate.compiler.explain import filter_words, redirect_words
+from headgate.matching.conditions import AUTHORITY, Conjunction, Literal
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Sticky
 from headgate.plan.access import ANY_IDENTITY, PLAINTEXT
-from headgate.plan.conditions import AUTHORITY, Conjunction, Literal
 from headgate.plan.traffic import NO_SUCH_PORT, Entry
 from headgate.plan.treatment import Treatment
 
@@ -38,6 +38,8 @@ def _condition(literal: Literal) -> str:
         return value.replace(" ", " or ") if holds else f"no {value}"
     if kind == "exact":
         text = f"{title} {value}" if part == "path" or name == AUTHORITY else f"{title}: {value}"
+    elif kind == "begins" and not value and part != "path":
+        text = f"{title} present"
     elif begun := _BEGUN.fullmatch(value):
         text = f"{title} begins with a match of {begun[1]}"
     else:

@@ -5,7 +5,6 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from headgate.compiler.containment import intersect
 from headgate.compiler.gateway_api import filters
 from headgate.compiler.gateway_api.backend_shares import (
     Backend,
@@ -20,6 +19,7 @@ from headgate.compiler.gateway_api.destinations import Destinations, PortDestina
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
+from headgate.matching.intersection import intersect
 from headgate.model.requests import ANY, Filters, Match, Rewrite, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split

@@ -1,18 +1,15 @@
 """Conditions on single parts of a request, with the texts that each part can have when routes and rules see it."""
 
-import functools
 from collections.abc import Iterator
-from itertools import takewhile
 from typing import Literal as Choice
 from typing import NamedTuple
 
-from headgate.compiler.regex_samples import beginning, bounds, sample
+from headgate.matching.patterns import Parser, beginning, common_start, sample
+from headgate.matching.regular import Algebra, Node
 from headgate.model.ambiguous_paths import AMBIGUOUS_PATH
 from headgate.model.evaluate import path_fits, text_fits
 from headgate.model.requests import Match, Path, Text
 from headgate.model.sanitizing import why_removed
-from headgate.plan.patterns import Parser
-from headgate.plan.regular import Algebra, Node
 
 AUTHORITY, FORWARDED_PROTO, CERTIFICATE = ":authority", "x-forwarded-proto", "x-forwarded-client-cert"
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS", "TRACE", "SEARCH", "PURGE")
@@ -79,14 +76,6 @@ class Test(NamedTuple):
                 yield from (f"{self.value}1", f"{self.value}other")
 
 
-@functools.lru_cache(maxsize=16384)
-def common_start(pattern: str) -> str:
-    """Return the text with which all matches of a pattern begin: what the bounds of its matches have in common."""
-    low, high = bounds(pattern)
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
-    return bytes(byte for byte, _ in same).decode(errors="ignore")
-
-
 class Literal(NamedTuple):
     """A condition that a part of a request must meet, or must not meet if `holds` is False."""
 
@@ -107,7 +96,7 @@ UNAMBIGUOUS = Literal(PATH, Test("regex", f".*(?:{AMBIGUOUS_PATH}).*"), holds=Fa
 
 def conjunction(match: Match) -> Conjunction:
     """Return a match as conditions on parts."""
-    paths = (_path_test(path) for path in (match.path, *match.other_paths) if path)
+    paths = (path_test(path) for path in (match.path, *match.other_paths) if path)
     found = [Literal(PATH, test) for test in paths]
     if match.methods:
         found.append(Literal(METHOD, Test("one of", " ".join(match.methods))))
@@ -116,7 +105,8 @@ def conjunction(match: Match) -> Conjunction:
     return tuple(dict.fromkeys(found))
 
 
-def _path_test(path: Path) -> Test:
+def path_test(path: Path) -> Test:
+    """Return a condition on the path."""
     if path.kind == "regex":
         return _text_test(Text(value=path.value, regex=True))
     return Test("prefix", path.value.rstrip("/")) if path.kind == "prefix" else Test("exact", path.value)

@@ -5,9 +5,12 @@ RE2 itself says which characters a class or an escape matches, so this parser ne
 
 import functools
 import re
+from itertools import takewhile
 
-from headgate.plan.regular import Algebra, Node
-from headgate.plan.undecided import Undecided
+import re2
+
+from headgate.matching.regular import Algebra, Node, looks_like
+from headgate.matching.undecided import Undecided
 from headgate.resources.regexes import fault, matches
 
 _CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\[pP]\{[^}]*\}|\\.|[^\]\\])*\]", re.DOTALL)
@@ -17,6 +20,9 @@ _COUNT = re.compile(r"\{(\d+)(,?)(\d*)\}")
 _QUOTED = re.compile(r"\\Q(?P<text>.*?)(?:\\E|$)", re.DOTALL)
 _EDGES = {"\\A": "^", "\\z": "$", "\\b": "b", "\\B": "B"}
 _CODES = range(128)
+_RANGE = 256  # the maximum length in bytes of each bound of RE2's match range
+_PREFIXED = re.compile(r"\(\?:\^?(?P<text>[A-Za-z0-9/_~%&=:;, -]*)\)\.\*")
+_ANYTHING = frozenset((".*", "^.*", ".*$", "^.*$", "(?:.*).*", "(?:^.*).*"))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -25,7 +31,51 @@ def characters(token: str, flags: str) -> int:
     pattern = f"(?{flags}){token}" if flags else token
     if fault(pattern):
         raise Undecided
-    return sum(1 << code for code in _CODES if matches(pattern, chr(code)))
+    mask = sum(1 << code for code in _CODES if matches(pattern, chr(code)))
+    if not mask and _bounds(pattern)[1]:  # it matches other characters, such as letters with accents
+        raise Undecided
+    return mask
+
+
+@functools.lru_cache(maxsize=4096)
+def _bounds(pattern: str) -> tuple[bytes, bytes]:
+    """Return bounds (UTF-8) of all texts that the whole pattern matches; the widest bounds if RE2 reports none."""
+    try:
+        low, high = re2.compile(f"^(?:{pattern})$").possiblematchrange(_RANGE)
+    except re2.error:
+        return b"", b"\xff"
+    return low, high
+
+
+@functools.lru_cache(maxsize=16384)
+def common_start(pattern: str) -> str:
+    """Return the text with which all matches of a pattern begin: what the bounds of its matches have in common."""
+    low, high = _bounds(pattern)
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
+    return bytes(byte for byte, _ in same).decode(errors="ignore")
+
+
+def beginning(pattern: str) -> str | None:
+    """Return the text with which exactly the matches of a pattern begin, as `(?:text).*`; None for other patterns."""
+    if pattern in _ANYTHING:
+        return ""
+    prefixed = _PREFIXED.fullmatch(pattern)
+    return prefixed["text"] if prefixed else None
+
+
+@functools.lru_cache(maxsize=4096)
+def intended(pattern: str) -> str:
+    """Return a text that the author of a pattern may have meant; it need not match. Empty for unknown syntax."""
+    try:
+        return looks_like(Parser(Algebra(), pattern).parse())
+    except Undecided:
+        return ""
+
+
+def sample(pattern: str) -> str | None:
+    """Return a short text that the whole pattern matches; None if none is found. The pattern must be valid."""
+    candidates = (intended(pattern), _bounds(pattern)[0].decode(errors="replace"))
+    return next((text for text in candidates if matches(pattern, text)), None)
 
 
 class Parser:

@@ -7,10 +7,10 @@ this match after the other. It looks at a condition only when a request needs it
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
+from headgate.matching.conditions import METHOD, METHODS, Conjunction, Dimension, Literal, Setting, Test
+from headgate.matching.regular import Algebra, Node, find_text
+from headgate.matching.undecided import Exhausted, Undecided, Work
 from headgate.model.wellformed import CONNECT
-from headgate.plan.conditions import METHOD, METHODS, Conjunction, Dimension, Literal, Setting, Test
-from headgate.plan.regular import Algebra, Node, find_text
-from headgate.plan.undecided import Exhausted, Undecided, Work
 
 TEXT_STEPS = 60_000
 """Derivatives for one text: about 0.2 s."""
@@ -33,7 +33,7 @@ class Solver:
 
     def __init__(self, setting: Setting, algebra: Algebra | None = None, work: Work | None = None) -> None:
         self.setting = setting
-        self._work = work
+        self.work = work
         self._algebra = algebra or Algebra()
         self._texts: dict[tuple[Dimension, _Tests], str | None] = {}
         self._nodes: dict[Test, Node] = {}
@@ -57,8 +57,8 @@ class Solver:
             self._searches += 1
             if self._searches > SEARCHES:
                 raise Undecided
-            if self._work:
-                self._work.spend(SEARCH_STEPS)
+            if self.work:
+                self.work.spend(SEARCH_STEPS)
             values = self._values(state)
             if values is None:
                 return None
@@ -133,7 +133,7 @@ class Solver:
         domain = self.setting.domain(dimension)
         if domain.optional and not inside:
             return None
-        if any(_covers(test, other) for test in outside for other in inside):
+        if any(covers(test, other) for test in outside for other in inside):
             return _IMPOSSIBLE
         possible = Test("regex", domain.pattern)
         examples = (text for test in sorted(inside) for text in test.examples())
@@ -147,7 +147,7 @@ class Solver:
         return _IMPOSSIBLE if text is None else text
 
     def _shortest_text(self, wanted: Sequence[Node], unwanted: Sequence[Node]) -> str | None:
-        steps = min(TEXT_STEPS, self._work.left) if self._work else TEXT_STEPS
+        steps = min(TEXT_STEPS, self.work.left) if self.work else TEXT_STEPS
         one = Work(steps)
         try:
             return find_text(self._algebra, wanted, unwanted, one)
@@ -156,8 +156,8 @@ class Solver:
                 raise
             raise Undecided from None
         finally:
-            if self._work:
-                self._work.left -= steps - one.left
+            if self.work:
+                self.work.left -= steps - one.left
 
     def _node(self, test: Test) -> Node:
         if test not in self._nodes:
@@ -199,17 +199,17 @@ def _open_literals(state: Mapping[Dimension, _Tests], item: Conjunction) -> list
     return sorted(found, key=lambda literal: literal.dimension.part == "path")
 
 
-def _covers(outer: Test, inner: Test) -> bool:
+def covers(outer: Test, inner: Test) -> bool:
     """Say whether it is certain that each text of `inner` meets `outer`."""
     if outer == inner:
         return True
     if inner.kind == "exact":
         return outer.fits(inner.value)
-    if inner.kind == "regex" or outer.kind in {"exact", "regex", "one of"}:
-        return False
     if outer.kind == "begins":
-        return inner.value.startswith(outer.value)
-    return inner.kind == "prefix" and outer.fits(inner.value)
+        return inner.start.startswith(outer.value)
+    if outer.kind == "prefix":
+        return inner.start.startswith(f"{outer.value}/") or (inner.kind == "prefix" and outer.fits(inner.value))
+    return False
 
 
 def are_disjoint(one: Test, other: Test) -> bool:
@@ -220,4 +220,6 @@ def are_disjoint(one: Test, other: Test) -> bool:
         return not other.fits(one.value)
     if other.kind == "exact":
         return not one.fits(other.value)
+    if one.kind == other.kind == "prefix":
+        return not one.fits(other.value) and not other.fits(one.value)
     return not one.start.startswith(other.start) and not other.start.startswith(one.start)

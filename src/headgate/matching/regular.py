@@ -9,7 +9,7 @@ set of characters is the sum of the bits `1 << code`.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from headgate.plan.undecided import Work
+from headgate.matching.undecided import Work
 
 ALPHABET = (1 << 128) - 1
 WORD = sum(1 << ord(item) for item in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -206,6 +206,19 @@ def _readable(mask: int) -> int:
 
 
 _ORDER = [*map(ord, PREFERRED), *(code for code in range(128) if chr(code) not in PREFERRED)]
+
+
+def looks_like(node: Node) -> str:
+    """Return a text of an expression with the fewest repetitions, without regard to its assertions about edges."""
+    text = ""
+    while node.kind == JOIN:  # the tail of a join can be long, its head is one item
+        head, node = node.parts
+        text += looks_like(head)
+    if node.kind == CHARS:
+        return text + chr(_readable(node.mask))
+    if node.kind == ANY_OF:
+        return text + looks_like(node.parts[0])
+    return text + looks_like(node.parts[0]) * node.least if node.kind == REPEAT else text
 
 
 def find_text(algebra: Algebra, wanted: Sequence[Node], unwanted: Sequence[Node], work: Work) -> str | None:

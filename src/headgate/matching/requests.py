@@ -1,10 +1,10 @@
 """Build the request of an example from the text of each of its parts."""
 
+from headgate.matching.conditions import AUTHORITY, CERTIFICATE, METHOD, METHODS, PATH, Conjunction, Dimension, Setting
+from headgate.matching.solver import Values
 from headgate.model.evaluate import RequestParts
 from headgate.model.requests import Request
 from headgate.model.sanitizing import Downstream, sanitize
-from headgate.plan.conditions import AUTHORITY, CERTIFICATE, METHOD, METHODS, PATH, Conjunction, Dimension, Setting
-from headgate.plan.solver import Values
 
 _UPGRADE = {"connection": "upgrade", "upgrade": "websocket"}
 

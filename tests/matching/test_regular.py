@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.plan.patterns import Parser
-from headgate.plan.regular import OUTSIDE, Algebra, Place, find_text, side_of
-from headgate.plan.undecided import Exhausted, Undecided, Work
+from headgate.matching.patterns import Parser
+from headgate.matching.regular import OUTSIDE, Algebra, Place, find_text, side_of
+from headgate.matching.undecided import Exhausted, Undecided, Work
 from headgate.resources.regexes import fault, matches
 
 ATOMS = (
