@@ -39,7 +39,7 @@ def admitting(step: AdmissionStep) -> Callable[[Object, Object | None, View], Re
 
 def completed(sidecars: Sidecars) -> Callable[[Object, Object | None, View], Object]:
     """Return a function that returns an object after its review."""
-    return lambda new, old, view: review(new, old, view, sidecars).object
+    return lambda new, old, view: review(new, old, view, sidecars).passed().object
 
 
 def admit(new: Object, _old: Object | None, _view: object = None) -> Review:

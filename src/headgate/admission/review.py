@@ -1,4 +1,4 @@
-"""The review of a written object, which is the same on one machine and on a cluster: what is refused, completed and warned of.
+"""The review of a written object, which is the same on one machine and on a cluster: what is rejected, completed and warned of.
 
 On a cluster, webhooks call it after the API server's own checks. The embedded API calls it after those of `chain`.
 """
@@ -18,34 +18,40 @@ from headgate.resources.pod_templates import pod_of_template, template_path
 
 
 class Review(NamedTuple):
-    """A written object as it is stored, and warnings for its writer."""
+    """A written object as it is stored, warnings for its writer, and the mistakes for which it is rejected."""
 
     object: Object
     warnings: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+
+    def passed(self) -> "Review":
+        """Return the review of an object without mistakes. Raises Invalid with all mistakes."""
+        if self.causes:
+            raise Invalid(*self.causes)
+        return self
 
 
 def review(new: Object, old: Object | None, view: View, sidecars: Sidecars) -> Review:
-    """Review a written object. Raises Invalid with all its mistakes.
+    """Review a written object.
 
     A created pod gets its sidecar. An update of a workload may keep the mistakes that it has: controllers update workloads
     too, and a workload may be older than headgate.
     """
     if template_path(new):
-        known = set(_causes(new=old, view=view, sidecars=sidecars)) if old else set()
-        _refuse(cause for cause in _causes(new=new, view=view, sidecars=sidecars) if cause not in known)
-        return Review(new, _warnings(new, view, sidecars))
+        had = set(_causes(new=old, view=view, sidecars=sidecars)) if old else set()
+        causes = (cause for cause in _causes(new=new, view=view, sidecars=sidecars) if cause not in had)
+        return Review(new, _warnings(new, view, sidecars), tuple(dict.fromkeys(causes)))
     kind = (new.get("apiVersion"), new.get("kind"))
-    if kind == ("v1", "Namespace"):
-        return Review(new, tuple(foreign_keys(new)))
     if kind != ("v1", "Pod"):
-        return Review(new)
+        return Review(new, tuple(foreign_keys(new)) if kind == ("v1", "Namespace") else ())
     if old:
         return Review(sidecars.keep(new, old), tuple(useless_keys_of_pods(new)))
     warnings = _warnings(new, view, sidecars)
     if sidecars.is_complete(new):
         return Review(new, warnings)
+    if mistakes := tuple(dict.fromkeys(_causes(new=new, view=view, sidecars=sidecars))):
+        return Review(new, warnings, mistakes)
     around = pod_namespace(view, new)
-    _refuse(_causes(new=new, view=view, sidecars=sidecars))
     return Review(sidecars.create(new, around, sidecars.decide(new, around).injected), warnings)
 
 
@@ -71,8 +77,3 @@ def _causes(*, new: Object, view: View, sidecars: Sidecars) -> Iterator[Cause]:
     elif decision.by == "Option" and part(pod["metadata"], "annotations").get(PROCESS):
         message = f"needs a sidecar, and this headgate runs with --sidecars {decision.value}"
         yield Cause(f"{where}metadata.annotations.{PROCESS}", message)
-
-
-def _refuse(causes: Iterator[Cause]) -> None:
-    if found := tuple(dict.fromkeys(causes)):
-        raise Invalid(*found)

@@ -191,7 +191,7 @@ class _Handlers:
         return _warnings([*reviewed.warnings, *warnings])
 
     def _review(self, new: Object, old: Object | None) -> Review:
-        return review(new, old, self._reviews.view(), self._reviews.sidecars)
+        return review(new, old, self._reviews.view(), self._reviews.sidecars).passed()
 
     async def _deleted(self, asked: _Request) -> dict[str, Any]:
         """Allow a deletion, with warnings. The controllers of Kubernetes delete many objects and read no warnings."""

@@ -265,7 +265,7 @@ class MemoryStore:
             new = found.hub
         if not self._admit:
             return new
-        reviewed = self._admit(new, old, self._index)
+        reviewed = self._admit(new, old, self._index).passed()
         for text in reviewed.warnings:
             warn(text)
         return reviewed.object
