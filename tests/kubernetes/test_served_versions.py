@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.decoding import completed
 
+from headgate import backoff
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
-from headgate.kubernetes import retries
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.registry import CLUSTER_KINDS
@@ -62,7 +62,7 @@ async def test_an_api_server_that_has_just_started_is_asked_until_it_knows_its_g
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise the kinds would have no objects, and the proxies no configuration, until the next discovery."""
-    monkeypatch.setattr(retries, "pauses", lambda: repeat(0.0))
+    monkeypatch.setattr(backoff, "pauses", lambda: repeat(0.0))
     server = FakeDiscovery(v1=("pods",), apps__v1=("deployments",))
     found = versions(server)
     for starting in (0, 2):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.decoding import admit
 
+from headgate import backoff
 from headgate.compiler.compile import Compiler
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound, Unavailable
 from headgate.objects.ports import Listing
-from headgate.plane import feed as feed_module
 from headgate.plane.feed import Feed
 from headgate.resources.core.pod import Pod
 from headgate.resources.meta import Key, Object
@@ -65,7 +65,7 @@ async def followed() -> AsyncIterator[Followed]:
 async def test_the_wait_for_stored_objects_outlasts_an_overloaded_api_server(
     followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "pauses", lambda: repeat(0.01))
+    monkeypatch.setattr(backoff, "pauses", lambda: repeat(0.01))
     failures = iter([Unavailable("the API server is overloaded")] * 3)
     read = followed.store.list
 

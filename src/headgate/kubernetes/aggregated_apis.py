@@ -1,7 +1,6 @@
 """Serves the metrics API and the inspect API of the active control plane to the cluster's API server."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from headgate.api.aggregated_server import create_aggregated_app, refresh_reques
 from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
+from headgate.backoff import until_done
 from headgate.errors import ProxyError, StoreError
 from headgate.kubernetes.client import ApiServer
 from headgate.kubernetes.names import API_PORT
@@ -27,10 +27,6 @@ from headgate.plane.metrics import MeshMetrics
 from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import WorkloadCounts
-
-RETRY_S = 5.0
-
-log = logging.getLogger(__name__)
 
 
 class ClusterHost:
@@ -97,9 +93,6 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
 
 
 async def _request_header_config(api: ApiServer) -> RequestHeaderConfig:
-    while True:
-        try:
-            return await read_request_header_config(api)
-        except ProxyError as error:
-            log.warning("the aggregated APIs can't be served yet, next attempt in %g s: %s", RETRY_S, error)
-            await asyncio.sleep(RETRY_S)
+    return await until_done(
+        lambda: read_request_header_config(api), "the aggregated APIs can't be served yet", on=ProxyError
+    )

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from headgate.errors import AlreadyExists, Conflict, HeadgateError, NotFound
+from headgate.backoff import until_done
+from headgate.errors import AlreadyExists, Conflict, HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
 from headgate.resources.meta import Object, micro_timestamp
 
@@ -123,7 +123,7 @@ class Lease:
             return
         try:
             async with asyncio.timeout(RENEW_S):
-                await until_answered(self._release, f"the Lease {'/'.join(self._name)} can't be released")
+                await until_done(self._release, f"the Lease {'/'.join(self._name)} can't be released", on=Unavailable)
         except (TimeoutError, HeadgateError) as error:
             log.warning("the Lease %s/%s is not released: %s", *self._name, str(error) or "no answer in time")
 

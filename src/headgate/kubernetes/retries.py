@@ -1,34 +1,18 @@
-"""Repeated attempts to reach an API server."""
+"""The steps of a reconciliation, repeated until they succeed."""
 
 import asyncio
 import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from headgate.backoff import pauses
-from headgate.errors import HeadgateError, Unavailable
+from headgate.errors import HeadgateError
 
 MAX_CONCURRENT_STEPS = 8  # limits the load on the API server
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-async def until_answered(ask: Callable[[], Awaitable[T]], failure: str) -> T:
-    """Repeat a request until the API server is available; return its result. Raises what `ask` raises otherwise.
-
-    `failure` says in the log what a failed attempt could not do.
-    """
-    waits = pauses()
-    while True:
-        try:
-            return await ask()
-        except Unavailable as error:
-            pause = next(waits)
-            log.warning("%s, next attempt in %.1f s: %s", failure, pause, error)
-            await asyncio.sleep(pause)
 
 
 class Step(NamedTuple):

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from headgate.backoff import until_done
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
 from headgate.resources.kind import Kind, ServedKind, api_version
 from headgate.resources.meta import Object
@@ -65,7 +65,7 @@ class ServedVersions:
 
     async def refresh(self) -> None:
         """Discover the served kinds and update `current`, once the API server answers. Raises HeadgateError."""
-        groups = await until_answered(self._groups, "API discovery: /apis can't be read")
+        groups = await until_done(self._groups, "API discovery: /apis can't be read", on=Unavailable)
         plurals = dict(_aggregated(groups))
         offered = _offered(groups)
         found: dict[tuple[str, str], ServedKind] = {}
@@ -100,7 +100,7 @@ class ServedVersions:
         return frozenset(str(item["name"]) for item in found.get("resources") or ())
 
     async def _get(self, path: str) -> Mapping[str, Any]:
-        return await until_answered(lambda: self._client.get(path), f"API discovery: {path} can't be read")
+        return await until_done(lambda: self._client.get(path), f"API discovery: {path} can't be read", on=Unavailable)
 
 
 def is_since(found: Mapping[str, Any], version: tuple[int, int]) -> bool:

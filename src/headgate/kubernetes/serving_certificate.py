@@ -5,12 +5,12 @@ the mesh, and a rotation of the root covers the servers of all replicas too.
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec import structs
 
+from headgate.backoff import until_done
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import expiry
 from headgate.identity.embedded import EmbeddedIssuer
@@ -24,9 +24,6 @@ from headgate.resources.meta import SYSTEM_NAMESPACE
 ACCOUNT = "headgate"
 LIFETIME = timedelta(days=7)
 RENEWAL_PART = 4  # renew after 1/4 of a certificate's lifetime, which the issuer may have shortened
-RETRY_S = 5.0
-
-log = logging.getLogger(__name__)
 
 
 class ServingCertificate:
@@ -49,21 +46,16 @@ class ServingCertificate:
             current.set(await self._issue())
 
     async def _issue(self) -> Credential:
-        while True:
-            signer = self._issuer.signer.get()
-            try:
-                issued = await self._issuer.issue(self._spec, LIFETIME)
-            except HeadgateError as error:
-                log.warning(
-                    "the certificate of the control plane's servers can't be issued, next attempt in %g s: %s",
-                    RETRY_S,
-                    error,
-                )
-                await asyncio.sleep(RETRY_S)
-            else:
-                # `signer` is empty before the first request, which loads the authority.
-                self._signer = signer or self._issuer.signer.get()
-                return issued
+        return await until_done(
+            self._attempt, "the certificate of the control plane's servers can't be issued", on=HeadgateError
+        )
+
+    async def _attempt(self) -> Credential:
+        signer = self._issuer.signer.get()
+        issued = await self._issuer.issue(self._spec, LIFETIME)
+        # `signer` is empty before the first request, which loads the authority.
+        self._signer = signer or self._issuer.signer.get()
+        return issued
 
 
 def _until_renewal(certificate: Credential) -> float:
@@ -77,13 +69,8 @@ async def follow_keys(reader: Reader, issuer: EmbeddedIssuer) -> None:
     The active replica replaces the root, and all replicas have servers.
     """
     async for step in follow(reader, SECRET.group, SECRET.kind, SECRET.namespace):
-        while isinstance(step, Relist) or step.key == SECRET:
-            try:
-                await issuer.reload()
-                break
-            except HeadgateError as error:
-                log.warning("%s, next attempt in %g s", error, RETRY_S)
-                await asyncio.sleep(RETRY_S)
+        if isinstance(step, Relist) or step.key == SECRET:
+            await until_done(issuer.reload, f"Secret {SECRET} can't be used", on=HeadgateError)
 
 
 async def follow_roots(issuer: Issuer, certificate: Latest[Credential]) -> None:

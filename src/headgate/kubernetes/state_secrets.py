@@ -2,11 +2,10 @@
 
 import asyncio
 import base64
-import logging
 import zlib
 from collections.abc import Sequence
 
-from headgate.backoff import pauses
+from headgate.backoff import until_done
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.names import NAME, NAMESPACE
@@ -16,8 +15,6 @@ from headgate.resources.meta import Object
 CHUNK_BYTES = 700 << 10  # per Secret; the API server accepts at most 1 MiB
 _PATH = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 _SERIES = "ab"
-
-log = logging.getLogger(__name__)
 
 
 class StateSecrets:
@@ -40,18 +37,8 @@ class StateSecrets:
 
         Retries while the API server can't be reached, because without its state, the replica would count from 0.
         """
-        waits = pauses()
-        while True:
-            try:
-                chunks = await self._load(name)
-            except NotFound:
-                return None
-            except HeadgateError as error:
-                pause = next(waits)
-                log.warning("the state %s can't be read, next attempt in %.1f s: %s", name, pause, error)
-                await asyncio.sleep(pause)
-            else:
-                return await asyncio.to_thread(_decompress, chunks)
+        chunks = await until_done(lambda: self._load(name), f"the state {name} can't be read", on=HeadgateError)
+        return None if chunks is None else await asyncio.to_thread(_decompress, chunks)
 
     async def save(self, name: str, state: bytes) -> None:
         """Replace the saved state. Raises Unavailable if a write fails or this replica is not active anymore."""
@@ -69,10 +56,13 @@ class StateSecrets:
             raise Unavailable(str(error)) from error
         self._series[name] = series
 
-    async def _load(self, name: str) -> Sequence[bytes]:
-        first = await self._read(_secret(name))
-        self._series[name] = series = first["series"].decode()
-        rest = [await self._read(f"{_secret(name)}-{series}-{number}") for number in range(1, int(first["chunks"]))]
+    async def _load(self, name: str) -> Sequence[bytes] | None:
+        try:
+            first = await self._read(_secret(name))
+            self._series[name] = series = first["series"].decode()
+            rest = [await self._read(f"{_secret(name)}-{series}-{number}") for number in range(1, int(first["chunks"]))]
+        except NotFound:
+            return None
         return [part["state"] for part in (first, *rest)]
 
     async def _read(self, name: str) -> dict[str, bytes]:

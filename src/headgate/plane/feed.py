@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import TypeAlias, TypeVar
 
-from headgate.backoff import pauses
+from headgate.backoff import until_done
 from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound, Unavailable
@@ -91,14 +92,10 @@ class Feed:
         With `kinds`, only the objects of these kinds. Also waits while the objects can't be read.
         """
         for group, kind in [(one.group, one.kind) for one in kinds] or self._versions:
-            waits = pauses()
             while True:
                 next_batch = self.seen.next_change()
-                try:
-                    listing = await self._source.list(group, kind)
-                except Unavailable:  # `follow` logs it
-                    await asyncio.sleep(next(waits))
-                    continue
+                list_kind = partial(self._source.list, group, kind)
+                listing = await until_done(list_kind, "", on=Unavailable)  # `follow` logs it
                 # Each change of an object has a version of its own, so equal versions mean equal objects. Comparing
                 # 3,000 versions takes 0.7 ms, and comparing them by the keys of their objects 3 ms.
                 if set(self.versions(group, kind).values()) == {version_of(obj) for obj in listing.items}:
