@@ -1,5 +1,6 @@
 """The objects that are queued after a change, and their order."""
 
+import math
 from collections.abc import Iterable
 
 from tests.make.objects import Object, backed_service, gateway, meshed_pod, route, rule, split, tls_config
@@ -196,3 +197,23 @@ def test_a_full_pass_stays_due_even_if_the_proxy_acknowledges_all_resources_firs
     rig.queue.begin_pass()
     assert set(rig.queued()) == {WEB, OTHER, STRICT}
     assert not rig.queue.is_pass_due
+
+
+def test_an_object_that_is_added_for_later_follows_when_it_is_due() -> None:
+    now = [0.0]
+    queue = StatusQueue([(SPLIT, "TrafficSplit")], clock=lambda: now[0])
+    queue.add(WEB, after=2.0)
+    queue.add(WEB, after=5.0)  # the earlier time counts
+    queue.add(OTHER, after=3.0)
+    queue.take_due()
+    assert (queue.is_empty, queue.next_due) == (True, 2.0)
+    now[0] = 2.0
+    queue.take_due()
+    assert (queue.next(), queue.next(), queue.next_due) == ((WEB, False), None, 1.0)
+    queue.touch([OTHER])  # the status is computed before it is due
+    assert (queue.next(), queue.next_due) == ((OTHER, False), math.inf)
+    queue.add(WEB, after=1.0)
+    queue.drop(WEB)
+    now[0] = 9.0
+    queue.take_due()
+    assert queue.next() is None

@@ -5,8 +5,10 @@ when its ports enter or leave a proxy's configuration. When a proxy connects or 
 in all statuses change. So a full pass over all objects follows, and `StatusWriter` decides when it begins.
 """
 
+import math
+import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -157,18 +159,25 @@ class Observation(NamedTuple):
 class StatusQueue:
     """The objects whose status is to be computed: changed objects first, then those of a full pass.
 
-    Changed Gateways come before all other objects: their numbers of attached routes would otherwise wait for the statuses
+    `add` queues an object for later, for example to retry a failed write; once it is due, it is among the changed ones. Changed Gateways come before all other objects: their numbers of attached routes would otherwise wait for the statuses
     of these routes. Pass each new observation to `observe`, then compute the status of the objects that `next` returns.
     """
 
-    def __init__(self, kinds: Iterable[tuple[str, str]], faulty: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        kinds: Iterable[tuple[str, str]],
+        faulty: Iterable[tuple[str, str]] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Set the kinds: objects of `kinds` always have a status, objects of `faulty` only if there was a finding."""
         self._kinds = frozenset(kinds)
         self._first = self._kinds.union(faulty)
         self._observation: Observation | None = None
         self._changed: dict[Key, None] = {}
         self._pass: dict[Key, None] = {}
+        self._later: dict[Key, float] = {}  # when objects are due
         self._is_pass_missing = False
+        self._clock = clock
 
     def observe(self, observation: Observation) -> None:
         """Queue the objects for which `observation` differs from the last one, before objects already in the queue."""
@@ -182,9 +191,29 @@ class StatusQueue:
         self._put_first(self._differing(before, observation))
 
     def touch(self, keys: Iterable[Key]) -> None:
-        """Queue objects regardless of observations, for example to retry a failed write."""
+        """Queue objects regardless of observations."""
         self._changed.update(dict.fromkeys(keys))
         self._put_first(())
+
+    def add(self, key: Key, *, after: float) -> None:
+        """Queue an object in `after` seconds, unless its status is computed before."""
+        self._later[key] = min(self._clock() + after, self._later.get(key, math.inf))
+
+    def drop(self, key: Key) -> None:
+        """Remove an object that `add` has queued."""
+        self._later.pop(key, None)
+
+    @property
+    def next_due(self) -> float:
+        """The seconds until the next object that `add` has queued is due; infinite if there is none."""
+        return min(self._later.values(), default=math.inf) - self._clock()
+
+    def take_due(self) -> None:
+        """Move the objects that are due to the changed ones."""
+        now = self._clock()
+        if ripe := [key for key, due in self._later.items() if due <= now]:
+            self.touch(ripe)
+            self._later = {key: due for key, due in self._later.items() if due > now}
 
     def _put_first(self, keys: Iterable[Key]) -> None:
         """Queue objects before those already in the queue, and all changed Gateways before them."""
@@ -194,7 +223,7 @@ class StatusQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no object is queued. A full pass queues its objects only when it begins."""
+        """Whether no object is due. A full pass queues its objects only when it begins."""
         return not self._changed and not self._pass
 
     @property
@@ -217,6 +246,7 @@ class StatusQueue:
         key = next(iter(left))
         self._changed.pop(key, None)
         self._pass.pop(key, None)
+        self.drop(key)
         return key, in_pass
 
     def _differing(self, before: Observation, observation: Observation) -> Iterator[Key]:

@@ -5,7 +5,9 @@ affected objects (`work_queue`), and writes changed statuses. It works in slices
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +47,7 @@ from headgate.xds.fleet import Fleet, Proxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
 CONCURRENT = 3  # the number of objects that are updated at the same time; with 8, new routes wait for the API server
-_LONGEST_WAIT_S = 24 * 3600.0  # a timer is set again after this time
+_LONGEST_WAIT_S = 24 * 3600.0  # the wall clock may be set meanwhile
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
@@ -114,12 +116,9 @@ class StatusWriter:
         self._observation: Observation | None = None
         # each object's versions before and after the last write of its status
         self._computed_versions: dict[Key, tuple[str, ...]] = {}
-        self._retries: dict[Key, None] = {}
         self._count_delays: defaultdict[Key, CountDelay] = defaultdict(CountDelay)  # by Gateway
-        self._delayed: dict[Key, asyncio.TimerHandle] = {}
         self._pace = Pace()
-        self._timer: asyncio.TimerHandle | None = None  # wakes the writer for postponed work
-        self._timed = 0.0  # when the timer is due, by the event loop's clock
+        self._observation_due = math.inf  # when to observe without a change, by the monotonic clock
         self._late: Proxy | None = None  # a proxy that had not answered; it is checked first
         # the proxies of an earlier process that have not acknowledged everything to this one; a status waits for them
         self._awaited: Sequence[Proxy] = ()
@@ -148,8 +147,7 @@ class StatusWriter:
             for cell in self._of_host:
                 group.create_task(follow(cell), name="status follows the host")
             while True:
-                if self._queue.is_empty:
-                    await self._wake.wait()
+                await self._wait()
                 await asyncio.sleep(self._pace.pause())
                 if self._wake.is_set():
                     self._wake.clear()
@@ -163,26 +161,30 @@ class StatusWriter:
                 self._pace.end()
 
     def _is_observation_due(self) -> bool:
-        """Return whether to observe the proxies now. If lagging proxies may answer soon, set the timer instead."""
+        """Return whether to observe the proxies now. If lagging proxies may answer soon, observe later instead."""
         left = self._pace.answer_wait()
         if left > 0:
             self._late = self._fleet.find(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
         left = max(left if self._late else 0.0, self._pace.until_observation())
         if left > 0:
-            self._wake_in(left)
+            self._observe_in(left)
         return left <= 0
 
-    def _wake_in(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time() + seconds
-        if not loop.time() < self._timed <= due:
-            if self._timer:
-                self._timer.cancel()
-            self._timer, self._timed = loop.call_at(due, self._wake_now), due
+    def _observe_in(self, seconds: float) -> None:
+        """Observe again after some seconds, if no change causes it before."""
+        self._observation_due = min(self._observation_due, time.monotonic() + seconds)
 
-    def _wake_now(self) -> None:
-        self._timed = 0.0  # uvloop may call back before the due time
-        self._wake.set()
+    async def _wait(self) -> None:
+        """Wait for a change, or until an object or an observation is due."""
+        left = min(self._queue.next_due, self._observation_due - time.monotonic())
+        if self._queue.is_empty and left > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left if math.isfinite(left) else None):
+                    await self._wake.wait()
+        self._queue.take_due()
+        if time.monotonic() >= self._observation_due:
+            self._observation_due = math.inf
+            self._wake.set()
 
     async def _observe(self) -> None:
         """Observe the report, acknowledgments and findings, and queue the objects with changes."""
@@ -209,7 +211,7 @@ class StatusWriter:
         )
         self._queue.observe(observation)
         if change := next_change(compiled.mesh.gateways, time.time()):
-            self._wake_in(min(change - time.time(), _LONGEST_WAIT_S))
+            self._observe_in(min(change - time.time(), _LONGEST_WAIT_S))
         if before and before.receipts.membership != receipts.membership:
             self._pace.membership.note(RECONNECT_SECONDS if receipts.has_lost(before.receipts) else None)
         if is_built:
@@ -230,14 +232,14 @@ class StatusWriter:
         return receipts
 
     def _plan_pass(self) -> None:
-        """Begin a full pass over all objects if proxies connected or disconnected. If it is too early, set the timer."""
+        """Begin a full pass over all objects if proxies connected or disconnected. If it is too early, do it later."""
         if not self._queue.is_pass_due:
             return
         if (left := self._pace.until_pass()) <= 0:
             self._queue.begin_pass()
             self._pace.begin_pass()
         else:
-            self._wake_in(left)
+            self._observe_in(left)
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
         """Return the findings about the running mesh (`status.findings`) and those of the host, by object."""
@@ -278,7 +280,7 @@ class StatusWriter:
         self._withheld.discard(key)
         self._computed_versions.pop(key, None)
         self._count_delays.pop(key, None)
-        self._cancel_delayed(key)
+        self._queue.drop(key)
         del self.computed[key]
 
     async def _work(self) -> None:
@@ -298,34 +300,11 @@ class StatusWriter:
                 ]
             for key, update in updates:
                 if not update.result():
-                    self._retry_later(key)
+                    self._queue.add(key, after=RETRY_SECONDS)
             if any(in_pass for _, in_pass in batch):
                 self._pace.spend_on_pass(self._pace.work - began)
             if self._pace.is_slice_over:
                 return
-
-    def _retry_later(self, key: Key) -> None:
-        if not self._retries:
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._queue_retries)
-        self._retries[key] = None
-
-    def _update_in(self, seconds: float, key: Key) -> None:
-        """Queue an object again after some seconds, unless its status is computed before."""
-        self._delayed[key] = asyncio.get_running_loop().call_later(seconds, self._queue_delayed, key)
-
-    def _cancel_delayed(self, key: Key) -> None:
-        if timer := self._delayed.pop(key, None):
-            timer.cancel()
-
-    def _queue_delayed(self, key: Key) -> None:
-        del self._delayed[key]
-        self._queue.touch([key])
-        self._wake.set()
-
-    def _queue_retries(self) -> None:
-        self._queue.touch(self._retries)
-        self._retries = {}
-        self._wake.set()
 
     async def _update(self, key: Key, report: ObjectReport, inputs: StatusInputs) -> bool:
         try:
@@ -350,7 +329,6 @@ class StatusWriter:
     ) -> bool:
         """Write an object's status if it differs, and an Event about its shares; return whether the status differed."""
         self.computed[key] += 1
-        self._cancel_delayed(key)
         kind = (key.group, key.kind)
         compute = STATUSES.get(kind) or ONLY_WITH_FINDINGS.get(kind)
         status = compute(obj, report, inputs) if compute else None
@@ -360,7 +338,7 @@ class StatusWriter:
             return True
         fresh = status != obj.get("status")
         if fresh and (left := self._delay(key, status, obj.get("status"))) > 0:
-            self._update_in(left, key)
+            self._queue.add(key, after=left)
             return False
         if fresh:
             written = await self._store.update({**obj, "status": status}, subresource="status")
