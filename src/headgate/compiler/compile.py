@@ -50,11 +50,11 @@ from headgate.compiler.report import (
 from headgate.compiler.resilience import of_services, with_resilience
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
-from headgate.compiler.stages import Stages
 from headgate.compiler.trace_sources import tracing
 from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, names_with_sidecar, pod_ports, workloads
+from headgate.memo import Stages
 from headgate.model.resilience import Resilience
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,

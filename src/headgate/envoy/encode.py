@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from google.protobuf.message import Message
@@ -31,6 +31,7 @@ from headgate.envoy.config import (
 from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.node_ids import SIDECAR
 from headgate.envoy.view import MeshSettings, MeshView, ProxyKind, View, mesh_settings
+from headgate.memo import LastBuilds
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Frontend, GatewayPort, HostRoutes, Mesh
 from headgate.shared_map import SharedMap, replaced
@@ -38,7 +39,6 @@ from headgate.shared_map import SharedMap, replaced
 DIGEST_BYTES = 8  # short, as only versions of the same resource are compared
 EMPTY_CONFIGURATION: Configuration = dict.fromkeys(ORDER, NO_RESOURCES)
 MemoKey = tuple[Hashable, ...]
-T = TypeVar("T")
 
 
 CombineResources = Callable[[Resources, Resources, Resources], Resources]
@@ -79,23 +79,6 @@ class Combined(NamedTuple):
     common: Configuration
     more: Configuration
     both: Configuration
-
-
-class LastBuilds(Generic[T]):
-    """The results of the current build and of the previous one, by key."""
-
-    def __init__(self) -> None:
-        self.now: dict[MemoKey, T] = {}
-        self.last: dict[MemoKey, T] = {}
-
-    def begin_build(self) -> None:
-        """Begin a new build, and drop results that the previous build did not use."""
-        self.last, self.now = self.now, {}
-
-    def get(self, key: MemoKey) -> T | None:
-        """Return the result of the current build, else of the previous build, else None."""
-        found = self.now.get(key)
-        return self.last.get(key) if found is None else found
 
 
 class Memo:

@@ -1,8 +1,12 @@
-"""The results of the last compilation, which the next one reuses where the input of a stage is the same."""
+"""Results of pure functions, which the next run reuses where the input is the same.
+
+`Stages` keeps those of a compilation: once, for each key, or for each item of a mapping. `LastBuilds` keeps what a build of
+configurations has used, by key.
+"""
 
 from collections.abc import Callable, Hashable, Mapping
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from headgate.shared_map import SharedMap, replaced
 
@@ -94,3 +98,20 @@ class Stages:
             found = found.edited(*replaced(old, now))
         self._unions[name] = maps, found
         return found
+
+
+class LastBuilds(Generic[R]):
+    """The results of the current build and of the previous one, by key."""
+
+    def __init__(self) -> None:
+        self.now: dict[Hashable, R] = {}
+        self.last: dict[Hashable, R] = {}
+
+    def begin_build(self) -> None:
+        """Begin a new build, and drop results that the previous build did not use."""
+        self.last, self.now = self.now, {}
+
+    def get(self, key: Hashable) -> R | None:
+        """Return the result of the current build, else of the previous build, else None."""
+        found = self.now.get(key)
+        return self.last.get(key) if found is None else found
