@@ -27,7 +27,7 @@ from headgate.model.authorities import resolve
 from headgate.model.evaluate import Decision, by_host
 from headgate.model.routing import GatewayPort, Mesh, Protocol, Route
 from headgate.plane.feed import snapshot_of
-from headgate.render.omissions import Omission, Reason
+from headgate.render.omissions import Omission, OmissionReason
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, Selection, select
 from headgate.render.shares import grouped
@@ -151,7 +151,7 @@ def compare_worlds(
     each()
 
 
-def left(omissions: Iterable[Omission], route: Route) -> set[Reason]:
+def left(omissions: Iterable[Omission], route: Route) -> set[OmissionReason]:
     """Return the reasons why something of a route was omitted."""
     return {
         omission.reason

@@ -12,13 +12,13 @@ from tests.differential.routing_expectation import disagreement, expected, ready
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 
 from headgate.render.haproxy.configuration import render
-from headgate.render.omissions import Reason
+from headgate.render.omissions import OmissionReason
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0), needs_haproxy]
 
 SAMPLE = 24
 USUAL = frozenset({"x-a", "x-b", "user-agent", "cookie", "x-user", "accept", "x-forwarded-host", "x-request-id", "x_a"})
-OF_CONDITIONS = {Reason.MATCH, Reason.REGULAR_EXPRESSION}
+OF_CONDITIONS = {OmissionReason.MATCH, OmissionReason.REGULAR_EXPRESSION}
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from tests.differential.routing_expectation import disagreement, expected, mispl
 from tests.render.nginx.nginx_process import STREAM_MODULE, needs_nginx, serving
 
 from headgate.render.nginx.configuration import render
-from headgate.render.omissions import Reason
+from headgate.render.omissions import OmissionReason
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0), needs_nginx]
 
 SENT_ONCE = frozenset({"accept", "te", "x-envoy-retry-on", "x-forwarded-proto", "x-request-id", "keep-alive"})
-OF_CONDITIONS = {Reason.HEADER, Reason.REGULAR_EXPRESSION}
-OF_CONTENT = {Reason.EMPTY_HEADER, Reason.FILTER, Reason.HEADER}
+OF_CONDITIONS = {OmissionReason.HEADER, OmissionReason.REGULAR_EXPRESSION}
+OF_CONTENT = {OmissionReason.EMPTY_HEADER, OmissionReason.FILTER, OmissionReason.HEADER}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def check(lab, mesh, together, omissions, sent):
         lab.forget()
         tally = lab.send(where, head(sent), count, **connected(sent, wanted))
         found = disagreement(wanted, tally.counted, sigmas=sigmas)
-        if wanted.http and Reason.COPY_PROTOCOL not in reasons and not connected(sent, wanted)["each_connects"]:
+        if wanted.http and OmissionReason.COPY_PROTOCOL not in reasons and not connected(sent, wanted)["each_connects"]:
             issued = {name: count * sum(parts) for name, parts in wanted.copies.items()}
             found = found or misplaced_copies(wanted, count, issued, lab.uncounted(tally.counted), sigmas=sigmas)
         if not reasons & OF_CONTENT:

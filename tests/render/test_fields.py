@@ -30,7 +30,7 @@ from headgate.model.routing import (
     Sticky,
     Target,
 )
-from headgate.render.omissions import Reason
+from headgate.render.omissions import OmissionReason
 from headgate.render.proxy_ports import select
 
 RENDERED = {
@@ -81,7 +81,7 @@ def test_every_protocol_is_known() -> None:
 def test_settings_about_failing_endpoints_are_omissions_of_their_objects() -> None:
     """The golden case has annotations on three Services, one of them with mistakes only, and a rule with retries."""
     found = select(compiled("resilience").mesh).omissions
-    assert [(str(item.origin), item.what) for item in found if item.reason is Reason.RESILIENCE] == [
+    assert [(str(item.origin), item.what) for item in found if item.reason is OmissionReason.RESILIENCE] == [
         ("Service default/plain", "annotations about failing endpoints"),
         ("Service default/shop", "annotations about failing endpoints"),
         ("HTTPRoute default/edge", "retry"),

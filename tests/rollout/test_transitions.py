@@ -15,7 +15,7 @@ from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout import criteria
 from headgate.rollout.plan import Plan
-from headgate.rollout.state import Answer, Pause, Phase, State, state_in
+from headgate.rollout.state import Pause, Phase, State, WebhookAnswer, state_in
 from headgate.rollout.status import canary_status
 from headgate.telemetry.counters import histogram
 
@@ -351,7 +351,7 @@ def test_with_a_baseline_the_canary_is_compared_with_it() -> None:
 
 
 SILENT, AGREES, REFUSES = (
-    {"check": Answer(*found)} for found in ((None, "no response"), (True, "status 200"), (False, "status 403"))
+    {"check": WebhookAnswer(*found)} for found in ((None, "no response"), (True, "status 200"), (False, "status 403"))
 )
 
 

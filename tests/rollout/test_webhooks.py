@@ -16,7 +16,7 @@ from headgate.plane.feed import snapshot_of
 from headgate.resources.mesh.canary.types import Webhook
 from headgate.resources.meta import Key
 from headgate.resources.registry import key_of
-from headgate.rollout.state import Answer
+from headgate.rollout.state import WebhookAnswer
 from headgate.rollout.webhooks import Occasion, Webhooks
 
 CANARY = Key("headgate.dev", "Canary", "default", "website")
@@ -52,7 +52,7 @@ class Program:
         await runner.cleanup()
 
 
-async def answer_to(hooks: Webhooks, hook: Webhook, occasion: Occasion, every_s: float = 60) -> Answer:
+async def answer_to(hooks: Webhooks, hook: Webhook, occasion: Occasion, every_s: float = 60) -> WebhookAnswer:
     while True:
         hooks.call(CANARY, hook, occasion, {"step": occasion.step}, every_s)
         if found := hooks.answers(CANARY, occasion).get("check"):
@@ -67,7 +67,7 @@ def test_the_status_of_the_response_is_the_answer() -> None:
             for status, agrees in ((204, True), (403, False), (503, None), (302, None)):
                 program.status = status
                 hooks.forget(CANARY)
-                assert await answer_to(hooks, hook, FIRST) == Answer(agrees, f"status {status}")
+                assert await answer_to(hooks, hook, FIRST) == WebhookAnswer(agrees, f"status {status}")
         assert program.bodies[0] == {"step": 0}
         assert program.paths[0] == f"tests.default:{hook.port}/ready"
 
@@ -108,7 +108,7 @@ def test_an_ipv6_address_is_called() -> None:
     async def scenario() -> None:
         program = Program()
         async with program.run("::1") as (hooks, hook):
-            assert await answer_to(hooks, hook, FIRST) == Answer(True, "status 200")
+            assert await answer_to(hooks, hook, FIRST) == WebhookAnswer(True, "status 200")
 
     virtual_time.run(scenario())
 
@@ -119,7 +119,7 @@ def test_without_a_server_there_is_no_answer_and_the_reason_is_known() -> None:
         hooks = Webhooks(known, asyncio.get_running_loop().time)
         hook = Webhook(name="check", when="during", service="tests", port=1)
         found = await answer_to(hooks, hook, FIRST)
-        assert found == Answer(None, "Service default/tests does not exist, or has no address")
+        assert found == WebhookAnswer(None, "Service default/tests does not exist, or has no address")
         obj = service("tests", 1, clusterIP="127.0.0.1")
         known.set(snapshot_of({key_of(obj): obj}))
         hooks.forget(CANARY)

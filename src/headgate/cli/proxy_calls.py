@@ -10,7 +10,7 @@ import typer
 
 from headgate.errors import ProxyError
 from headgate.formatting import printable
-from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, Answer, Question, ReportRequest
+from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, Question, ReportRequest, SidecarAnswer
 from headgate.resources.meta import Value
 
 ANSWER_S = 10.0
@@ -44,7 +44,7 @@ class Calls:
         """Return whether all other containers of the pod have ended and will not restart."""
         answer = self.call(HAS_ENDED, Question(node=self.node_id), ANSWER_S)
         try:
-            return msgspec.json.decode(answer, type=Answer).ended
+            return msgspec.json.decode(answer, type=SidecarAnswer).ended
         except msgspec.DecodeError as error:
             raise ProxyError(f"the control plane's answer is malformed: {error}") from error
 

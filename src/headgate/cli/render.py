@@ -35,7 +35,7 @@ from headgate.resources.meta import is_dns_subdomain
 from headgate.settings import DEFAULTS, Settings
 
 
-class Target(enum.StrEnum):
+class RenderedProxy(enum.StrEnum):
     """A proxy for which headgate renders configurations."""
 
     NGINX = "nginx"
@@ -46,16 +46,18 @@ def _nginx(selection: Selection) -> Rendered:
     return nginx.render(selection, stream_module=stream_module(find_program("nginx")))
 
 
-RENDERERS: Mapping[Target, Callable[[Selection], Rendered]] = {
-    Target.NGINX: _nginx,
-    Target.HAPROXY: haproxy.render,
+RENDERERS: Mapping[RenderedProxy, Callable[[Selection], Rendered]] = {
+    RenderedProxy.NGINX: _nginx,
+    RenderedProxy.HAPROXY: haproxy.render,
 }
-PROGRAMS: Mapping[Target, Callable[[], ProxyProgram]] = {
-    Target.NGINX: lambda: Nginx(find_program("nginx")),
-    Target.HAPROXY: lambda: Haproxy(find_program("haproxy")),
+PROGRAMS: Mapping[RenderedProxy, Callable[[], ProxyProgram]] = {
+    RenderedProxy.NGINX: lambda: Nginx(find_program("nginx")),
+    RenderedProxy.HAPROXY: lambda: Haproxy(find_program("haproxy")),
 }
 
-TargetArgument = Annotated[Target, typer.Argument(metavar="PROXY", help="nginx or haproxy.", show_default=False)]
+RenderedProxyArgument = Annotated[
+    RenderedProxy, typer.Argument(metavar="PROXY", help="nginx or haproxy.", show_default=False)
+]
 Files = Annotated[
     list[Path] | None,
     typer.Option(
@@ -104,7 +106,7 @@ Reload = Annotated[
 
 
 def render(
-    target: TargetArgument,
+    target: RenderedProxyArgument,
     *,
     filename: Files = None,
     service: Services = None,

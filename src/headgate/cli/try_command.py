@@ -21,7 +21,7 @@ from headgate.cli.probe import Batch, Failure, Request, Tally
 from headgate.cli.request_arguments import Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, fits, of_request
-from headgate.cli.try_target import ServicePort, Target, find_service_port, parse_url
+from headgate.cli.try_target import ServicePort, TriedUrl, find_service_port, parse_url
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -135,7 +135,7 @@ def try_(
 
 
 async def _run(
-    inspect_client: InspectClient, target: Target, batch: Batch, caller: Caller | None, here: Here
+    inspect_client: InspectClient, target: TriedUrl, batch: Batch, caller: Caller | None, here: Here
 ) -> TryResult:
     """Send requests from a caller's sidecar; without a caller from the gateway, or on a cluster from any sidecar."""
     client = inspect_client.client

@@ -20,7 +20,7 @@ from headgate.resources.registry import SERVICE
 _SAFE = "/?%:@!$&'()*+,;=~[]"
 
 
-class Target(NamedTuple):
+class TriedUrl(NamedTuple):
     """Host and port of a URL; `port` is None when the URL has none. `sent` is the URL as sent to the proxy."""
 
     host: str
@@ -41,7 +41,7 @@ class ServicePort(NamedTuple):
         return self.service.partition("/")[0]
 
 
-def parse_url(text: str) -> Target:
+def parse_url(text: str) -> TriedUrl:
     """Parse a URL; without a scheme it is http. Raises BadParameter."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
@@ -57,10 +57,10 @@ def parse_url(text: str) -> Target:
         raise usage_error(f"{text!r} has no valid host; write for example http://website:8080/", option="URL")
     authority = host if port is None else f"{host}:{port}"
     query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
-    return Target(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
+    return TriedUrl(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
 
 
-async def find_service_port(client: Client, target: Target, namespace: str = DEFAULT_NAMESPACE) -> ServicePort:
+async def find_service_port(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> ServicePort:
     """Return the Service port of a target, for a caller in `namespace`.
 
     Raises NotFound for an unknown Service, HeadgateError for a port that is not HTTP.
@@ -89,7 +89,7 @@ async def _service_with_address(client: Client, address: str) -> Object | None:
     return next((item for item in services if (item.get("spec") or {}).get("clusterIP") == address), None)
 
 
-def _port_of(name: str, spec: ServiceSpec, target: Target) -> ServicePort:
+def _port_of(name: str, spec: ServiceSpec, target: TriedUrl) -> ServicePort:
     by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
     ports = sorted(by_number)
     if not ports:

@@ -93,7 +93,7 @@ class Verdict(Value, frozen=True, kw_only=True):
         return self.verdict is Decision.HOLDS
 
 
-def decided(check: str, proof: str, answers: Collection["Answer"]) -> Verdict:
+def decided(check: str, proof: str, answers: Collection["CheckAnswer"]) -> Verdict:
     """Return the verdict of a check from all answers against it; `proof` says why it holds without any."""
     against = {item.text: item.command for item in answers if item.is_counterexample}
     open_ = tuple(dict.fromkeys(item.text for item in answers if not item.is_counterexample))
@@ -107,7 +107,7 @@ def decided(check: str, proof: str, answers: Collection["Answer"]) -> Verdict:
     )
 
 
-class Answer(NamedTuple):
+class CheckAnswer(NamedTuple):
     """What speaks against a check: a counterexample with the command that explains it, or something that is not decided."""
 
     text: str
@@ -126,7 +126,7 @@ class _Party(NamedTuple):
 
 def no_new_access(plan: Plan, left_out: Collection[str] = ()) -> Verdict:
     """Say whether a plan gives no caller access that it did not have; `left_out` says which changed objects it lacks."""
-    gained = [Answer(_counterexample(row), row.command, row.certain) for row in plan.gained]
+    gained = [CheckAnswer(_counterexample(row), row.command, row.certain) for row in plan.gained]
     findings = [_of_finding(item) for item in plan.findings if item.reason in UNGUARDED]
     return decided(
         "no new access",
@@ -139,16 +139,16 @@ def _counterexample(row: AccessRow) -> str:
     return access_line(row) + (f", for example {row.example}" if row.example else "")
 
 
-def _of_departure(departure: Departure) -> Answer:
-    return Answer(departure.message, is_counterexample=departure.kind == "gives")
+def _of_departure(departure: Departure) -> CheckAnswer:
+    return CheckAnswer(departure.message, is_counterexample=departure.kind == "gives")
 
 
-def _of_finding(finding: NewFinding) -> Answer:
-    return Answer(f"new finding {finding.reason} about {finding.causes[0].object}", is_counterexample=False)
+def _of_finding(finding: NewFinding) -> CheckAnswer:
+    return CheckAnswer(f"new finding {finding.reason} about {finding.causes[0].object}", is_counterexample=False)
 
 
-def _undecided(reasons: Collection[str]) -> Iterator[Answer]:
-    yield from (Answer(reason, is_counterexample=False) for reason in reasons)
+def _undecided(reasons: Collection[str]) -> Iterator[CheckAnswer]:
+    yield from (CheckAnswer(reason, is_counterexample=False) for reason in reasons)
 
 
 def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> Verdict:
@@ -172,29 +172,29 @@ def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> Verdict:
         elif has_sidecar(snapshot.pods[name]):
             answers += _undecided([f"pod {name} has no usable address or ServiceAccount"])
         else:
-            answers.append(Answer(f"pod {name} has no sidecar, so it allows all requests"))
-    answers += (Answer(bypass_message(ref, port, item.name)) for ref, port, item in bypasses(mesh, pods))
+            answers.append(CheckAnswer(f"pod {name} has no sidecar, so it allows all requests"))
+    answers += (CheckAnswer(bypass_message(ref, port, item.name)) for ref, port, item in bypasses(mesh, pods))
     title = f"never {caller} to {server}" + (f" {claim.request}" if claim.request else "")
     return decided(title, f"no rule of {pluralize(len(pods), 'pod')} allows such a request", answers)
 
 
-def _foreign(mesh: Mesh, server: _Party) -> Iterator[Answer]:
+def _foreign(mesh: Mesh, server: _Party) -> Iterator[CheckAnswer]:
     """Yield the ready addresses of a Service that belong to no pod of the mesh."""
     full = f"{server.namespace}/{server.name}"
     for entry in mesh.endpoints if server.kind == _KINDS["service"] else ():
         for target in entry.ready:
             if entry.ref.service == full and not target.workload:
-                yield Answer(
+                yield CheckAnswer(
                     f"{entry.ref} leads to {target.address}, which is no pod of the mesh", is_counterexample=False
                 )
 
 
-def _unserved(snapshot: Snapshot, workload: Workload) -> Iterator[Answer]:
+def _unserved(snapshot: Snapshot, workload: Workload) -> Iterator[CheckAnswer]:
     """Yield what reaches the programs of a workload without a rule: excluded ports, and all other ports of an open one."""
     for port in sorted(excluded_ports(snapshot.pods[workload.name])):
-        yield Answer(f"port {port} of pod {workload.name} is excluded from its sidecar, so it allows all requests")
+        yield CheckAnswer(f"port {port} of pod {workload.name} is excluded from its sidecar, so it allows all requests")
     if not workload.ports and not is_restricted(workload):
-        yield Answer(f"pod {workload.name} is open, and declares no port")
+        yield CheckAnswer(f"pod {workload.name} is open, and declares no port")
 
 
 def check_claim(claim: Never) -> None:
@@ -265,7 +265,7 @@ def _pods(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Iterator[str]:
             yield name
 
 
-def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterator[Answer]:
+def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterator[CheckAnswer]:
     """Yield a counterexample for each rule that allows one of the requests."""
     solver = Solver(setting_of(workload, identity), Algebra())
     for point, _ in points(workload, None):
@@ -277,10 +277,10 @@ def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterato
                 values = solver.solve((*permission.match, *request), ())
             except Undecided:
                 text = f"{caller} may reach {where}: the conditions are too complex to decide this"
-                yield Answer(text, is_counterexample=False)
+                yield CheckAnswer(text, is_counterexample=False)
                 continue
             if values is not None:
                 example = sent_to(point.called if point else None, request_of(values, solver.setting))
                 command = words.service_command(point.called, example, identity) if point and point.called else ""
                 sent = words.request_text(example, is_http=point is None or point.is_http)
-                yield Answer(f"{caller} may send {sent} to {where}", command)
+                yield CheckAnswer(f"{caller} may send {sent} to {where}", command)

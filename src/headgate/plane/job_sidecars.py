@@ -34,7 +34,7 @@ class Question(Value, frozen=True, kw_only=True):
     node: str
 
 
-class Answer(Value, frozen=True, kw_only=True):
+class SidecarAnswer(Value, frozen=True, kw_only=True):
     """The response of `HAS_ENDED`, as JSON: whether all other containers of the pod have ended and will not restart."""
 
     ended: bool
@@ -74,7 +74,7 @@ class JobSidecars:
             raise StatusError(grpc.StatusCode.NOT_FOUND, str(error)) from error
         except HeadgateError as error:
             raise StatusError(grpc.StatusCode.UNAVAILABLE, f"the pod can't be read: {error}") from error
-        return msgspec.json.encode(Answer(ended=has_application_ended(found)))
+        return msgspec.json.encode(SidecarAnswer(ended=has_application_ended(found)))
 
     async def _report(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle `WAIT_FOR_REPORT`. Raises StatusError."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from headgate.model.routing import Mesh, PortRef, Route, Workload
-from headgate.render.omissions import Omission, Place, Reason
+from headgate.render.omissions import Omission, OmissionReason, Place
 from headgate.resources.registry import POD
 
 _REFUSED = "it accepts mutual TLS only, and refuses connections of a proxy without an identity"
@@ -29,12 +29,12 @@ def refs_of(route: Route) -> Iterator[PortRef]:
 def _of_workload(workload: Workload) -> Iterator[Omission]:
     pod = Place(POD.key(*workload.name.split("/")), "")
     if not workload.target_tls_mode.accepts_plaintext:
-        yield _omission(pod, Reason.MUTUAL_TLS, _REFUSED)
+        yield _omission(pod, OmissionReason.MUTUAL_TLS, _REFUSED)
     if workload.access.closed:
-        yield _omission(pod, Reason.ACCESS, _CLOSED)
+        yield _omission(pod, OmissionReason.ACCESS, _CLOSED)
     for grant in workload.access.grants:
-        yield _omission(Place(grant.origin, ""), Reason.ACCESS, _GRANT)
+        yield _omission(Place(grant.origin, ""), OmissionReason.ACCESS, _GRANT)
 
 
-def _omission(place: Place, reason: Reason, message: str) -> Omission:
+def _omission(place: Place, reason: OmissionReason, message: str) -> Omission:
     return Omission(origin=place.origin, where=place.where, what="", reason=reason, message=message)

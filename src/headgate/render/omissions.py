@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headgate.resources.meta import Key, Value
 
 
-class Reason(enum.Enum):
+class OmissionReason(enum.Enum):
     """Why a part of an object is not carried over. The names are stable: scripts may compare them."""
 
     ACCESS = "Access"
@@ -38,7 +38,7 @@ class Omission(Value, frozen=True, kw_only=True, order=True):
     origin: Key
     where: str
     what: str
-    reason: Reason
+    reason: OmissionReason
     message: str
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 class NotExpressible(Exception):
     """A part of an object that a proxy can't express; with the fields of its Omission."""
 
-    def __init__(self, what: str, reason: Reason, message: str) -> None:
+    def __init__(self, what: str, reason: OmissionReason, message: str) -> None:
         super().__init__(message)
         self.what, self.reason, self.message = what, reason, message
 
@@ -76,7 +76,7 @@ class Collector:
     def __init__(self, found: Iterable[Omission] = ()) -> None:
         self._found = list(found)
 
-    def add(self, place: Place, what: str, reason: Reason, message: str) -> None:
+    def add(self, place: Place, what: str, reason: OmissionReason, message: str) -> None:
         """Add an omission."""
         self._found.append(Omission(origin=place.origin, where=place.where, what=what, reason=reason, message=message))
 

@@ -23,7 +23,7 @@ from headgate.model.routing import (
     Split,
 )
 from headgate.render.identities import identity_omissions, refs_of
-from headgate.render.omissions import Omission, Reason
+from headgate.render.omissions import Omission, OmissionReason
 from headgate.render.resilience_omissions import resilience_omissions
 from headgate.resources.gateway_api.gateway import GROUP
 from headgate.resources.meta import Key, Value
@@ -130,7 +130,9 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
         elif before:
             message = f"{before.owner} has this port already"
             omissions.append(
-                Omission(origin=port.owner, where=port.where, what="", reason=Reason.PORT_CONFLICT, message=message)
+                Omission(
+                    origin=port.owner, where=port.where, what="", reason=OmissionReason.PORT_CONFLICT, message=message
+                )
             )
     return Selection(
         ports=tuple(_with_default(port) for port in found.values()),

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from headgate.model.resilience import DEFAULT, Resilience, ServiceTimeouts
 from headgate.model.routing import Mesh, Route
-from headgate.render.omissions import Omission, Reason
+from headgate.render.omissions import Omission, OmissionReason
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE
 
@@ -39,4 +39,4 @@ def _has_more(settings: Resilience) -> bool:
 
 
 def _omission(origin: Key, where: str, what: str, message: str) -> Omission:
-    return Omission(origin=origin, where=where, what=what, reason=Reason.RESILIENCE, message=message)
+    return Omission(origin=origin, where=where, what=what, reason=OmissionReason.RESILIENCE, message=message)

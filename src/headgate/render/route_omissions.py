@@ -1,7 +1,7 @@
 """Omissions of routes that several proxies have, and the places that all omissions of routes name."""
 
 from headgate.model.routing import PortRef, Route, Split
-from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.omissions import Collector, OmissionReason, Place
 from headgate.render.proxy_ports import Host, ProxyPort, Selection
 from headgate.resources.registry import SERVICE
 
@@ -21,11 +21,11 @@ def add_sticky(found: Collector, place: Place, split: Split, *, proxy: str, call
     if sticky := split.sticky:
         what = f"sticky by {sticky.kind} {sticky.name}".rstrip()
         message = f"{proxy} has another hash than headgate; each {call} goes to a backend by weight"
-        found.add(place, what, Reason.STICKY, message)
+        found.add(place, what, OmissionReason.STICKY, message)
 
 
 def add_external_names(found: Collector, selection: Selection, message: str) -> None:
     """Add an omission for each port of a Service with an external name."""
     for ref in selection.refs() if not selection.dns else ():
         if any(endpoint.resolved for endpoint in selection.endpoints.get(ref, ())):
-            found.add(service_place(ref), "external name", Reason.EXTERNAL_NAME, message)
+            found.add(service_place(ref), "external name", OmissionReason.EXTERNAL_NAME, message)

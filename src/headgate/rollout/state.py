@@ -50,14 +50,14 @@ class Pause(Enum):
     EDITED = "the TrafficSplit was edited"
 
 
-class Answer(NamedTuple):
+class WebhookAnswer(NamedTuple):
     """The answer of a webhook: True for yes, False for no, None if it gave no answer; and what happened."""
 
     agrees: bool | None
     text: str
 
 
-NO_ANSWER = Answer(None, "not called yet")
+NO_ANSWER = WebhookAnswer(None, "not called yet")
 
 
 class Loss(Enum):
@@ -168,7 +168,7 @@ class Facts(NamedTuple):
     counts: Mapping[str, Counts] = {}
     copies: Counts = Counts()
     latency: Buckets = 0
-    answers: Mapping[str, Answer] = {}
+    answers: Mapping[str, WebhookAnswer] = {}
 
     def agree(self, hooks: Sequence[str]) -> bool:
         """Return whether all of these webhooks agree."""

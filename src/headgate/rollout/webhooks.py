@@ -16,7 +16,7 @@ from headgate.latest import Latest
 from headgate.model.authorities import url_host
 from headgate.resources.mesh.canary.types import Webhook
 from headgate.resources.meta import Key
-from headgate.rollout.state import Answer, Pause, State
+from headgate.rollout.state import Pause, State, WebhookAnswer
 
 TIMEOUT_S = 10.0
 AGAIN_S = 10.0
@@ -34,7 +34,7 @@ class Occasion(NamedTuple):
 class _Call(NamedTuple):
     occasion: Occasion
     due: float
-    answer: Answer | None = None
+    answer: WebhookAnswer | None = None
 
 
 class Webhooks:
@@ -46,7 +46,7 @@ class Webhooks:
         self._calls: dict[tuple[Key, str], _Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def answers(self, key: Key, occasion: Occasion) -> Mapping[str, Answer]:
+    def answers(self, key: Key, occasion: Occasion) -> Mapping[str, WebhookAnswer]:
         """Return the answers of a Canary's webhooks about an occasion, by the name of the webhook."""
         return {
             name: call.answer
@@ -82,11 +82,11 @@ class Webhooks:
             pause = AGAIN_S if answer.agrees is None else every_s
             self._calls[key, hook.name] = _Call(occasion, self._clock() + pause, answer)
 
-    async def _response(self, namespace: str, hook: Webhook, body: Mapping[str, Any]) -> Answer:
+    async def _response(self, namespace: str, hook: Webhook, body: Mapping[str, Any]) -> WebhookAnswer:
         snapshot = self._snapshot.get()
         _, service = snapshot.services.get(f"{namespace}/{hook.service}", (None, None)) if snapshot else (None, None)
         if service is None or service.spec.cluster_ip in {"", "None"}:
-            return Answer(None, f"Service {namespace}/{hook.service} does not exist, or has no address")
+            return WebhookAnswer(None, f"Service {namespace}/{hook.service} does not exist, or has no address")
         path = hook.path.removeprefix("/")  # a path without a slash would change the host
         url = f"http://{url_host(service.spec.cluster_ip)}:{hook.port}/{path}"
         headers = {"Host": f"{hook.service}.{namespace}:{hook.port}"}
@@ -97,9 +97,9 @@ class Webhooks:
             ):
                 status = response.status
         except (OSError, ClientError, TimeoutError) as error:
-            return Answer(None, f"no response: {describe(error)}")
+            return WebhookAnswer(None, f"no response: {describe(error)}")
         agrees = {2: True, 4: False}.get(status // 100)
-        return Answer(agrees, f"status {status}")
+        return WebhookAnswer(agrees, f"status {status}")
 
 
 def occasion_of(state: State) -> Occasion:

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 from headgate.plane.tap.taps import LIMITED, MAX_QUEUED, SAMPLED, Tap
-from headgate.plane.tap.targets import RouteTarget, Target
+from headgate.plane.tap.targets import RouteTarget, TapTarget
 from headgate.telemetry.reports.tap_records import Record
 
 CALLER = "spiffe://cluster.local/ns/default/sa/buyer"
@@ -15,10 +15,10 @@ def record(split: str = "web", peer: str = "") -> Record:
     return Record(node="gateway", time=1.0, route=f"TrafficSplit default/{split}", peer=peer)
 
 
-def tap(limit: int, later: Target | None = None) -> Tap:
+def tap(limit: int, later: TapTarget | None = None) -> Tap:
     target = RouteTarget(kind="TrafficSplit", name="default/web")
 
-    async def find() -> Target:
+    async def find() -> TapTarget:
         return later or target
 
     return Tap(find, target, limit)

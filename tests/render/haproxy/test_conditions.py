@@ -13,7 +13,7 @@ from headgate.model.requests import Path as PathCondition
 from headgate.model.routing import Route, Split
 from headgate.render.haproxy.conditions import MOST_VALUES
 from headgate.render.haproxy.configuration import render
-from headgate.render.omissions import Reason
+from headgate.render.omissions import OmissionReason
 from headgate.render.proxy_ports import select
 
 PATTERNS = (
@@ -133,5 +133,5 @@ async def test_an_expression_that_pcre_reads_differently_is_named() -> None:
         ]
         routes = [Route(split=Split(targets=()), match=match, name=str(index)) for index, match in enumerate(matches)]
         rendered = render(select(web.mesh(*routes)))
-    assert [item.reason for item in rendered.omissions] == [Reason.REGULAR_EXPRESSION] * len(matches)
+    assert [item.reason for item in rendered.omissions] == [OmissionReason.REGULAR_EXPRESSION] * len(matches)
     assert [item.where[-1] for item in rendered.omissions] == ["0", "1", "2", "3"]

@@ -17,7 +17,7 @@ from headgate.model.routing import Protocol, Route, Split
 from headgate.proxy_programs.files import write_files
 from headgate.render.haproxy.configuration import MAIN, render
 from headgate.render.nginx.configuration import render as render_nginx
-from headgate.render.omissions import Reason
+from headgate.render.omissions import OmissionReason
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import select
 from headgate.resources.meta import Key
@@ -85,7 +85,7 @@ async def test_a_backend_that_does_not_answer_in_time_gets_504_and_the_differenc
         limits = Timeouts(request=20_000, backend=50)
         mesh = web.mesh(Route(split=Split(targets=(web.target(0),)), timeouts=limits))
         rendered = render(select(mesh))
-        assert [item.reason for item in rendered.omissions] == [Reason.TIMEOUT]
+        assert [item.reason for item in rendered.omissions] == [OmissionReason.TIMEOUT]
         async with serving(rendered, tmp_path):
             assert await web.counted(1) == {504: 1}
         server.close()

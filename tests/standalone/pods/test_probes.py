@@ -10,7 +10,7 @@ from tests.ports import free_port
 from headgate.resources.core.pod_spec import Container, ContainerPort, Probe
 from headgate.resources.decode import read
 from headgate.standalone.pods.containers import delay, restarts
-from headgate.standalone.pods.probes import Target, Thresholds, listens, run_probe
+from headgate.standalone.pods.probes import ProbeTarget, Thresholds, listens, run_probe
 from headgate.standalone.processes import Launch
 
 
@@ -19,9 +19,9 @@ def probe(*, patience: int = 60, **fields: Any) -> Probe:
     return read({**fields, "timeoutSeconds": patience}, Probe)
 
 
-def target(port: int = 1) -> Target:
+def target(port: int = 1) -> ProbeTarget:
     container = Container(name="app", ports=(ContainerPort(container_port=port, name="http"),))
-    return Target(container, "127.0.0.1", Launch(command=("app",), env={"PATH": os.environ["PATH"], "A": "x"}))
+    return ProbeTarget(container, "127.0.0.1", Launch(command=("app",), env={"PATH": os.environ["PATH"], "A": "x"}))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.node_ids import SIDECAR
 from headgate.plane.status import audit
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, few, programmed, status_of, timed
-from headgate.plane.status.receipts import AckState, Answer, Progress, Receipts, Resource
+from headgate.plane.status.receipts import Acknowledgment, AckState, Progress, Receipts, Resource
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
 
@@ -68,7 +68,7 @@ def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, f
     for name in workloads:
         node_id = f"{SIDECAR}/{name}"
         state = receipts.states.get(node_id)
-        answer = state.answer(_out_of_sync_inbound(state)) if state else Answer(holds=False)
+        answer = state.answer(_out_of_sync_inbound(state)) if state else Acknowledgment(holds=False)
         if answer.error:
             refused.append((node_id, answer.error))
         elif answer.holds:

@@ -166,7 +166,7 @@ def shared(config: ProxyConfig, type_url: TypeUrl) -> _Resources:
     return found.common if isinstance(found, Resources) else found
 
 
-class Answer(NamedTuple):
+class Acknowledgment(NamedTuple):
     """A proxy's answer to a set of resources: whether the proxy has acknowledged all of these resources.
 
     `error` is Envoy's message if the proxy rejected a resource.
@@ -197,15 +197,17 @@ class AckState:
         self.refused = refused
         self.is_sidecar = is_sidecar
 
-    def answer(self, resources: frozenset[Resource]) -> Answer:
+    def answer(self, resources: frozenset[Resource]) -> Acknowledgment:
         """Return whether the proxies have acknowledged all of `resources`."""
         error = next((item.message for item in self.refused if (item.type_url, item.name) in resources), "")
-        return Answer(holds=self.out_of_sync is not None and self.out_of_sync.isdisjoint(resources), error=error)
+        return Acknowledgment(
+            holds=self.out_of_sync is not None and self.out_of_sync.isdisjoint(resources), error=error
+        )
 
-    def answer_for(self, ports: tuple[RouteParent, ...]) -> Answer:
+    def answer_for(self, ports: tuple[RouteParent, ...]) -> Acknowledgment:
         """Return whether the proxies have acknowledged all resources of some ports."""
         is_in_sync = self.out_of_sync is not None and not self.out_of_sync and not self.refused
-        return Answer(holds=True) if is_in_sync else self.answer(self.resources(ports))
+        return Acknowledgment(holds=True) if is_in_sync else self.answer(self.resources(ports))
 
     def needs(self, ports: tuple[RouteParent, ...]) -> bool:
         """Return whether the proxies need or hold a resource of some ports, or have no configuration yet."""

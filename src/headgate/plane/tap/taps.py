@@ -21,7 +21,7 @@ from headgate.errors import TelemetryError
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.tap.events import event
-from headgate.plane.tap.targets import TapProxies, Target, target_of
+from headgate.plane.tap.targets import TapProxies, TapTarget, target_of
 from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.reports.tap_records import Record, read_records
@@ -55,7 +55,7 @@ class TapQuery(NamedTuple):
 class Tap:
     """A tap of one user. `steps` yields log records and notices of omitted requests until the stream is closed."""
 
-    def __init__(self, find: Callable[[], Awaitable[Target]], target: Target, limit: int) -> None:
+    def __init__(self, find: Callable[[], Awaitable[TapTarget]], target: TapTarget, limit: int) -> None:
         self.target = target
         self.callers: frozenset[str] = frozenset()
         self._find = find
@@ -135,7 +135,7 @@ class Taps:
         """Return a stream of events about an object; None if the object does not exist."""
         ref = Ref(query.kind, query.namespace, query.name)
 
-        async def find() -> Target:
+        async def find() -> TapTarget:
             return target_of(ref, await self._object_graphs.graph(ref.kind))
 
         return self._events(find, query) if await self._exists(ref) else None
@@ -148,7 +148,7 @@ class Taps:
         return (await self._object_graphs.graph(ref.kind)).find(ref) is not None
 
     async def _events(
-        self, find: Callable[[], Awaitable[Target]], query: TapQuery
+        self, find: Callable[[], Awaitable[TapTarget]], query: TapQuery
     ) -> AsyncGenerator[TapEvent | TapNotice]:
         async with self._tapping(find, query.limit) as tap, contextlib.aclosing(tap.steps()) as steps:
             async for step in steps:
@@ -158,7 +158,7 @@ class Taps:
                     yield TapNotice(dropped=step[0], reason=step[1])
 
     @contextlib.asynccontextmanager
-    async def _tapping(self, find: Callable[[], Awaitable[Target]], limit: int) -> AsyncGenerator[Tap]:
+    async def _tapping(self, find: Callable[[], Awaitable[TapTarget]], limit: int) -> AsyncGenerator[Tap]:
         """Open a tap for the duration of the context; `find` returns the current target."""
         tap = Tap(find, await find(), limit)
         self._open.add(tap)

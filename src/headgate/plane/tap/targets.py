@@ -28,7 +28,7 @@ class TapProxies(NamedTuple):
     callers: frozenset[str]
 
 
-class Target(Protocol):
+class TapTarget(Protocol):
     """The object that a user taps."""
 
     def proxies(self, present: TapProxies) -> Iterator[str]:
@@ -89,7 +89,7 @@ class RouteTarget(Value, frozen=True, kw_only=True):
         return record.route == f"{self.kind} {self.name}"
 
 
-def target_of(ref: Ref, graph: ObjectGraph) -> Target:
+def target_of(ref: Ref, graph: ObjectGraph) -> TapTarget:
     """Return the target of a tap on the object `ref`."""
     if ref.kind in ROUTES or ref.kind == GATEWAY:
         return RouteTarget(kind=ref.kind, name=str(ref))

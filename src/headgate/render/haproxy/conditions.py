@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from headgate.model.requests import Header, Match, Path, Query, Text
 from headgate.render.haproxy.expressions import first_parameter, translated, whole
 from headgate.render.haproxy.words import is_writable, word
-from headgate.render.omissions import NotExpressible, Reason
+from headgate.render.omissions import NotExpressible, OmissionReason
 
 MOST_VALUES = 4
 _AUTHORITY = ":authority"
@@ -114,10 +114,10 @@ def _translated(pattern: str) -> str:
     found = translated(pattern)
     if found is None:
         raise _fault(
-            f"the regular expression {pattern!r} has a different meaning in HAProxy", Reason.REGULAR_EXPRESSION
+            f"the regular expression {pattern!r} has a different meaning in HAProxy", OmissionReason.REGULAR_EXPRESSION
         )
     return found
 
 
-def _fault(text: str, reason: Reason = Reason.MATCH) -> NotExpressible:
+def _fault(text: str, reason: OmissionReason = OmissionReason.MATCH) -> NotExpressible:
     return NotExpressible("match", reason, f"{text}; the route is left out")

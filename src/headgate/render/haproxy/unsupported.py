@@ -3,7 +3,7 @@
 from headgate.model.routing import Route, Split
 from headgate.render.haproxy.conditions import check
 from headgate.render.haproxy.shares import Division
-from headgate.render.omissions import Collector, NotExpressible, Place, Reason
+from headgate.render.omissions import Collector, NotExpressible, OmissionReason, Place
 from headgate.render.route_omissions import add_sticky
 
 NO_AGENT = (
@@ -29,13 +29,13 @@ def add_omissions(found: Collector, place: Place, route: Route, division: Divisi
     add_of_split(found, place, route.split, division, call="request")
     for mirror in route.mirrors:
         if mirror.numerator:
-            found.add(place, f"mirror to {mirror.ref}", Reason.MIRROR, NO_AGENT)
+            found.add(place, f"mirror to {mirror.ref}", OmissionReason.MIRROR, NO_AGENT)
     if limit := route.timeouts.shortest:
-        found.add(place, f"timeout {limit} ms", Reason.TIMEOUT, START_ONLY)
+        found.add(place, f"timeout {limit} ms", OmissionReason.TIMEOUT, START_ONLY)
 
 
 def add_of_split(found: Collector, place: Place, split: Split, division: Division, *, call: str) -> None:
     """Add the omissions of a split; `call` is `request` or `connection`."""
     add_sticky(found, place, split, proxy="HAProxy", call=call)
     if division.rounded:
-        found.add(place, "weights", Reason.ROUNDED_SHARE, ROUNDED)
+        found.add(place, "weights", OmissionReason.ROUNDED_SHARE, ROUNDED)

@@ -7,7 +7,7 @@ from headgate.model.requests import Header, Match, Path, Query, Text
 from headgate.model.sanitizing import why_removed
 from headgate.render.nginx.regexes import Untranslatable, to_pcre
 from headgate.render.nginx.syntax import Variables, exactly, pattern
-from headgate.render.omissions import NotExpressible, Reason
+from headgate.render.omissions import NotExpressible, OmissionReason
 
 PATH = "$headgate_path"
 AUTHORITY = "$headgate_authority"
@@ -65,10 +65,10 @@ class Conditions:
             return None
         if wanted.text == Text(value=""):
             message = "nginx does not distinguish an empty header from a missing one; the route gets no requests"
-            raise NotExpressible(what, Reason.HEADER, message)
+            raise NotExpressible(what, OmissionReason.HEADER, message)
         if wanted.name not in _SPECIAL and not _NAME.fullmatch(wanted.name):
             message = "nginx has no variable for a header with this name; the route gets no requests"
-            raise NotExpressible(what, Reason.HEADER, message)
+            raise NotExpressible(what, OmissionReason.HEADER, message)
         source = _SPECIAL.get(wanted.name) or f"$http_{wanted.name.replace('-', '_')}"
         if self._edge:
             source = {SCHEME: "$scheme"}.get(source, source)
@@ -98,4 +98,4 @@ def _regex(what: str, value: str) -> str:
         return to_pcre(value)
     except Untranslatable as error:
         message = f"nginx's PCRE has no equal of {error} in {value!r}; the route gets no requests"
-        raise NotExpressible(what, Reason.REGULAR_EXPRESSION, message) from None
+        raise NotExpressible(what, OmissionReason.REGULAR_EXPRESSION, message) from None

@@ -9,7 +9,7 @@ from headgate.model.sanitizing import CERTIFICATE, HOP_BY_HOP, RESERVED_NAMES
 from headgate.render.edits import combined, host_of
 from headgate.render.nginx.conditions import AUTHORITY, SCHEME, TE, UPGRADE
 from headgate.render.nginx.syntax import Variables, escaped, literal, template
-from headgate.render.omissions import Collector, Place, Reason
+from headgate.render.omissions import Collector, OmissionReason, Place
 
 CONNECTION = "$headgate_connection"
 _WRITTEN_BY_NGINX = frozenset({"connection", "content-length", "date", "server", "transfer-encoding"})
@@ -88,7 +88,7 @@ class HeaderFilters:
                 added.setdefault(name.lower(), []).append(escaped(value))
             else:
                 message = "nginx sends no empty headers; the request has no such header"
-                self._found.add(self._place, f"request header {name}", Reason.EMPTY_HEADER, message)
+                self._found.add(self._place, f"request header {name}", OmissionReason.EMPTY_HEADER, message)
         for name, values in added.items():
             present = headers.get(name, f"$http_{name.replace('-', '_')}")
             headers[name] = self._joined(present, ",".join(values))
@@ -114,11 +114,11 @@ class HeaderFilters:
                 yield f"add_header {name} {literal(value)} always;"
             else:
                 message = "nginx sends no empty headers; the response has no such header"
-                self._found.add(self._place, f"response header {name}", Reason.EMPTY_HEADER, message)
+                self._found.add(self._place, f"response header {name}", OmissionReason.EMPTY_HEADER, message)
 
     def _is_known(self, name: str, own: frozenset[str], what: str) -> bool:
         if name.lower() not in own and _NAME.fullmatch(name):
             return True
         message = "nginx writes this header itself" if name.lower() in own else "nginx has no variable for this name"
-        self._found.add(self._place, f"{what} header {name}", Reason.HEADER, f"{message}; it stays unchanged")
+        self._found.add(self._place, f"{what} header {name}", OmissionReason.HEADER, f"{message}; it stays unchanged")
         return False

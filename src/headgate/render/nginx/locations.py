@@ -14,7 +14,7 @@ from headgate.render.nginx.headers import HeaderFilters
 from headgate.render.nginx.syntax import Variables, block, escaped, pattern, template
 from headgate.render.nginx.targets import edited_target
 from headgate.render.nginx.upstreams import Upstreams
-from headgate.render.omissions import Collector, NotExpressible, Place, Reason
+from headgate.render.omissions import Collector, NotExpressible, OmissionReason, Place
 from headgate.render.proxy_ports import Host, ProxyPort, Selection
 from headgate.render.route_omissions import add_sticky, place_of, service_place
 from headgate.render.shares import Group, Shares, grouped, parts
@@ -133,7 +133,7 @@ class HostLocations:
         if not exact:
             shown = " : ".join(f"{number / 100:.2f} %" for number in numbers)
             message = f"nginx draws these shares with two decimals: {shown}"
-            self._found.add(place, "weights", Reason.ROUNDED_SHARE, message)
+            self._found.add(place, "weights", OmissionReason.ROUNDED_SHARE, message)
         drawn = [(number, value) for number, (_, value) in zip(numbers, values, strict=True) if number]
         return self._variables.drawn(f"share_{self._tag}_{name.replace('-', '_')}", drawn[:-1], drawn[-1][1])
 
@@ -156,7 +156,7 @@ class HostLocations:
         if module == "grpc":
             if path_edits(filters):
                 message = "nginx sends HTTP/2 backends the path of the client"
-                self._found.add(place, "path rewrite", Reason.FILTER, message)
+                self._found.add(place, "path rewrite", OmissionReason.FILTER, message)
             lines.append(f"grpc_pass grpc://{upstream};")
         else:
             lines.append(f"proxy_pass http://{upstream}{self._target(route, filters)};")
@@ -166,19 +166,19 @@ class HostLocations:
     def _name_downgrades(self, group: Group) -> None:
         for target in group.targets:
             message = "nginx calls the backend with HTTP/1.1, also for clients with HTTP/2"
-            self._found.add(service_place(target.ref), "", Reason.PROTOCOL, message)
+            self._found.add(service_place(target.ref), "", OmissionReason.PROTOCOL, message)
 
     def _target(self, route: Route, filters: Sequence[Filters]) -> str:
         edits = path_edits(filters)
         if len(edits) > 1 and edits[-1].kind == "prefix":
             message = "the path is replaced twice; nginx applies only the last replacement"
-            self._found.add(self._place(route), "path rewrite", Reason.FILTER, message)
+            self._found.add(self._place(route), "path rewrite", OmissionReason.FILTER, message)
         return edited_target(self._variables, edits[-1] if edits else None, route.match.path)
 
     def _timeouts(self, module: str, route: Route) -> Iterator[str]:
         if limit := route.timeouts.shortest:
             message = "nginx limits each pause of a backend, not the time of the complete response"
-            self._found.add(self._place(route), f"timeout {limit} ms", Reason.TIMEOUT, message)
+            self._found.add(self._place(route), f"timeout {limit} ms", OmissionReason.TIMEOUT, message)
             yield f"{module}_read_timeout {limit}ms;"
 
     def _copy(self, name: str, mirror: Mirror, route: Route, filters: Sequence[Filters]) -> Iterator[str]:
@@ -188,7 +188,7 @@ class HostLocations:
         shares = grouped(Split(targets=mirror.targets), self._selection.endpoints, self._selection.protocols)
         if any(group.protocol is Protocol.HTTP2 for group in shares.groups):
             message = "nginx sends copies with HTTP/1.1 only; this mirror gets none"
-            self._found.add(place, what, Reason.COPY_PROTOCOL, message)
+            self._found.add(place, what, OmissionReason.COPY_PROTOCOL, message)
             return
         targets = [target for group in shares.groups for target in group.targets]
         if not targets:
@@ -200,7 +200,7 @@ class HostLocations:
             part = round(fraction * WHOLE)
             if Fraction(part, WHOLE) != fraction:
                 message = f"nginx copies {part / 100:.2f} % of the requests instead of {fraction}"
-                self._found.add(place, what, Reason.ROUNDED_SHARE, message)
+                self._found.add(place, what, OmissionReason.ROUNDED_SHARE, message)
             if not part:
                 return
             drawn = self._variables.drawn(f"copied_{self._tag}_{name.replace('-', '_')}", [(part, '"1"')], EMPTY)

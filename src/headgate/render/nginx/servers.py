@@ -11,7 +11,7 @@ from headgate.render.nginx.headers import CONNECTION, IGNORED, PASSED, base, req
 from headgate.render.nginx.locations import HostLocations, Output
 from headgate.render.nginx.streams import listen
 from headgate.render.nginx.syntax import Variables, block, pattern, template
-from headgate.render.omissions import Place, Reason
+from headgate.render.omissions import OmissionReason, Place
 from headgate.render.proxy_ports import ANY_HOST, Host, ProxyPort, Selection
 
 FAILED = "$headgate_failed"
@@ -123,7 +123,7 @@ class Servers:
         if self._port.protocol is Protocol.HTTP2 and not self._tls:
             message = "nginx accepts only HTTP/2 on a port without TLS that accepts HTTP/2"
             place = Place(self._port.owner, self._port.where)
-            self._output.found.add(place, "clients with HTTP/1.1", Reason.CLIENT_PROTOCOL, message)
+            self._output.found.add(place, "clients with HTTP/1.1", OmissionReason.CLIENT_PROTOCOL, message)
         if not any(ANY_HOST in host.names for host in self._port.hosts):
             yield from block("server", self._unknown())
         for index, host in enumerate(self._port.hosts):

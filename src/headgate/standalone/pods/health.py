@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 from headgate.resources.core.pod_spec import Probe
-from headgate.standalone.pods.probes import Target, Thresholds, listens, run_probe, tcp_ports
+from headgate.standalone.pods.probes import ProbeTarget, Thresholds, listens, run_probe, tcp_ports
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch
 
@@ -20,7 +20,7 @@ _ADVICE = (
 async def watch_health(run: Run, launch: Launch) -> None:
     """Probe until canceled: first startup, then liveness and readiness concurrently."""
     container, settings = run.settings.container, run.settings
-    target = Target(container, settings.address, launch)
+    target = ProbeTarget(container, settings.address, launch)
     if container.startup_probe and not run.state.started and not await _startup(container.startup_probe, target, run):
         return
     run.set_health(started=True, ready=run.state.ready)
@@ -35,7 +35,7 @@ async def watch_health(run: Run, launch: Launch) -> None:
             tasks.create_task(_check_undeclared_port(port, number, run))
 
 
-async def _startup(probe: Probe, target: Target, run: Run) -> bool:
+async def _startup(probe: Probe, target: ProbeTarget, run: Run) -> bool:
     failures = 0
     async for fault in _faults("Startup", probe, target=target, run=run):
         if not fault:
@@ -47,7 +47,7 @@ async def _startup(probe: Probe, target: Target, run: Run) -> bool:
     return False
 
 
-async def _liveness(probe: Probe, target: Target, run: Run) -> None:
+async def _liveness(probe: Probe, target: ProbeTarget, run: Run) -> None:
     thresholds = Thresholds(probe, healthy=True)
     async for fault in _faults("Liveness", probe, target=target, run=run):
         if not thresholds.add(healthy=not fault):
@@ -55,7 +55,7 @@ async def _liveness(probe: Probe, target: Target, run: Run) -> None:
             return
 
 
-async def _readiness(probe: Probe, target: Target, run: Run) -> None:
+async def _readiness(probe: Probe, target: ProbeTarget, run: Run) -> None:
     thresholds = Thresholds(probe, healthy=run.state.ready)
     async for fault in _faults("Readiness", probe, target=target, run=run):
         run.set_health(started=True, ready=thresholds.add(healthy=not fault))
@@ -67,7 +67,7 @@ async def _restart(which: str, run: Run) -> None:
     await run.restart()
 
 
-async def _faults(which: str, probe: Probe, *, target: Target, run: Run) -> AsyncIterator[str]:
+async def _faults(which: str, probe: Probe, *, target: ProbeTarget, run: Run) -> AsyncIterator[str]:
     """Probe forever; yield the fault after each probe, empty if it succeeded."""
     await asyncio.sleep(probe.initial_delay_seconds)
     clock = asyncio.get_running_loop().time

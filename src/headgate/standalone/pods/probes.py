@@ -23,7 +23,7 @@ _MAX_REQUESTS = 10  # the most requests of one probe, including redirects
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-class Target(NamedTuple):
+class ProbeTarget(NamedTuple):
     """The target of a probe: a container, its address, and the environment for exec commands."""
 
     container: Container
@@ -47,7 +47,7 @@ class Thresholds:
         return self.healthy
 
 
-async def run_probe(probe: Probe, target: Target) -> str:
+async def run_probe(probe: Probe, target: ProbeTarget) -> str:
     """Run a probe once; return the fault, empty on success."""
     try:
         async with asyncio.timeout(max(probe.timeout_seconds, 1)):
@@ -78,7 +78,7 @@ def tcp_ports(container: Container) -> list[int]:
     return [port.container_port for port in container.ports or () if port.protocol == "TCP"]
 
 
-async def _run_probe(probe: Probe, target: Target) -> str:
+async def _run_probe(probe: Probe, target: ProbeTarget) -> str:
     if probe.http_get:
         return await _http(probe.http_get, target)
     if probe.tcp_socket:
@@ -90,7 +90,7 @@ async def _run_probe(probe: Probe, target: Target) -> str:
     raise ValueError("local pods support only the probes httpGet, tcpSocket and exec; use one of them")
 
 
-async def _http(get: HttpGet, target: Target) -> str:
+async def _http(get: HttpGet, target: ProbeTarget) -> str:
     """Send a GET request as the kubelet does: no proxy, no certificate verification, redirects only on the same host."""
     host = get.host or target.address
     url, headers = _request(get, f"[{host}]" if ":" in host else host, _port(get.port, target.container))
