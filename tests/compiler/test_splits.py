@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiler.split_meshes import ROOT, root_split, root_table, split_world, targets
-from tests.make.objects import headgate_keys, split
+from tests.make.objects import backed_service, endpoint_slice, headgate_keys, split
 from tests.make.values import compiled
 
 from headgate.compiler.reasons import Reason
@@ -41,6 +41,22 @@ def test_usable_backends_share_all_traffic_by_weight(weights, dead, fail):
         name: Fraction(weight, total) for name, weight in live.items()
     }
     assert sum(Fraction(item.weight, reported) for item in shares.broken) == (Fraction(lost, total) if lost else 0)
+
+
+def test_a_root_that_is_its_own_backend_has_the_share_of_a_backend():
+    """D1. It is not the share that a root gets without usable backends."""
+    metadata = headgate_keys(allow_self_reference="true")
+    world = [*split_world({"other": 1})[:1], *backed_service("other", ("", "10.1.0.1"), number=80)]
+    world += [
+        endpoint_slice("web", ["10.1.0.2"], {"p80": 80}),
+        split("web", {"web": 3, "other": 1}, annotations=metadata),
+    ]
+    (outcome,) = compiled(*world).report.outcomes
+    assert {item.service: item.share for item in outcome.shares} == {
+        "default/web": Fraction(3, 4),
+        "default/other": Fraction(1, 4),
+    }
+    assert (outcome.root, outcome.failed) == (0, 0)
 
 
 def test_weights_with_equal_ratios_give_equal_configurations():

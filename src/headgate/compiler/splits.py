@@ -10,7 +10,7 @@ On a port that is not HTTP, splits without matches distribute connections in the
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from msgspec import structs
@@ -324,7 +324,7 @@ def plain_table(ref: PortRef, protocol: Protocol) -> RouteTable:
     return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocol)
 
 
-def _outcome(key: Key, root: PortRef, candidates: Iterable[BackendCandidate], split: Split) -> SplitOutcome:
+def _outcome(key: Key, root: PortRef, candidates: Collection[BackendCandidate], split: Split) -> SplitOutcome:
     total = total_weight(split)
     shares = {target.ref.service: Fraction(target.weight, total) for target in split.targets}
     return SplitOutcome(
@@ -340,7 +340,8 @@ def _outcome(key: Key, root: PortRef, candidates: Iterable[BackendCandidate], sp
             )
             for item in candidates
         ),
-        root=shares.get(root.service, _NOTHING),
+        # a split may name its own root as a backend (D1); that is not the case without usable backends
+        root=shares.get(root.service, _NOTHING) if all(item.reason for item in candidates) else _NOTHING,
         failed=1 - sum(shares.values(), _NOTHING),
     )
 
