@@ -168,7 +168,7 @@ class _Handlers:
         metadata = {**(pod.get("metadata") or {}), "namespace": asked.namespace}
         view = SelectedNamespace(self._reviews.view(), asked.namespace, injected=labeled)
         created = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        reviewed = review(created, None, view, self._reviews.sidecars)
+        reviewed = review(created, None, view, self._reviews.sidecars).passed()
         patch = list(_patch(pod, reviewed.object, namespace=asked.namespace))
         if not patch:
             return _warnings(reviewed.warnings)

@@ -59,7 +59,6 @@ SERVICE_ACCOUNT = service_account.KIND
 CONFIG_MAP = config_map.KIND
 ROUTE_GROUP = http_route_group.KIND
 TCP_ROUTE = port_routes.TCP  # SMI's TCPRoute for access rules, not the Gateway API's
-UDP_ROUTE = port_routes.UDP
 TRAFFIC_SPLIT = traffic_split.KIND
 TRAFFIC_TARGET = traffic_target.KIND
 TLS_CONFIG = tls_config.KIND
