@@ -1,7 +1,7 @@
 """Find routes that no request reaches: `matching` proves that each request of a route fits an earlier one.
 
 A finding has an example: a request that fits the match, and that `model.evaluate` sends to another route. If no request can
-fit the match, the example is one that its author may have meant, if there is one.
+fit the match, the example is a request that its author may have meant, if there is one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ STEPS = 100_000
 ROUTE_STEPS = 10_000
 """What the proof for one route may take."""
 LEAST_STEPS = 100
-"""What the proof for one route may take when the others have used up `STEPS`: enough where no expressions are compared."""
+"""What the proof for one route may take when the other routes have used up `STEPS`: enough where no expressions are compared."""
 _HOST = Dimension("header", AUTHORITY)
 _SETTING = Setting()
 

@@ -37,8 +37,8 @@ def _paths(written: Sequence[Path | None]) -> list[Path] | None:
         return [exact] if all(test.fits(exact.value) for test in tests.values()) else None
     if any(are_disjoint(test, other) for test in tests.values() for other in tests.values()):
         return None
-    first, *others = tests.values() or [Test("prefix", "")]
-    redundant = {test for test in others if covers(test, first) or not test.value}  # every path begins with ""
+    first, *later = tests.values() or [Test("prefix", "")]
+    redundant = {test for test in later if covers(test, first) or not test.value}  # every path begins with ""
     return [path for path, test in tests.items() if test not in redundant]
 
 
