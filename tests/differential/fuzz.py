@@ -10,7 +10,11 @@ from tests.differential import access_comparison, commands_comparison, plan_comp
 from tests.differential.gateway_lab import GatewayLab
 from tests.differential.sidecar_lab import SidecarLab
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(0),
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),  # it would hide the failing world
+]
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "inf"))
 

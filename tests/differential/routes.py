@@ -59,6 +59,16 @@ def edge_gateway(place: str) -> Iterator[Object]:
     yield obj("Secret", CERTIFICATE, type="kubernetes.io/tls", data={"tls.crt": "chain", "tls.key": "key"})
 
 
+RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
+    (
+        {"timeouts": {"request": "60s", "backendRequest": "30s"}},
+        {"retry": {"attempts": 2, "codes": [503]}},
+        {"retry": {"attempts": 0}},
+    )
+)
+"""Settings of a rule that change no result while every member answers in time."""
+
+
 def http_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return an HTTPRoute for the Gateway or one of its listeners, or for a Service or one of its ports."""
     parents, rules = draw(PARENTS), [_rule(draw) for _ in range(draw(st.integers(1, 3)))]
@@ -156,6 +166,8 @@ def _rule(draw: st.DrawFn) -> Object:
     elif kind == 4:
         copied_to = draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
         rule["filters"] = [_mirror(draw, name) for name in copied_to]
+    if draw(MARKS) and "backendRefs" in rule:
+        rule |= draw(RESILIENCE)
     return rule
 
 

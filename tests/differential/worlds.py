@@ -55,6 +55,15 @@ HEADER_PATTERN = st.sampled_from(
 )
 VALUES = ("", "1", "12", "a", "b", "ab", "yes", "YES", "Firefox", "x Firefox y", "firefox", "a=1; sticky=on", "2")
 USERS = (("x-user", "alice"), ("x-user", "bob"), ("x-user", ""), ("cookie", "side=1"), ("cookie", 'a=1; side="2"'))
+RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
+    (
+        {"headgate.dev/retry": "retries=2 on=503,reset"},
+        {"headgate.dev/timeout": "request=60s attempt=30s"},
+        {"headgate.dev/retry": "retries=1 on=5xx budget=50%", "headgate.dev/limits": "connections=1000"},
+        {"headgate.dev/outlier-detection": "off"},
+    )
+)
+"""Settings that change no result while every member answers in time."""
 MOSTLY = st.integers(0, 3).map(lambda drawn: drawn < 3)
 HOSTS = ("a", "b.example.com", "1", "yes", "a:8080")
 
@@ -64,9 +73,8 @@ def services(draw: st.DrawFn, place: tuple[str, str], index: int, protocols: Seq
     namespace, name = place
     numbers = draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=3, unique=True))
     ports = [port(number, f"p{number}", app=_app_protocol(draw, protocols)) for number in numbers]
-    written = service(
-        name, *ports, namespace=namespace, metadata={"creationTimestamp": draw(TIMES)}, clusterIP=f"address-{index + 1}"
-    )
+    metadata = {"creationTimestamp": draw(TIMES)} | ({"annotations": draw(RESILIENCE)} if draw(SELDOM) else {})
+    written = service(name, *ports, namespace=namespace, metadata=metadata, clusterIP=f"address-{index + 1}")
     conditions: st.SearchStrategy[Object] = st.sampled_from(({}, {}, {}, {"ready": True}, {"ready": False}))
     return [written, *(_slice(written, member, draw(conditions)) for member in _members(draw, index))]
 
