@@ -7,7 +7,7 @@ HTTP/1.1 it stores the request heads, and its responses have the headers `ANSWER
 import asyncio
 import ssl
 from collections import Counter
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, cast
 
 from tests.wire import H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address
 
@@ -91,9 +91,8 @@ class _Replayed(asyncio.Protocol):
         self._http2 = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._member.transports.add(transport)
+        self._transport = cast("asyncio.Transport", transport)
+        self._member.transports.add(self._transport)
         self._member.connections += 1
 
     def connection_lost(self, _exc: Exception | None) -> None:

@@ -4,8 +4,8 @@ The places are the Service's own address, the HTTP proxy and a Gateway. With mut
 the server.
 """
 
+import contextlib
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 from tests.authority import CLIENT, DOMAIN, WEB
@@ -54,18 +54,11 @@ class Place(NamedTuple):
         fields = [] if host is None else [f"Host: {host or self.host}"]
         return "\r\n".join([f"{method} {self.base}{target} HTTP/{version}", *fields, *lines, "", ""])
 
-    def connect(self) -> RawConnection:
-        """Open a connection."""
-        return connect(self.address)
-
     def ask(self, target: str = "/", *lines: str, body: bytes = b"", **more: Any) -> RawMessage:
         """Send a request on a connection of its own; return the response."""
-        connection = self.connect()
-        try:
+        with contextlib.closing(connect(self.address)) as connection:
             connection.send(self.head(target, *lines, **more).encode() + body)
             return connection.response()
-        finally:
-            connection.close()
 
 
 class HttpRig(EnvoyRig):
@@ -85,7 +78,8 @@ class HttpRig(EnvoyRig):
         self.named = {name: self.free().port for name in SERVICES}
         self.sidecar = InboundRig()
         self.inbound: tuple[InboundPort, ...] = ()
-        self._stack = ExitStack()
+        self._clients: list[RawConnection] = []
+        self._stack = contextlib.ExitStack()
 
     @property
     def server(self) -> RawServer:
@@ -104,10 +98,32 @@ class HttpRig(EnvoyRig):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close_clients()
         super().__exit__()
         self._stack.close()
         for server in self.servers:
             server.close()
+
+    def connect(self, place: Place) -> RawConnection:
+        """Open a client's connection, which `reset` closes."""
+        self._clients.append(connect(place.address))
+        return self._clients[-1]
+
+    def reset(self) -> None:
+        """End all connections, those in the proxies' pools too, and let the servers answer as at first.
+
+        A test that fails leaves its connections open. A server may reset its connections: a retry on one that an earlier
+        test left in a pool would count as a retry of the next test's request.
+        """
+        self._close_clients()
+        for server in self.servers:
+            server.end_connections()
+            server.use()
+
+    def _close_clients(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
 
     def set_routes(self, *weights: int, **more: Any) -> None:
         """Split the requests of all places between the servers, by default all to the first; `more` are fields of routes."""

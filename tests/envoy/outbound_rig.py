@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tests.authority import Authority, account
 from tests.envoy.rig import ADDRESS, EnvoyRig
@@ -116,10 +116,9 @@ class _SniffedConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._server.opened.add(transport)
-        self._server.network.opened.add(transport)
+        self._transport = cast("asyncio.Transport", transport)
+        self._server.opened.add(self._transport)
+        self._server.network.opened.add(self._transport)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._server.opened.discard(self._transport)

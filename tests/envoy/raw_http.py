@@ -205,9 +205,13 @@ class RawServer:
 
     def end_connections(self) -> None:
         """End all connections, and wait until the proxy has closed them too."""
-        for connection in tuple(self._open):
-            connection.finish()
-        self.wait_for_end_of_connections()
+
+        def have_ended() -> bool:
+            for connection in tuple(self._open):
+                connection.finish()
+            return not self._open
+
+        until(have_ended, "all connections are closed")
 
     def wait_for_end_of_connections(self) -> None:
         """Wait until the proxy has closed all connections."""
@@ -223,10 +227,12 @@ class RawServer:
                 threading.Thread(target=self._run, args=(connection,), daemon=True).start()
 
     def _run(self, connection: RawConnection) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the proxy has closed the connection, or the server itself
-            while True:
-                connection.wait_for_bytes()
-                connection.requests += 1
-                self.serve(connection)
-        connection.close()
-        self._open.discard(connection)
+        try:
+            with contextlib.suppress(OSError, ValueError):  # the proxy has closed the connection, or the server itself
+                while True:
+                    connection.wait_for_bytes()
+                    connection.requests += 1
+                    self.serve(connection)
+        finally:
+            connection.close()
+            self._open.discard(connection)

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from tests.ports import free_port
 from tests.waiting import until
@@ -85,9 +85,8 @@ class _EchoConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._echo.network.opened.add(transport)
+        self._transport = cast("asyncio.Transport", transport)
+        self._echo.network.opened.add(self._transport)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._echo.network.opened.discard(self._transport)

@@ -3,7 +3,6 @@
 The cases are reports from users of other meshes and gateways, and the rows of the table in docs/protocols.md.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,9 +22,15 @@ LARGE = 100_000  # bytes: more than the 60 KiB that Envoy accepts by default
 
 
 @pytest.fixture(scope="module")
-def rig() -> Iterator[HttpRig]:
+def shared_rig() -> Iterator[HttpRig]:
     with HttpRig() as rig:
         yield rig
+
+
+@pytest.fixture
+def rig(shared_rig: HttpRig) -> Iterator[HttpRig]:
+    yield shared_rig
+    shared_rig.reset()
 
 
 @pytest.fixture(params=["service", "proxy", "gateway"])
@@ -40,9 +45,6 @@ def service(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def place(rig: HttpRig, where: str, service: str) -> Place:
-    """Return a place; the server answers every request with 200 and its first line."""
-    for server in rig.servers:
-        server.use()
     return next(place for place in rig.places(service) if place.name == where)
 
 
@@ -67,12 +69,11 @@ def test_an_upgrade_to_websocket_is_forwarded(rig, place, protocols):
         connection.send(connection.exactly(3))
 
     rig.server.use(serve)
-    client = place.connect()
+    client = rig.connect(place)
     client.send(place.head("/", "Connection: Upgrade", f"Upgrade: {protocols}"))
     assert client.head().status == 101
     client.send(b"abc")
     assert client.exactly(3) == b"abc"
-    client.close()
     assert rig.server.seen[-1].head.get("upgrade").lower() == "websocket"
 
 
@@ -85,10 +86,9 @@ def test_the_server_decides_about_an_expectation(rig, place):
         connection.close()
 
     rig.server.use(serve)
-    client = place.connect()
+    client = rig.connect(place)
     client.send(place.head("/upload", "Expect: 100-continue", "Content-Length: 1000", method="PUT"))
     assert client.response().head.status == 401
-    client.close()
     assert rig.server.seen[-1].head.get("expect") == "100-continue"
 
 
@@ -97,19 +97,18 @@ def test_the_client_gets_100_when_the_server_sends_it(rig, place):
 
     def serve(connection: RawConnection) -> None:
         head = connection.head()
-        allowed.wait()
+        allowed.wait(DEADLINE_S)
         connection.send("HTTP/1.1 100 Continue\r\n\r\n")
         connection.send(answer(connection.body(head).body))
 
     rig.server.use(serve)
-    client = place.connect()
+    client = rig.connect(place)
     client.send(place.head("/upload", "Expect: 100-continue", "Content-Length: 3", method="PUT"))
     assert client.is_silent(SOON_S)
     allowed.set()
     assert client.head().status == 100
     client.send(b"abc")
     assert client.response().body == b"abc"
-    client.close()
 
 
 def test_early_hints_arrive_before_the_response(rig, place):
@@ -119,17 +118,16 @@ def test_early_hints_arrive_before_the_response(rig, place):
     def serve(connection: RawConnection) -> None:
         connection.message()
         connection.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")
-        seen.wait()
+        seen.wait(DEADLINE_S)
         connection.send(answer("page"))
 
     rig.server.use(serve)
-    client = place.connect()
+    client = rig.connect(place)
     client.send(place.head())
     hints = client.head()
     seen.set()
     assert (hints.status, hints.get("link")) == (103, "</a.css>; rel=preload")
     assert client.response().body == b"page"
-    client.close()
 
 
 def test_an_http_1_0_client_gets_early_hints_too(rig, place):
@@ -154,12 +152,11 @@ def test_an_http_1_0_client_gets_early_hints_too(rig, place):
 def test_http_1_0_needs_no_host(rig, place):
     """RFC 9112, 3.2: health checks of load balancers send no Host. The HTTP proxy gets the host from the URL."""
     assert place.ask("/health", host=None, version="1.0").head.status == 200
-    client = place.connect()
+    client = rig.connect(place)
     for _ in range(2):
         client.send(place.head("/health", "Connection: keep-alive", host=None, version="1.0"))
         response = client.response()
         assert (response.head.status, response.head.get("connection")) == (200, "keep-alive")
-    client.close()
 
 
 def test_http_1_1_needs_a_host(place):
@@ -206,7 +203,6 @@ def test_a_host_in_capitals_needs_no_scheme(rig, service):
     """Each of both hides the route from Envoy."""
     proxy = rig.places(service)[1]
     host = proxy.host.upper()
-    rig.server.use()
     assert proxy._replace(host=host, base=f"http://{host}").ask("/", "X-Forwarded-Proto:").head.status == 200
     assert rig.server.seen[-1].head.get("host") == host
 
@@ -216,14 +212,12 @@ def test_a_host_in_capitals_needs_no_scheme(rig, service):
 )
 def test_a_gateway_forwards_the_host_unchanged(rig, service, host):
     """HTTPRoute.spec.hostnames: the port does not count, and Host must be forwarded unmodified."""
-    rig.server.use()
     assert rig.named_place(service)._replace(host=host).ask().head.status == 200
     assert rig.server.seen[-1].head.get("host") == host
 
 
 @pytest.mark.parametrize("change", [str.upper, lambda host: host.replace(":", ".:")])
 def test_the_proxy_forwards_the_host_unchanged(rig, service, change):
-    rig.server.use()
     proxy = rig.places(service)[1]
     host = change(proxy.host)
     assert proxy._replace(host=host, base=f"http://{host}").ask().head.status == 200
@@ -232,7 +226,6 @@ def test_the_proxy_forwards_the_host_unchanged(rig, service, change):
 
 @pytest.mark.parametrize("host", ["Web.Example", "web.example.", "web.example:1"])
 def test_an_address_forwards_any_host_unchanged(rig, service, host):
-    rig.server.use()
     assert rig.places(service)[0]._replace(host=host).ask().head.status == 200
     assert rig.server.seen[-1].head.get("host") == host
 
@@ -387,7 +380,7 @@ def test_a_request_has_no_time_limit_after_its_end(rig):
         connection.send("4\r\nlast\r\n0\r\n\r\n")
 
     rig.server.use(serve)
-    clients = [place.connect() for name in SERVICES for place in rig.places(name)]
+    clients = [rig.connect(place) for name in SERVICES for place in rig.places(name)]
     for client, place in zip(clients, [place for name in SERVICES for place in rig.places(name)], strict=True):
         client.send(place.head("/", "grpc-timeout: 30S"))
     heads = [client.head() for client in clients]
@@ -395,8 +388,6 @@ def test_a_request_has_no_time_limit_after_its_end(rig):
     assert clients[0].is_silent(16)
     is_over.set()
     assert [client.body(head).body for client, head in zip(clients, heads, strict=True)] == [b"last"] * len(clients)
-    for client in clients:
-        client.close()
 
 
 # --- redirects and rewrites
@@ -464,13 +455,12 @@ def test_an_idempotent_request_is_repeated_on_a_new_connection(rig, place, metho
         connection.message()
         connection.send(answer())
 
-    rig.server.end_connections()  # a retry on a connection of another test would count
     rig.server.use(serve)
     statuses = []
-    with contextlib.closing(place.connect()) as client:
-        for _ in range(10):
-            client.send(place.head("/", "Content-Length: 0", method=method))
-            statuses.append(client.head().status)
+    client = rig.connect(place)
+    for _ in range(10):
+        client.send(place.head("/", "Content-Length: 0", method=method))
+        statuses.append(client.head().status)
     assert statuses == [200] * 10
 
 
@@ -527,9 +517,8 @@ def test_a_request_whose_head_does_not_end_gets_408(monkeypatch):
     monkeypatch.setattr(http_connections, "HEAD_MS", 200)
     with HttpRig() as rig:
         for place in rig.places("plain"):
-            connection = place.connect()
+            connection = rig.connect(place)
             connection.send(place.head("/first"))
             assert connection.response().head.status == 200
             connection.send(place.head("/second")[:-2])
             assert connection.response().head.status == 408
-            connection.close()

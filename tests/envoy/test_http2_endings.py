@@ -20,9 +20,15 @@ METHODS = ["GET", "POST"]
 
 
 @pytest.fixture(scope="module")
-def rig() -> Iterator[HttpRig]:
+def shared_rig() -> Iterator[HttpRig]:
     with HttpRig(Protocol.HTTP2) as rig:
         yield rig
+
+
+@pytest.fixture
+def rig(shared_rig: HttpRig) -> Iterator[HttpRig]:
+    yield shared_rig
+    shared_rig.reset()
 
 
 @pytest.fixture(params=["service", "proxy", "gateway"])
@@ -31,9 +37,8 @@ def where(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=[*SERVICES])
-def place(rig: HttpRig, where: str, request: pytest.FixtureRequest) -> Iterator[Place]:
-    yield next(place for place in rig.places(str(request.param)) if place.name == where)
-    rig.server.end_connections()  # the next test serves differently
+def place(rig: HttpRig, where: str, request: pytest.FixtureRequest) -> Place:
+    return next(place for place in rig.places(str(request.param)) if place.name == where)
 
 
 def ask(place: Place, method: str) -> int:
