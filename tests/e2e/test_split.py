@@ -54,9 +54,9 @@ def test_with_no_endpoints_fail_the_share_of_a_backend_without_endpoints_gets_50
         annotated(split_manifest("web", "web", {"web-v1": 3, "web-v2": 1}), no_endpoints="fail"),
         namespace=namespace,
     )
-    counts = mesh.send(4000, mesh.request("web", 8080, namespace=namespace), connections=4)
+    counts = mesh.send(1000, mesh.request("web", 8080, namespace=namespace), connections=4)
     assert set(counts) == {"v1", "503"}
-    assert fits(counts["503"], 0.25, of=4000)
+    assert fits(counts["503"], 0.25, of=1000)
     event = mesh.event("Programmed", "web", namespace)
     assert event[2] == "every proxy applies these shares: port 8080: web-v1 75%, web-v2 0%, 503 25%"
 
@@ -243,9 +243,9 @@ def test_backends_with_a_common_endpoint_get_their_shares(mesh: RunningMesh, nam
         split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
-    counts = mesh.send(4000, mesh.request("web", 8080, namespace=namespace), connections=4)
+    counts = mesh.send(1000, mesh.request("web", 8080, namespace=namespace), connections=4)
     assert set(counts) == {"both", "one"}
-    assert fits(counts["one"], 0.25, of=4000)
+    assert fits(counts["one"], 0.25, of=1000)
 
 
 def test_a_split_works_in_every_order_of_creation_and_deletion(mesh: RunningMesh, namespace: str) -> None:

@@ -40,15 +40,16 @@ def apply_split(mesh: RunningMesh, namespace: str, weights: Mapping[str, int], *
 
 
 def ask_all(mesh: RunningMesh, requests: Mapping[str, Request]) -> BackendByUser:
-    """Send each user's request over a new connection; return the answering backend by user."""
+    """Send each user's request, all over one connection; return the answering backend by user."""
 
     async def ask() -> BackendByUser:
-        found = {}
+        client = Client(next(iter(requests.values())))
+        backends = {}
         for user, request in requests.items():
-            client = Client(request)
-            found[user] = (await client.ask()).answered_by
-            client.close()
-        return found
+            client.change(request)
+            backends[user] = (await client.ask()).answered_by
+        client.close()
+        return backends
 
     return mesh.network.run(ask())
 

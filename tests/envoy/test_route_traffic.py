@@ -232,10 +232,10 @@ def test_a_request_to_a_slow_backend_times_out_with_504(rig, timeouts):
 def test_a_failing_share_of_a_split_is_answered_with_its_status(rig):
     broken = (Broken(weight=2, reason="BackendNotFound", status=500), Broken(weight=1, reason="NoReadyEndpoints"))
     rig.apply(Route(split=Split(targets=(rig.target("one", 1),), broken=broken), **rule_of_web()))
-    counts = rig.load(4800)
-    assert fits(counts["500"], 1 / 2, of=4800)
-    assert fits(counts["503"], 1 / 4, of=4800)
-    assert counts["one"] == 4800 - counts["500"] - counts["503"]
+    counts = rig.load(2000)
+    assert fits(counts["500"], 1 / 2, of=2000)
+    assert fits(counts["503"], 1 / 4, of=2000)
+    assert counts["one"] == 2000 - counts["500"] - counts["503"]
 
 
 @pytest.mark.parametrize("status", [500, 503])

@@ -1,10 +1,12 @@
 """Compile and render random worlds, for tests of their properties."""
 
+import os
 from collections.abc import Mapping
 from random import Random
 from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
+from hypothesis import settings
 from hypothesis import strategies as st
 from tests.properties.worlds import World, key_of, named
 
@@ -21,6 +23,8 @@ from headgate.model.routing import Mesh, TlsMode
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
+WORLDS = settings(max_examples=int(os.environ.get("FUZZ_WORLDS", "50")))
+"""How many worlds a test draws: an example takes 0.1 s. `FUZZ_WORLDS=1000 pytest tests/properties` draws new ones."""
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/probe")
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 ACCESS_SETTINGS = st.builds(

@@ -1,12 +1,12 @@
 """Properties of authorization over random worlds: in the model and in the proxies' configuration (003, D21)."""
 
-import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.properties.builds import (
     ACCESS_SETTINGS,
     CALLERS,
     REQUESTS,
+    WORLDS,
     all_rendered,
     compiled,
     decoded,
@@ -50,6 +50,7 @@ def allowed_calls(mesh, *, closed_only=False):
     }
 
 
+@WORLDS
 @given(meshes(), ACCESS_SETTINGS, st.sampled_from(UNUSED_ACCOUNT_TARGETS), st.randoms(use_true_random=False))
 def test_the_properties_of_access_in_every_world(world, settings, target, random):
     """All properties share one world, because drawing it takes as long as compiling it."""
@@ -81,7 +82,7 @@ def a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, ta
     assert all_rendered(mesh) == all_rendered(after)
 
 
-@hypothesis.settings(max_examples=40)
+@WORLDS
 @given(meshes(), ACCESS_SETTINGS, st.randoms(use_true_random=False))
 def test_audit_mode_refuses_no_call_and_marks_those_that_enforced_targets_refuse(world, settings, random):
     audited = {
@@ -101,6 +102,7 @@ def test_audit_mode_refuses_no_call_and_marks_those_that_enforced_targets_refuse
     assert refused == allowed - enforced
 
 
+@WORLDS
 @given(meshes(), EXTRA, ACCESS_SETTINGS)
 def test_an_added_target_adds_grants_to_its_own_workloads_only(world, extra, settings):
     """Requirement 2.3."""
@@ -118,6 +120,7 @@ def the_order_in_which_rules_are_written_does_not_matter(mesh, world, settings, 
     assert allowed_calls(mesh) == allowed_calls(mesh_of(shuffled, settings))
 
 
+@WORLDS
 @given(meshes(), ACCESS_SETTINGS, st.lists(st.sampled_from(RULES), min_size=1, max_size=2))
 def test_a_rule_reported_as_not_applicable_allows_nothing(world, settings, rules):
     """R69. The same calls are allowed without the rule."""

@@ -3,10 +3,11 @@
 from collections import Counter
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiler.gateway_api.gateway_worlds import gateway_worlds
 from tests.properties.builds import (
+    WORLDS,
     built,
     compiled,
     decoded,
@@ -29,7 +30,6 @@ from headgate.settings import Settings
 
 NO_ENDPOINTS = Reason.NO_READY_ENDPOINTS
 KEPT = 0.7  # fraction of objects that the next snapshot keeps
-HISTORIES = 50  # number of examples; each has up to four worlds
 SLOT = Fraction(1, TOTAL)
 LARGEST_SUM = 2**32 - 1  # Envoy sums weights as 32-bit integers
 
@@ -132,6 +132,7 @@ def a_second_build_encodes_nothing(one):
     assert memo.encoded == before
 
 
+@WORLDS
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_properties_of_every_world(world, random):
     """All properties share one world, because drawing it takes as long as compiling it."""
@@ -150,23 +151,13 @@ def test_the_properties_of_every_world(world, random):
         holds(one)
 
 
-@settings(max_examples=HISTORIES)
-@given(st.lists(worlds(), max_size=4))
-def test_encoding_with_a_memo_equals_a_fresh_encoding(history):
-    memo = Memo()
-    for world in history:
-        mesh = compiled(world).mesh
-        memo.begin_build()
-        assert rendered(mesh, memo) == rendered(mesh)
-
-
-@settings(max_examples=HISTORIES)
+@WORLDS
 @given(st.lists(worlds() | gateway_worlds() | meshes(), max_size=4), st.randoms(use_true_random=False))
 def test_the_result_does_not_depend_on_earlier_snapshots(history, random):
     earlier_snapshots_do_not_matter(history, random)
 
 
-@settings(max_examples=HISTORIES)
+@WORLDS
 @given(st.lists(gateway_worlds(), min_size=2, max_size=6), st.randoms(use_true_random=False))
 def test_the_routes_do_not_depend_on_earlier_routes(history, random):
     earlier_snapshots_do_not_matter(history, random)

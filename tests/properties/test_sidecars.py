@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.properties.builds import GATEWAY, UNRELATED, all_rendered, decoded, mesh_of, rendered_for
+from tests.properties.builds import GATEWAY, UNRELATED, WORLDS, all_rendered, decoded, mesh_of, rendered_for
 from tests.properties.worlds import meshes
 
 from headgate.envoy import names, pb
@@ -105,6 +105,7 @@ def backends_keep_their_shares_if_some_endpoints_use_mtls(one):
     }
 
 
+@WORLDS
 @given(meshes(), SETTINGS)
 def test_the_properties_of_sidecars_in_every_world(world, settings):
     """All properties share one world, because drawing it takes as long as compiling it."""

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.properties.builds import ACCESS_SETTINGS, compiled, mesh_is_valid, mesh_of
+from tests.properties.builds import ACCESS_SETTINGS, WORLDS, compiled, mesh_is_valid, mesh_of
 from tests.properties.worlds import key_of, meshes, named
 
 from headgate.model.routing import TlsMode
@@ -16,6 +16,7 @@ CLOSING = named(
 )
 
 
+@WORLDS
 @given(meshes(), ACCESS_SETTINGS, TLS_MODES, st.randoms(use_true_random=False))
 def test_the_properties_of_workloads_in_every_world(world, settings, tls_modes, random):
     """All properties share one world, because drawing it takes as long as compiling it."""
