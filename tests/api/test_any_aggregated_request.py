@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api.aggregation import CONFIG, AggregationClient, FakeReviewer
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
-from tests.identity.fakes import FakeIssuer, Time
+from tests.api.running_plane import RunningPlane
 from tests.make.hostile import HUGE, broken, encoded, logged_errors, values
 from tests.make.objects import deployment, meshed_pod, split, traffic_target
 
@@ -22,17 +22,10 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics import custom
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
-from headgate.envoy.view import Node
-from headgate.identity.credentials import Credentials
 from headgate.latest import Latest
-from headgate.plane.feed import Feed
 from headgate.plane.inspector import Inspector
-from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mesh_state import HostState
 from headgate.resources.meta import Object
-from headgate.settings import Settings
-from headgate.xds.fleet import Fleet
 
 NAMES = ("default", "web", "shop-5d-b2b2b", "canary", "gateway", "mesh", "1", "*", "é", "..", HUGE)
 METHODS = ("GET", "GET", "GET", "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
@@ -146,41 +139,29 @@ def calls(draw: st.DrawFn) -> Call:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    """The event loop of all examples: requests change nothing."""
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def client(runner: asyncio.Runner) -> Iterator[AggregationClient]:
     """A client of both APIs about a small mesh, whose control plane runs."""
-    client, working = runner.run(started())
+    client, plane = runner.run(started())
     yield client
-    for task in working:
-        task.cancel()
+    plane.stop()
 
 
-async def started() -> tuple[AggregationClient, list[asyncio.Task[None]]]:
-    """Start the control plane; return a client, and the tasks that run."""
+async def started() -> tuple[AggregationClient, RunningPlane]:
+    """Start the control plane; return a client, and the control plane."""
     store = await stored()
     for obj in WORLD:
         await store.create(obj)
-    feed, fleet = Feed(store), Fleet()
-    credentials = Credentials(FakeIssuer(Time()), Time().schedule())
-    loop = Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials)
-    live_state = LiveState(store, feed, loop, fleet)
-    working = [asyncio.create_task(part.run()) for part in (feed, loop)]
-    await live_state.wait_compiled()
+    plane = RunningPlane(store)
+    await plane.live_state.wait_compiled()
     closing = asyncio.Event()
     closing.set()  # streams end at once
     app = create_aggregated_app(
         MetricsApi(store, FakeSource(FLOWS)),
         Latest(CONFIG),
         DelegatedAuthorizer(FakeReviewer()),
-        InspectApi(Inspector(live_state, Host()), closing, lambda: ()),
+        InspectApi(Inspector(plane.live_state, Host()), closing, lambda: ()),
     )
-    return AggregationClient(app, store), working
+    return AggregationClient(app, store), plane
 
 
 async def answers(client: AggregationClient, drawn: list[Call]) -> list[tuple[int, Call]]:

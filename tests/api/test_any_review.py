@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from tests.api.reviews import call, review
+from tests.api.running_plane import RunningPlane
 from tests.decoding import admit
-from tests.identity.fakes import FakeIssuer, Time
 from tests.make.hostile import DEPTHS, broken, encoded, logged_errors, nested, values
 from tests.make.objects import (
     container,
@@ -35,17 +35,11 @@ from headgate.admission.injection import INJECT_LABELED
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
-from headgate.envoy.view import Node
-from headgate.identity.credentials import Credentials
-from headgate.plane.feed import Feed
-from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.write_warnings import warnings_before_write
 from headgate.resources.meta import Object
 from headgate.settings import DEFAULTS
 from headgate.standalone.store.memory import MemoryStore
-from headgate.xds.fleet import Fleet
 
 PATHS = ("/inject", INJECT_LABELED, "/validate", "/validate", "/convert")
 CHECK = {"httpGet": {"path": "/", "port": 80, "httpHeaders": [{"name": "a", "value": "b"}]}, "periodSeconds": 1}
@@ -148,39 +142,27 @@ def conversion(objects: Sequence[Any], version: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    """The event loop of all examples: reviews change nothing."""
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def app(runner: asyncio.Runner) -> Iterator[Starlette]:
     """The webhooks of a control plane with a small mesh, which runs."""
-    app, working = runner.run(started())
+    app, plane = runner.run(started())
     yield app
-    for task in working:
-        task.cancel()
+    plane.stop()
 
 
-async def started() -> tuple[Starlette, list[asyncio.Task[None]]]:
-    """Start the control plane; return its webhooks, and the tasks that run."""
+async def started() -> tuple[Starlette, RunningPlane]:
+    """Start the control plane; return its webhooks, and the control plane."""
     store = MemoryStore(admit=admit)
     for stored in (namespace("shop"), service("website", {"port": 80}, namespace="shop"), *OBJECTS[-4:-2]):
         await store.create(stored)
-    feed, fleet = Feed(store), Fleet()
-    credentials = Credentials(FakeIssuer(Time()), Time().schedule())
-    loop = Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), DEFAULTS, credentials)
-    live_state = LiveState(store, feed, loop, fleet)
-    working = [asyncio.create_task(part.run()) for part in (feed, loop)]
-    await live_state.wait_compiled()
+    plane = RunningPlane(store)
+    await plane.live_state.wait_compiled()
     reviews = Reviews(
         transparent_sidecars("all", SidecarOptions(image="headgate", xds="xds:15010")),
         object_check(DEFAULTS),
-        partial(warnings_before_write, live_state),
-        lambda: SnapshotView(feed.snapshot.get() or Snapshot()),
+        partial(warnings_before_write, plane.live_state),
+        lambda: SnapshotView(plane.feed.snapshot.get() or Snapshot()),
     )
-    return create_webhooks(reviews, lambda: True), working
+    return create_webhooks(reviews, lambda: True), plane
 
 
 async def answers(app: Starlette, drawn: Sequence[Call]) -> list[tuple[int, Call]]:
