@@ -48,6 +48,8 @@ SLOW = (  # files and directories that run first, in this order; all other files
 
 admin.TIMEOUT_S = 60.0  # a busy machine may need longer for an answer of Envoy's admin interface than 5 s
 
+gc.disable()  # until the tests are collected: collecting creates objects that live as long as the process
+
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes 0.6 s per start
 sys.dont_write_bytecode = False
 
@@ -133,6 +135,7 @@ def pytest_collection_finish() -> None:
     """Exempt the collected tests from garbage collection, because they live as long as the process."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @lru_cache

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.envoy.http_rig import HttpRig
 from tests.envoy.rig import EnvoyRig
+
+from headgate.model.routing import Protocol
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,3 +30,22 @@ def rig(envoy: EnvoyRig) -> EnvoyRig:
     for name in ("one", "two", "other"):
         envoy.echo(name)
     return envoy
+
+
+@pytest.fixture(scope="module")
+def shared_http_rig(request: pytest.FixtureRequest) -> Iterator[HttpRig]:
+    """Run the places of `HttpRig`; a module's variable PROTOCOL is that of its servers."""
+    with HttpRig(getattr(request.module, "PROTOCOL", Protocol.HTTP)) as rig:
+        yield rig
+
+
+@pytest.fixture
+def http_rig(shared_http_rig: HttpRig) -> Iterator[HttpRig]:
+    """Return the places, without connections of earlier tests."""
+    yield shared_http_rig
+    shared_http_rig.reset()
+
+
+@pytest.fixture(params=["service", "proxy", "gateway"])
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)

@@ -21,21 +21,9 @@ SOON_S = 0.5  # a proxy that forwards at once has done so long before
 LARGE = 100_000  # bytes: more than the 60 KiB that Envoy accepts by default
 
 
-@pytest.fixture(scope="module")
-def shared_rig() -> Iterator[HttpRig]:
-    with HttpRig() as rig:
-        yield rig
-
-
 @pytest.fixture
-def rig(shared_rig: HttpRig) -> Iterator[HttpRig]:
-    yield shared_rig
-    shared_rig.reset()
-
-
-@pytest.fixture(params=["service", "proxy", "gateway"])
-def where(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def rig(http_rig: HttpRig) -> HttpRig:
+    return http_rig
 
 
 @pytest.fixture(params=[*SERVICES])

@@ -5,7 +5,6 @@ A server that refuses a stream, or does not name it in its last message of a con
 """
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from tests import hpack
@@ -17,23 +16,12 @@ from tests.wire import DEADLINE_S
 from headgate.model.routing import Protocol
 
 METHODS = ["GET", "POST"]
-
-
-@pytest.fixture(scope="module")
-def shared_rig() -> Iterator[HttpRig]:
-    with HttpRig(Protocol.HTTP2) as rig:
-        yield rig
+PROTOCOL = Protocol.HTTP2
 
 
 @pytest.fixture
-def rig(shared_rig: HttpRig) -> Iterator[HttpRig]:
-    yield shared_rig
-    shared_rig.reset()
-
-
-@pytest.fixture(params=["service", "proxy", "gateway"])
-def where(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def rig(http_rig: HttpRig) -> HttpRig:
+    return http_rig
 
 
 @pytest.fixture(params=[*SERVICES])
