@@ -182,6 +182,13 @@ class Request(NamedTuple):
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
+def send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write to an open connection. Raises ConnectionError if the peer has closed it, for which uvloop has RuntimeError."""
+    if writer.is_closing():
+        raise ConnectionResetError("the connection is closed")
+    writer.write(data)
+
+
 class Client:
     """A client with one keep-alive connection, opened with the first request."""
 
@@ -204,7 +211,7 @@ class Client:
     async def _ask(self) -> Answer:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(*self._request.address)
-        self._writer.write(self._encoded)
+        send(self._writer, self._encoded)
         head = await self._reader.readuntil(b"\r\n\r\n")
         headers = _headers(head)
         if "content-length" in headers:

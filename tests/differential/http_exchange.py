@@ -16,7 +16,7 @@ from tests.differential.backends import (
     HEADERS,
     frame,
 )
-from tests.wire import H2_PREFACE, H2_SETTINGS, Address
+from tests.wire import H2_PREFACE, H2_SETTINGS, Address, send
 
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER
 
@@ -81,7 +81,7 @@ async def exchange(
         except OSError:  # the connection or the handshake was refused
             return Reply()
         try:
-            writer.write(message.encoded())
+            send(writer, message.encoded())
             return await _over(reader, http2=message.version == "2")
         except (EOFError, OSError):
             return Reply()

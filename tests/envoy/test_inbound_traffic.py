@@ -16,7 +16,7 @@ from tests.envoy.inbound_rig import ADDRESS, Caller, InboundRig, ask_h2
 from tests.greeter import Greeter
 from tests.protocols import TcpServer, certificate, greeting_server, http2_server, talk, upgrade
 from tests.waiting import until
-from tests.wire import Address
+from tests.wire import Address, send
 
 from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.model.requests import Match
@@ -500,7 +500,7 @@ def connected(inbound: InboundRig, port: InboundPort, *, plain: bool = False, id
 
 def is_echoed(inbound: InboundRig, caller: Caller) -> bool:
     async def ping() -> bool:
-        caller._writer.write(b"ping")
+        send(caller._writer, b"ping")
         return await caller._reader.readexactly(4) == b"ping"
 
     return inbound.network.run(ping())

@@ -24,7 +24,7 @@ from tests.make.objects import (
 from tests.netns.namespaced_mesh import MeshPod, NamespacedMesh
 from tests.netns.objects import ALL_STRICT, ECHO_ONE, GREETING, GRPC, served
 from tests.netns.traffic import PATIENCE_S, Application, Relay, Stream, connect
-from tests.wire import Address
+from tests.wire import Address, send
 
 from headgate.resources.smi.traffic_target import MODE
 
@@ -126,7 +126,7 @@ class Held:
     async def _exchange(self) -> bool:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                self._writer.write(self._words)
+                send(self._writer, self._words)
                 return await self._reader.readexactly(len(self._words)) == self._words
         except (EOFError, ConnectionError):
             return False

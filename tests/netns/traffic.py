@@ -16,6 +16,7 @@ from tests.wire import (
     Answer,
     _h2_answer,
     _headers,
+    send,
 )
 
 PATIENCE_S = 60
@@ -139,7 +140,7 @@ async def talk(
                 first = (await reader.readline()).decode().strip() if listen_first else ""
                 if listen_first and not first:
                     return CLOSED
-                writer.write(say)
+                send(writer, say)
                 return first, (await reader.readexactly(len(say))).decode()
             finally:
                 writer.close()
