@@ -1,7 +1,6 @@
 """A reset is a reset at the other end: on TCP ports both ways, and in tunnels as far as Envoy can (docs/protocols.md)."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from tests import hpack
@@ -12,11 +11,12 @@ from tests.wire import DEADLINE_S
 
 from headgate.model.routing import Protocol
 
+PROTOCOL = Protocol.TCP
 
-@pytest.fixture(scope="module")
-def rig() -> Iterator[HttpRig]:
-    with HttpRig(Protocol.TCP) as rig:
-        yield rig
+
+@pytest.fixture
+def rig(http_rig: HttpRig) -> HttpRig:
+    return http_rig
 
 
 @pytest.fixture(params=[*SERVICES])
@@ -24,9 +24,9 @@ def service(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def open_tunnel(place: Place) -> RawConnection:
+def open_tunnel(rig: HttpRig, place: Place) -> RawConnection:
     """Open a connection to the server: at the HTTP proxy through a tunnel."""
-    connection = place.connect()
+    connection = rig.connect(place)
     if place.name == "proxy":
         connection.send(f"CONNECT {place.host} HTTP/1.1\r\nhost: {place.host}\r\n\r\n")
         assert connection.head().status == 200
@@ -61,12 +61,11 @@ def test_a_reset_by_the_server_reaches_the_client_except_in_a_tunnel_over_http_1
 ) -> None:
     """At the end of a response, Envoy's HTTP/1.1 only closes connections."""
     serve_and_reset(rig)
-    connection = open_tunnel(rig.places(service)[where])
+    connection = open_tunnel(rig, rig.places(service)[where])
     connection.send("hello")
     assert connection.exactly(5) == b"hello"
     connection.send("x")
     assert end(connection) == seen
-    connection.close()
 
 
 @pytest.mark.parametrize(("how", "frame"), [("reset", RST_STREAM), ("close", DATA)])
@@ -82,7 +81,7 @@ def test_a_reset_by_the_server_resets_the_stream_of_a_tunnel_over_http2(
 
     rig.server.use(serve)
     place = rig.places(service)[1]
-    client = Http2Client(place.connect())
+    client = Http2Client(rig.connect(place))
     client.request(1, [(":method", "CONNECT"), (":authority", place.host)], END_HEADERS)
     assert hpack.status(client.next(HEADERS, stream=1).content) == 200
     client.send(DATA, 0, 1, b"hello")
@@ -91,7 +90,6 @@ def test_a_reset_by_the_server_resets_the_stream_of_a_tunnel_over_http2(
     last = client.next(DATA, RST_STREAM, stream=1)
     assert last.kind == frame, last
     assert frame == RST_STREAM or last.flags & END_STREAM
-    client.connection.close()
 
 
 @pytest.mark.parametrize(("where", "seen"), [(0, "reset"), (1, "closed")])
@@ -107,7 +105,7 @@ def test_a_reset_by_the_client_reaches_the_server_except_in_a_tunnel(
         ended.set()
 
     rig.server.use(serve)
-    connection = open_tunnel(rig.places(service)[where])
+    connection = open_tunnel(rig, rig.places(service)[where])
     connection.send("hello")
     assert connection.exactly(5) == b"hello"
     connection.reset()
