@@ -54,9 +54,13 @@ class Place(NamedTuple):
         fields = [] if host is None else [f"Host: {host or self.host}"]
         return "\r\n".join([f"{method} {self.base}{target} HTTP/{version}", *fields, *lines, "", ""])
 
+    def connect(self) -> RawConnection:
+        """Open a connection, which the test closes. `HttpRig.connect` opens one that lasts until the end of the test."""
+        return connect(self.address)
+
     def ask(self, target: str = "/", *lines: str, body: bytes = b"", **more: Any) -> RawMessage:
         """Send a request on a connection of its own; return the response."""
-        with contextlib.closing(connect(self.address)) as connection:
+        with contextlib.closing(self.connect()) as connection:
             connection.send(self.head(target, *lines, **more).encode() + body)
             return connection.response()
 
@@ -106,7 +110,7 @@ class HttpRig(EnvoyRig):
 
     def connect(self, place: Place) -> RawConnection:
         """Open a client's connection, which `reset` closes."""
-        self._clients.append(connect(place.address))
+        self._clients.append(place.connect())
         return self._clients[-1]
 
     def reset(self) -> None:

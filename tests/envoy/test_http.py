@@ -127,7 +127,7 @@ def test_an_http_1_0_client_gets_early_hints_too(rig, place):
         connection.send(answer("page"))
 
     rig.server.use(serve)
-    client = place.connect()
+    client = rig.connect(place)
     client.send(place.head(version="1.0"))
     assert client.head().status == 103
     assert client.response().body == b"page"
@@ -280,7 +280,7 @@ def test_grpc_web_is_forwarded_as_it_is(rig, place):
 def test_connect_opens_a_tunnel_only_through_the_http_proxy(rig, place):
     """The requests in the tunnel are routed one by one."""
     authority = place.host if place.base else "web.example:80"
-    client = place.connect()
+    client = rig.connect(place)
     client.send(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n")
     assert client.head().status == (200 if place.base else 404)
     if place.base:

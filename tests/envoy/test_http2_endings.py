@@ -119,7 +119,7 @@ def test_a_malformed_response_ends_no_other_request_of_the_connection(rig: HttpR
 
     received = threading.Event()
     rig.server.use(serve)
-    first = place.connect()
+    first = rig.connect(place)
     first.send(place.head("/", "Content-Length: 0", method="POST"))
     assert received.wait(DEADLINE_S)
     assert ask(place, "POST") == 502
