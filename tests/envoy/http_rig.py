@@ -55,7 +55,7 @@ class Place(NamedTuple):
         return "\r\n".join([f"{method} {self.base}{target} HTTP/{version}", *fields, *lines, "", ""])
 
     def connect(self) -> RawConnection:
-        """Open a connection, which the test closes. `HttpRig.connect` opens one that lasts until the end of the test."""
+        """Open a connection, which the test closes. `HttpRig.reset` closes connections of `HttpRig.connect`."""
         return connect(self.address)
 
     def ask(self, target: str = "/", *lines: str, body: bytes = b"", **more: Any) -> RawMessage:
@@ -116,8 +116,8 @@ class HttpRig(EnvoyRig):
     def reset(self) -> None:
         """End all connections, those in the proxies' pools too, and let the servers answer as at first.
 
-        A test that fails leaves its connections open. A server may reset its connections: a retry on one that an earlier
-        test left in a pool would count as a retry of the next test's request.
+        A test that fails leaves its connections open. A server may reset its connections: the next test's request would
+        use up its retries on connections in a pool.
         """
         self._close_clients()
         for server in self.servers:
