@@ -184,7 +184,7 @@ OF_THE_GATEWAY_API = {
     "gateway.networking.k8s.io/v1 GRPCRoute": PlannedChange(
         (*PODS, *services("kubernetes.io/h2c")), website_route("GRPCRoute", 1, 1), website_route("GRPCRoute", 1, 3)
     ),
-    "gateway.networking.k8s.io/v1alpha2 TCPRoute": PlannedChange(
+    "gateway.networking.k8s.io/v1 TCPRoute": PlannedChange(
         (*PODS, *services("tcp")), website_route("TCPRoute", 1, 1), website_route("TCPRoute", 1, 3)
     ),
     "gateway.networking.k8s.io/v1 ReferenceGrant": PlannedChange(

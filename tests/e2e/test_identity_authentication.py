@@ -76,7 +76,7 @@ def test_a_stream_without_a_valid_token_is_rejected_with_the_reason(
     }
     for token, message in tokens.items():
         code, text = impostor.rejection(node, token)
-        assert code is REFUSED
+        assert code is REFUSED, text
         assert text.startswith(message)
         assert f"rejected: {text}" in mesh.stderr
         assert not token or token not in mesh.stderr

@@ -74,7 +74,7 @@ READ = [  # commands to run after ALLOWED is applied, each with a regular expres
     ),
     ("describe tt test", r"(?s)API Version: +access.smi-spec.io/v1alpha3.*Name: +sa-1.*Events: +<none>"),
     ("api-resources --api-group=access.smi-spec.io", r"traffictargets +tt +access.smi-spec.io/v1alpha3 +true +Traff"),
-    ("api-resources --api-group=headgate.dev", r"tlsconfigs +headgate.dev/v1beta1 +true +TLSConfig"),
+    ("api-resources --api-group=headgate.dev", r"tlsconfigs +tlsc +headgate.dev/v1beta1 +true +TLSConfig"),
     ("explain tt.spec.rules.matches", "all when absent"),
     ("explain tt.destination --api-version=access.smi-spec.io/v1alpha1", "port"),
 ]
