@@ -11,7 +11,7 @@ from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, SERVER
 from tests.e2e.running_mesh import RunningMesh
 from tests.waiting import until
-from tests.xds.proxies import Proxy
+from tests.xds.proxies import Proxy, rejection
 
 from headgate.xds.authentication import SECRET_BYTES, LocalTokens
 
@@ -26,14 +26,8 @@ class Impostor:
         self._address = f"unix:{Path(mesh.instance['admin']).parent / 'xds.sock'}"
 
     def rejection(self, node: str, token: str = "") -> tuple[Any, str]:
-        """Subscribe to all types; return the gRPC status and message that end the stream."""
-
-        async def ask() -> tuple[Any, str]:
-            async with Proxy(self._address, node, token) as proxy:
-                await proxy.request()
-                return await proxy.ended()
-
-        return self._world.network.run(ask())
+        """Subscribe to all clusters; return the gRPC status and message that end the stream."""
+        return rejection(self._address, node, token)
 
     def resources(self, node: str, token: str) -> int:
         """Subscribe to all types; return the number of resources in the first response."""

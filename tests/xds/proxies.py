@@ -67,6 +67,20 @@ class Proxy:
             return await self._call.code(), await self._call.details()
 
 
+def rejection(address: str, node: str, token: str = "") -> tuple[grpc.StatusCode, str]:
+    """Open a stream and send a request; return the status code and message with which the server ends the stream.
+
+    The server may end it before the request. gRPC's asyncio client would then report its own failed write instead.
+    """
+    request = pb.DeltaDiscoveryRequest(node=pb.Node(id=node), type_url=CLUSTER).SerializeToString()
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        call = channel.stream_stream(METHOD)(iter([request]), metadata=metadata, timeout=DEADLINE_S)
+        with contextlib.suppress(grpc.RpcError):
+            assert not list(call)
+        return call.code(), call.details()
+
+
 class ServerAuthority:
     """A certificate authority for servers."""
 
