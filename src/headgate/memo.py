@@ -113,5 +113,5 @@ class LastBuilds(Generic[R]):
 
     def get(self, key: Hashable) -> R | None:
         """Return the result of the current build, else of the previous build, else None."""
-        found = self.now.get(key)
-        return self.last.get(key) if found is None else found
+        result = self.now.get(key)
+        return self.last.get(key) if result is None else result

@@ -164,10 +164,10 @@ def test_a_removed_backend_stays_in_the_table_while_it_gets_requests() -> None:
 
 
 def test_the_state_of_a_rollout_is_shown_once_below_the_last_port_of_its_split() -> None:
-    found = sections(
+    shown = sections(
         [decided()],
         [DECIDED, outcome({"v1": 1}, 9090)],
         History(),
         rollouts={"default/website": "Progressing: step 1 of 3"},
     )
-    assert [(section.port, section.rollout) for section in found] == [(8080, ""), (9090, "Progressing: step 1 of 3")]
+    assert [(section.port, section.rollout) for section in shown] == [(8080, ""), (9090, "Progressing: step 1 of 3")]

@@ -156,8 +156,8 @@ def _sidecar(options: SidecarOptions, *, is_job: bool) -> dict[str, Any]:
     stopped = ("preStop", ["drain"])
     if options.native:
         return {**proxy_container(options, "sidecar", [stopped]), "startupProbe": _probe(failureThreshold=600)}
-    found = proxy_container(options, "sidecar", [("postStart", ["wait"]), stopped])
-    return {**found, "command": [*found["command"], JOB]} if is_job else found
+    container = proxy_container(options, "sidecar", [("postStart", ["wait"]), stopped])
+    return {**container, "command": [*container["command"], JOB]} if is_job else container
 
 
 def proxy_container(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:

@@ -28,17 +28,17 @@ class MatchIndex:
         test = _key_test(match)
         if test is None:
             return self._every
-        found = list(self._other)
+        positions = list(self._other)
         start = test.start
         for length in range(len(start) + 1):
-            found += self._begins.get(start[:length], ())
+            positions += self._begins.get(start[:length], ())
         if test.kind == "exact":
-            found += self._exact.get(start, ())
+            positions += self._exact.get(start, ())
         else:
             for words, items in ((self._sorted_exact, self._exact), (self._sorted_begins, self._begins)):
                 for word in _beginning_with(words, start):
-                    found += items[word]
-        return sorted(set(found))
+                    positions += items[word]
+        return sorted(set(positions))
 
 
 def _key_test(match: Iterable[Literal]) -> Test | None:

@@ -61,10 +61,10 @@ def additional_printer_columns(columns: Iterable[Column], schema: Schema) -> lis
 
 
 def _has(schema: Schema, path: str) -> bool:
-    found: Any = schema
+    part: Any = schema
     for field in path.partition("[")[0].split(".")[1:]:
-        found = found.get("properties", {}).get(field)
-        if found is None:
+        part = part.get("properties", {}).get(field)
+        if part is None:
             return False
     return True
 

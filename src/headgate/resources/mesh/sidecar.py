@@ -81,8 +81,8 @@ def _typed(spec: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _pod_causes(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    found = check_schema({"spec": spec}, pod_schema(), required=False)
-    yield from (cause for cause in found.causes if cause.field not in found.unknown)
+    checked = check_schema({"spec": spec}, pod_schema(), required=False)
+    yield from (cause for cause in checked.causes if cause.field not in checked.unknown)
 
 
 def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: Collection[str]) -> Iterator[Cause]:
