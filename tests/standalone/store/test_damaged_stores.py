@@ -20,6 +20,7 @@ from headgate.resources.meta import Key, Object
 from headgate.standalone.store import sqlite as module
 from headgate.standalone.store.memory import MemoryStore
 from headgate.standalone.store.sqlite import SqliteJournal
+from headgate.standalone.store.stored_rows import Row, checksum, read_object
 
 
 @pytest.fixture
@@ -277,3 +278,12 @@ async def test_a_locked_store_names_the_process_that_uses_it(path: Path) -> None
                 second.load()
             holder.stdin.close()
         await store.create(config_map("b"))
+
+
+def test_an_object_in_a_version_that_an_older_headgate_stored_is_read_in_hub_version() -> None:
+    """TCPRoutes were stored as v1alpha2. An update of such an object would be refused."""
+    metadata = {"namespace": "default", "name": "db", "uid": "1", "resourceVersion": "7"}
+    group = "gateway.networking.k8s.io"
+    old = {"apiVersion": f"{group}/v1alpha2", "kind": "TCPRoute", "metadata": metadata, "spec": {"rules": []}}
+    columns = (group.encode(), b"TCPRoute", b"default", b"db", json.dumps(old).encode())
+    assert read_object(Row(*columns, checksum(*columns))) == {**old, "apiVersion": f"{group}/v1"}

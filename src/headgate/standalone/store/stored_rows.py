@@ -11,8 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.atomic_file import write_private
+from headgate.errors import DecodeError
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find
+from headgate.resources.versions import to_hub
 
 DIRECTORY = "damaged-objects"
 """The directory of damaged rows, beside the database."""
@@ -45,7 +47,7 @@ def checksum(*columns: bytes | str) -> int:
 
 
 def read_object(row: Row) -> Object:
-    """Return the object in a row. Raises DamagedRow."""
+    """Return the object in a row, in hub version: an older headgate may have stored another one. Raises DamagedRow."""
     try:
         obj: Object = msgspec.json.decode(row.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -60,7 +62,13 @@ def read_object(row: Row) -> Object:
         complete = False
     if not complete:
         raise DamagedRow("its content is another object or lacks metadata")
-    return obj
+    kind = find(row.key.group, row.key.kind)
+    if kind is None or obj.get("apiVersion") == kind.hub:
+        return obj
+    try:
+        return to_hub(obj)
+    except DecodeError as error:
+        raise DamagedRow(f"its version can't be read ({error})") from error
 
 
 def keep_aside(database: Path, row: Row, fault: DamagedRow) -> str:
