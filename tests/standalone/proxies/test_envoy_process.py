@@ -173,6 +173,30 @@ async def test_an_envoy_with_other_inherited_file_descriptors_is_adopted(envoy: 
         await process.stop()
 
 
+async def test_an_envoy_that_is_too_busy_to_answer_is_adopted(
+    envoy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replaced Envoy would lose the requests on its connections."""
+    monkeypatch.setattr("headgate.standalone.proxies.admin.TIMEOUT_S", 0.2)
+    pid = await orphan(tmp_path)
+    process = envoy()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await process.start()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert process.state.get() == EnvoyState(pid=pid, adopted=True)
+
+
+async def test_an_envoy_whose_admin_socket_was_removed_is_replaced(envoy: Start, tmp_path: Path) -> None:
+    pid = await orphan(tmp_path)
+    process = envoy()
+    process.admin.socket.unlink()
+    await process.start()
+    await process.ready()
+    assert process.state.get().pid != pid
+
+
 async def test_an_adopted_envoy_can_be_stopped(envoy: Start, tmp_path: Path) -> None:
     pid = await orphan(tmp_path)
     process = envoy()

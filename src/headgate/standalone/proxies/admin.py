@@ -1,5 +1,6 @@
 """A client of Envoy's admin interface on its unix socket."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ class Admin:
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
+
+    async def listens(self) -> bool:
+        """Return whether a process listens on the socket; it may be too busy to answer."""
+        try:
+            _, writer = await asyncio.open_unix_connection(self.socket)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     async def get(self, path: str) -> bytes:
         """Return the body of a page. Raises ProxyError for another status than 200, or no response."""

@@ -214,8 +214,9 @@ class EnvoyProcess:
         process = adopt(record.identity) if record else None
         if not record or not process:
             return False
-        # Without its admin socket, which may have been removed, an Envoy can't be supervised.
-        if record.digest != self._digest() or not await self._answers("/server_info"):
+        # Without its admin socket, which may have been removed, an Envoy can't be supervised. An Envoy that is too busy to
+        # answer now still serves, and ending it would lose requests.
+        if record.digest != self._digest() or not await self.admin.listens():
             await process.end(TERM_S)
             return False
         self._process = process
