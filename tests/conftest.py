@@ -72,10 +72,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="run only tests with the marker nightly")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Make each start of a program by a fast test an error."""
-    if config.getoption("--fast"):
-        selection.guard()
+    selection.guard()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -91,6 +90,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     result = yield
     selection.watch("")
     return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Let fixtures of several tests end their programs after a fast test."""
+    selection.watch("")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

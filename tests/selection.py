@@ -1,8 +1,8 @@
 """Choose the tests of `make test-fast`, `make test` and `make test-nightly`.
 
 Fast tests start no program and take at most about a second of processor time: tests of properties, and those of the lists
-below, are left out. The lists stay true, because `make test-fast` fails a test that starts a program, and an entry that no
-test has. A test has the marker `nightly` when it can't be made steady on a busy machine.
+below, are left out. The lists stay true, because a fast test that starts a program fails, in `make test` too, and so does an
+entry that no test has. A test has the marker `nightly` when it can't be made steady on a busy machine.
 """
 
 import sys
@@ -152,19 +152,22 @@ STARTS = frozenset({"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.
 NIGHTLY = 10
 """How many tests may be nightly."""
 
+_fast: frozenset[str] = frozenset()
 _running = ""
 
 
 class ProgramStartedError(Exception):
-    """A test of `make test-fast` started a program."""
+    """A fast test started a program."""
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave only the tests that the options of the command line select."""
-    nightly = _nightly(items)
+    """Leave only the tests that the options of the command line select, and remember which are fast."""
+    global _fast  # noqa: PLW0603 - an audit hook has no other state
+    nightly, slow = _nightly(items), _slow(items, whole=config.args_source is not pytest.Config.ArgsSource.ARGS)
+    _fast = frozenset(item.nodeid for item in items if item not in slow)
     left_out = set(items) - nightly if config.getoption("--nightly") else set(nightly)
     if config.getoption("--fast"):
-        left_out |= _slow(items, whole=config.args_source is not pytest.Config.ArgsSource.ARGS)
+        left_out |= slow
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
@@ -188,7 +191,8 @@ def _slow(items: Iterable[pytest.Item], *, whole: bool) -> set[pytest.Item]:
     unused = [entry for entry in entries if not any(nodeid.startswith(entry) for nodeid in ids)]
     if unused and whole:
         raise pytest.UsageError(f"tests/selection.py: no test begins with {', '.join(unused)}; correct or remove it")
-    return {item for item in items if item.nodeid.startswith(entries) or _draws_examples(item)}
+    beginnings = (*entries, *(f"{directory}/" for directory in DIRECTORIES))
+    return {item for item in items if item.nodeid.startswith(beginnings) or _draws_examples(item)}
 
 
 def _draws_examples(item: pytest.Item) -> bool:
@@ -197,14 +201,14 @@ def _draws_examples(item: pytest.Item) -> bool:
 
 
 def guard() -> None:
-    """Make each start of a program by a test an error, in this process and from now on."""
+    """Make each start of a program by a fast test an error, in this process and from now on."""
     sys.addaudithook(_refuse)
 
 
 def watch(nodeid: str) -> None:
-    """Remember which test runs; with an empty ID, none does."""
+    """Remember which test runs, if it is a fast one; with an empty ID, none does."""
     global _running  # noqa: PLW0603 - an audit hook has no other state
-    _running = nodeid
+    _running = nodeid if nodeid in _fast else ""
 
 
 def _refuse(event: str, arguments: Sequence[Any]) -> None:
