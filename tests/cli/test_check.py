@@ -180,7 +180,7 @@ def test_the_access_and_mtls_options_set_the_mode_of_workloads(run: Run) -> None
     ]
     buyers = [next(item for item in workloads if item["name"] == "default/buyer") for workloads in found]
     assert [item["access"].get("closed", False) for item in buyers] == [False, True]
-    assert [item.get("stage", "permissive") for item in buyers] == ["permissive", "strict"]
+    assert [item.get("tls_mode", "permissive") for item in buyers] == ["permissive", "strict"]
 
 
 def test_check_treats_deployments_of_files_as_pods(run: Run) -> None:

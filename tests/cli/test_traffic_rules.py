@@ -31,12 +31,14 @@ def outcomes(mesh):
     """Return whether each call by a caller with an identity is allowed, by its record and the request."""
     return {
         (
-            record(account(item.identity), account(caller), port.port, "http" if spoken.protocol.is_http else "tcp"),
+            record(
+                account(item.identity), account(caller), port.port, "http" if port_protocol.protocol.is_http else "tcp"
+            ),
             index,
-        ): authorize(item, port.port, protocol=spoken.protocol, identity=caller, request=request).allowed
+        ): authorize(item, port.port, protocol=port_protocol.protocol, identity=caller, request=request).allowed
         for item in mesh.workloads
         for port in item.ports
-        for spoken in port.protocols
+        for port_protocol in port.protocols
         for caller in CALLERS
         if caller
         for index, request in enumerate(REQUESTS)

@@ -155,4 +155,4 @@ def test_the_sidecar_of_a_server_has_the_shortest_idle_time_of_its_services(othe
         meshed_pod("web", "10.1.0.1", labels=selector),
     )
     (workload,) = result.mesh.workloads
-    assert [spoken.idle for port in workload.ports for spoken in port.protocols] == [idle]
+    assert [port_protocol.idle for port in workload.ports for port_protocol in port.protocols] == [idle]

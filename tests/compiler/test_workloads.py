@@ -12,7 +12,10 @@ WEB_IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
 
 def ports(result, name="web"):
-    return {port.port: [spoken.protocol for spoken in port.protocols] for port in workloads(result)[name].ports}
+    return {
+        port.port: [port_protocol.protocol for port_protocol in port.protocols]
+        for port in workloads(result)[name].ports
+    }
 
 
 def test_only_a_pod_with_a_sidecar_is_a_workload():

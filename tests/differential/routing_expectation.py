@@ -100,9 +100,9 @@ def _copies(
 
 def _are_apart(mesh: Mesh, targets: Sequence[Target], ready: Ready) -> bool:
     """Return whether backends need separate clusters: they share an endpoint, or their protocols differ."""
-    spoken = {table.ref: table.protocol for table in mesh.tables}
+    protocols = {table.ref: table.protocol for table in mesh.tables}
     places = [(endpoint.address, endpoint.port) for target in targets for endpoint in ready[target.ref]]
-    return len({target.protocol or spoken[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
+    return len({target.protocol or protocols[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
 
 
 def _tcp_port_status(sent: Sent) -> int:

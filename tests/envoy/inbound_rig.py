@@ -85,11 +85,11 @@ class InboundRig(EnvoyRig):
         For each protocol, a Service with the protocol's name leads to the port.
         """
         port = self.free().port
-        spoken = tuple(
+        port_protocols = tuple(
             PortProtocol(protocol=protocol, services=(PortRef(f"default/{protocol.value}", port),))
             for protocol in protocols or (Protocol.HTTP,)
         )
-        return InboundPort(port=port, application=application, protocols=spoken)
+        return InboundPort(port=port, application=application, protocols=port_protocols)
 
     def serve(self, *ports: InboundPort, credential: Credential | None = None, **more: Any) -> None:
         """Push a workload with these ports; wait until the sidecar uses it. `more` are fields of the Workload."""

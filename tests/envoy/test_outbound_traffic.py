@@ -175,8 +175,8 @@ def test_a_sidecar_calls_a_sidecar_in_every_tls_mode(rig, protocol, tls_mode):
     """A pod calls its own Service, so one proxy has both the outbound and the inbound configuration."""
     server, address = rig.server("app"), rig.free()
     ref = PortRef("default/web", 80)
-    spoken = (PortProtocol(protocol=protocol, services=(ref,)),)
-    port = InboundPort(port=address.port, application=server.port, protocols=spoken)
+    protocols = (PortProtocol(protocol=protocol, services=(ref,)),)
+    port = InboundPort(port=address.port, application=server.port, protocols=protocols)
     endpoint = Endpoint(address=address.host, port=address.port, identity=CLIENT if tls_mode.clients_use_tls else "")
     mesh = rig.mesh({"web": [endpoint]}, protocol=protocol)
     (own,) = mesh.workloads

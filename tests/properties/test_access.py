@@ -39,14 +39,14 @@ UNUSED_ACCOUNT_TARGETS = [
 def allowed_calls(mesh, *, closed_only=False):
     """Return each call that a workload allows; with `closed_only`, only calls to closed workloads."""
     return {
-        (item.name, port.port, spoken.protocol, caller, index)
+        (item.name, port.port, port_protocol.protocol, caller, index)
         for item in mesh.workloads
         if item.access.closed or not closed_only
         for port in item.ports
-        for spoken in port.protocols
+        for port_protocol in port.protocols
         for caller in CALLERS
         for index, request in enumerate(REQUESTS)
-        if authorize(item, port.port, protocol=spoken.protocol, identity=caller, request=request).allowed
+        if authorize(item, port.port, protocol=port_protocol.protocol, identity=caller, request=request).allowed
     }
 
 

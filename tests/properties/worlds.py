@@ -228,13 +228,13 @@ _POLICIES = [
 def meshes(draw: st.DrawFn) -> World:
     """Draw worlds with pods that have sidecars, and with policies."""
     protocols = dict(zip(PLACES, draw(PROTOCOLS), strict=True))
-    drawn = [_spoken(written, protocols) for written in draw(_WORLDS).values()]
+    drawn = [_with_protocols(written, protocols) for written in draw(_WORLDS).values()]
     for several in _POLICIES:
         drawn += draw(several)
     return keyed(drawn, draw(ORDERS))
 
 
-def _spoken(written: Object, protocols: dict[tuple[str, str], str]) -> Object:
+def _with_protocols(written: Object, protocols: dict[tuple[str, str], str]) -> Object:
     key = key_of(written)
     if key.kind != "Service" or not (app := protocols[key.namespace, key.name]):
         return written

@@ -101,12 +101,12 @@ class TextReporter:
             console.print(line, soft_wrap=True)
         if current.info.metrics:
             console.print(f"  metrics     {current.info.metrics}", soft_wrap=True)
-        spoken, services = current.live_state.protocols(), current.live_state.services()
+        protocols, services = current.live_state.protocols(), current.live_state.services()
         if not services:
             hint = "  There is no Service yet: add manifests to the directory, or apply them with kubectl."
             console.print(hint, soft_wrap=True)
         for service, ports in services.items():
-            where = ", ".join(service_address(address, spoken[service][port]) for port, address in ports.items())
+            where = ", ".join(service_address(address, protocols[service][port]) for port, address in ports.items())
             console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
         for gateway, ports in current.live_state.gateways().items():
             console.print(f"  {'gateway ' + gateway:<40} {', '.join(ports.values())}", soft_wrap=True)

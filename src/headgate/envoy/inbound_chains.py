@@ -48,14 +48,14 @@ class InboundSettings(Value, frozen=True, kw_only=True):
 
 def port_chains(settings: InboundSettings, port: InboundPort, *, match_port: bool = False) -> Iterator[pb.FilterChain]:
     """Yield the filter chains of one port; set `match_port` for a listener that serves several ports."""
-    for order, spoken in enumerate(port.protocols):
-        meant = [server_name(ref, settings.domain) for ref in spoken.services] if order else []
+    for order, port_protocol in enumerate(port.protocols):
+        meant = [server_name(ref, settings.domain) for ref in port_protocol.services] if order else []
         if order and not meant:
             continue
         match = pb.FilterChainMatch(server_names=meant)
         if match_port:
             match.destination_port.CopyFrom(pb.UInt32Value(value=port.port))
-        chains = _Chains(settings, port, spoken, match)
+        chains = _Chains(settings, port, port_protocol, match)
         if settings.tls_mode.accepts_tls:
             yield from chains.with_tls()
         if settings.tls_mode.accepts_plaintext and not order:
@@ -84,15 +84,15 @@ class _Chains:
     """The filter chains of one protocol on a port."""
 
     def __init__(
-        self, settings: InboundSettings, port: InboundPort, spoken: PortProtocol, match: pb.FilterChainMatch
+        self, settings: InboundSettings, port: InboundPort, port_protocol: PortProtocol, match: pb.FilterChainMatch
     ) -> None:
         """Prepare the chains; the matches of all chains contain `match`."""
         self._settings = settings
         self._port = port
-        self._requests = spoken.protocol.is_http
+        self._requests = port_protocol.protocol.is_http
         self._match = match
-        self._name = f"{port.port}/{spoken.protocol.value}"
-        self._ref = InboundRef(port.port, spoken.protocol)
+        self._name = f"{port.port}/{port_protocol.protocol.value}"
+        self._ref = InboundRef(port.port, port_protocol.protocol)
 
     def plain(self) -> pb.FilterChain:
         """Return the chain for plaintext."""

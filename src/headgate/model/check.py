@@ -69,7 +69,7 @@ def _port_faults(item: Workload) -> Iterator[str]:
     ):
         yield "has two listeners on one port"
     for port in item.ports:
-        protocols = [spoken.protocol for spoken in port.protocols]
+        protocols = [port_protocol.protocol for port_protocol in port.protocols]
         if not protocols or len(set(protocols)) < len(protocols):
             yield f"has no protocol, or a repeated one, on port {port.port}"
 

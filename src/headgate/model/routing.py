@@ -7,8 +7,6 @@ import enum
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from msgspec import field
-
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
 from headgate.model.probes import PortCheck, Probe
@@ -143,7 +141,7 @@ class InboundPort(Value, frozen=True, kw_only=True):
 
     port: int
     application: int
-    protocols: tuple[PortProtocol, ...] = field(name="spoken")
+    protocols: tuple[PortProtocol, ...]
 
 
 class Workload(Value, frozen=True, kw_only=True):
@@ -162,8 +160,8 @@ class Workload(Value, frozen=True, kw_only=True):
     capture: Literal["transparent", "explicit"] = "transparent"
     subjects: tuple[str, ...] = ()
     ports: tuple[InboundPort, ...] = ()
-    tls_mode: TlsMode = field(default=TlsMode.PERMISSIVE, name="stage")
-    target_tls_mode: TlsMode = field(default=TlsMode.PERMISSIVE, name="target")
+    tls_mode: TlsMode = TlsMode.PERMISSIVE
+    target_tls_mode: TlsMode = TlsMode.PERMISSIVE
     access: Access = OPEN
     probes: tuple[Probe, ...] = ()
     port_checks: tuple[PortCheck, ...] = ()
@@ -193,7 +191,7 @@ class Sticky(Value, frozen=True, kw_only=True):
 
     kind: Literal["cookie", "header", "source"]
     name: str = ""
-    slot_ranges: tuple[SlotRange, ...] = field(default=(), name="sides")
+    slot_ranges: tuple[SlotRange, ...] = ()
 
 
 LONGEST_CONNECTION_S = 60 * 60  # seconds after which proxies replace a connection to another proxy
@@ -297,7 +295,7 @@ class Route(Value, frozen=True, kw_only=True):
     match: Match = ANY
     name: str = ""
     origin: Key | None = None
-    split_matches: tuple[SplitMatch, ...] = field(default=(), name="steps")
+    split_matches: tuple[SplitMatch, ...] = ()
     redirect: Redirect | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()

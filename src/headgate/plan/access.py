@@ -175,9 +175,9 @@ def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point
         refs = sorted({ref for port in (old, new) if port for item in port.protocols for ref in item.services})
         seen = set()
         for ref in refs or (None,):
-            spoken = _protocol(old, ref), _protocol(new, ref)
-            if spoken not in seen:
-                seen.add(spoken)
+            protocols = _protocol(old, ref), _protocol(new, ref)
+            if protocols not in seen:
+                seen.add(protocols)
                 yield point_of(one, old, ref), point_of(other, new, ref)
 
 

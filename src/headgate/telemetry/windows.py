@@ -44,7 +44,7 @@ class WindowsCheckpoint(Value, frozen=True, kw_only=True):
 
     at: float
     flows: tuple[bytes, ...] = ()
-    buckets: tuple[BucketCheckpoint, ...] = msgspec.field(default=(), name="slots")
+    buckets: tuple[BucketCheckpoint, ...] = ()
 
 
 class Windows:

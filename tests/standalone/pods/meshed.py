@@ -138,14 +138,16 @@ class MeshedMachine(ProcessMachine):
 
 def workload(pod: Pod) -> Workload:
     """Return the workload for which a pod's sidecar is configured."""
-    spoken = (PortProtocol(protocol=Protocol.HTTP),)
+    protocols = (PortProtocol(protocol=Protocol.HTTP),)
     numbers = application_ports.from_annotation(pod.metadata)
     return Workload(
         name=f"{pod.metadata.namespace}/{pod.metadata.name}",
         address=pod.status.pod_ip,
         identity="spiffe://cluster.local/ns/default/sa/default",
         capture="explicit",
-        ports=tuple(InboundPort(port=port, application=number, protocols=spoken) for port, number in numbers.items()),
+        ports=tuple(
+            InboundPort(port=port, application=number, protocols=protocols) for port, number in numbers.items()
+        ),
         tls_mode=TlsMode.PLAIN,
         target_tls_mode=TlsMode.PLAIN,
     )

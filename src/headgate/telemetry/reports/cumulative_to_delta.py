@@ -50,7 +50,7 @@ class ProcessCheckpoint(Value, frozen=True, kw_only=True):
 
     node: str
     start: float
-    last_report: float = msgspec.field(name="heard")
+    last_report: float
     number: int
     series: tuple[SeriesCheckpoint, ...] = ()
 
