@@ -29,8 +29,8 @@ from tests.pods.conftest import (
 )
 from tests.waiting import until
 
-from headgate.admission.sidecar_containers import DIRECTORY
-from headgate.cli.sidecar import ADMIN_SOCKET
+from headgate.cli.refusal import ADMIN_SOCKET
+from headgate.envoy.node_ids import DIRECTORY
 
 POLL_S = 0.005
 SHOP = "shop"

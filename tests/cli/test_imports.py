@@ -84,6 +84,26 @@ def test_a_command_without_a_request_imports_no_client(imported: dict[str, set[s
     assert imported["version"] & {"asyncio", "headgate.kubernetes", "headgate.resources.registry", "yaml"} == set()
 
 
+HOOK = """
+import json, sys
+before = set(sys.modules)
+from headgate import cli
+from headgate.cli import refusal
+
+refusal.refuse_after_application = lambda: sys.exit(json.dumps(sorted(set(sys.modules) - before)))
+sys.argv = ["headgate", "sidecar", "drain"]
+cli.main()
+"""
+
+
+def test_the_hook_of_an_ending_sidecar_refuses_connections_before_it_imports_commands() -> None:
+    """Until then, an application that ends at once loses connections: the imports of all commands take a second."""
+    ended = subprocess.run([sys.executable, "-c", HOOK], capture_output=True, check=False, text=True)
+    modules = set(json.loads(ended.stderr))
+    assert "headgate.cli.admin_socket" in modules
+    assert modules & (SERVER | {"asyncio", "headgate.cli.app", "typer", "yaml"}) == set()
+
+
 CLIENT = """
 import json, os, ssl, sys
 from pathlib import Path

@@ -11,15 +11,17 @@ from tests.netns.namespaced_mesh import MeshPod, NamespacedMesh
 from tests.netns.objects import ECHO, ECHO_ONE, WEB, served
 from tests.netns.traffic import PATIENCE_S, ask_often, connect, talk
 
-from headgate.cli.sidecar import LISTEN
+from headgate.cli.refusal import LISTEN
 from headgate.envoy.node_ids import INBOUND_PORT
 
 COUNT = 40
 WORDS = b"words"
 DRAIN = """
 import sys
+from headgate.cli import refusal
+refusal.DIRECTORY, refusal.ADMIN_SOCKET = sys.argv[1:]
+refusal.refuse_after_application()  # as `headgate.cli.main` does
 from headgate.cli import sidecar
-sidecar.DIRECTORY, sidecar.ADMIN_SOCKET = sys.argv[1:]
 sidecar._drain()
 """
 """Runs the preStop hook of a sidecar, but for the report of the last requests."""

@@ -7,7 +7,7 @@ from typing import Any
 from headgate.admission.injection import Decision, InjectionMode, PodNamespace, Sidecars, decide
 from headgate.admission.proxy_resources import proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
-from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
+from headgate.envoy.node_ids import DIRECTORY, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.envoy.probes import READY_PATH
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, PROBES, SIDECAR
 from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value, part
@@ -15,7 +15,7 @@ from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value, part
 CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"
 ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
-DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
+SECRETS = "/run/headgate-secrets"
 TRY_SOCKET = f"{DIRECTORY}/try.sock"
 """The socket on which a sidecar accepts the requests of `headgate try`."""
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)

@@ -7,18 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from headgate.cli.proxy_calls import report_last_requests
-from headgate.cli.sidecar import (
-    ESTABLISHED,
-    LISTEN,
-    POLL_S,
-    QUIET_S,
-    calls_of,
-    check_inotify_limit,
-    exec_envoy,
-    post_to_envoy,
-    sockets,
-    variables,
-)
+from headgate.cli.refusal import ESTABLISHED, LISTEN, post_to_envoy, sockets
+from headgate.cli.sidecar import POLL_S, QUIET_S, calls_of, check_inotify_limit, exec_envoy, variables
 from headgate.envoy.node_ids import GATEWAY, PROBE_PORT, SIDECAR
 from headgate.kubernetes.gateway_pods import WITHDRAWAL_S
 from headgate.resources.meta import SYSTEM_NAMESPACE

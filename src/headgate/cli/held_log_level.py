@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.admission.sidecar_containers import DIRECTORY
 from headgate.cli.admin_socket import post
-from headgate.cli.sidecar import ADMIN_SOCKET
+from headgate.cli.refusal import ADMIN_SOCKET
+from headgate.envoy.node_ids import DIRECTORY
 from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
 

@@ -19,13 +19,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headgate.admission.sidecar_containers import DIRECTORY
 from headgate.api.http_server import Server, serve
 from headgate.backoff import pauses
 from headgate.cli.output import note
 from headgate.cli.proxy_calls import ANSWER_S, Calls
 from headgate.cli.rendered_files import in_force
-from headgate.envoy.node_ids import PROBE_PORT
+from headgate.envoy.node_ids import DIRECTORY, PROBE_PORT
 from headgate.envoy.probes import READY_PATH
 from headgate.errors import HeadgateError, ProxyError
 from headgate.kubernetes.sockets import listen

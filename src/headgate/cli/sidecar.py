@@ -1,7 +1,6 @@
 """`headgate sidecar`: the program and the hooks of the container that injection adds to pods on Kubernetes."""
 
 import asyncio
-import contextlib
 import http.client
 import os
 import time
@@ -11,31 +10,33 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.admission.sidecar_containers import COLLECTOR, DIRECTORY, JOB, ROOTS_KEY, SECRETS, TRY_SOCKET
-from headgate.cli.admin_socket import post
+from headgate.admission.sidecar_containers import COLLECTOR, JOB, ROOTS_KEY, SECRETS, TRY_SOCKET
 from headgate.cli.job_sidecar import end_with_application, pause_randomly
 from headgate.cli.output import usage_error
 from headgate.cli.proxy_calls import Calls, report_last_requests
+from headgate.cli.refusal import (
+    ADMIN_SOCKET,
+    ESTABLISHED,
+    OWN_PORTS,
+    listeners_of_application,
+    refuse_after_application,
+    sockets,
+)
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.envoy.collector_export import parse_collector, with_collector
-from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
+from headgate.envoy.node_ids import DIRECTORY, PROBE_PORT
 from headgate.envoy.node_ids import SIDECAR as NODE_PREFIX
 from headgate.envoy.probes import READY_PATH
-from headgate.errors import HeadgateError, ProxyError
+from headgate.errors import HeadgateError
 from headgate.inotify import ENVOY_INSTANCES, missing_instances
 from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.standalone.proxies.envoy_process import EnvoyFlags
 
 Action = Literal["run", "wait", "drain", "try", "log-level"]
-ADMIN_SOCKET = "admin.sock"
 POLL_S = 0.1
-REFUSAL_POLL_S = 0.02
-"""Between two looks at the application's listeners. Connections that arrive after they are closed, and before the look, are lost."""
 QUIET_S = 2.0
 """The sidecar ends when the application has had no connection for this many seconds."""
 READY_S = 600.0
-LISTEN, ESTABLISHED = "0A", "01"  # codes of socket states in /proc/net/tcp
-_OWN_PORTS = frozenset({OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT})
 
 
 def sidecar(
@@ -162,45 +163,18 @@ def _is_ready() -> bool:
 
 
 def _drain() -> None:
-    """Wait until the application has closed its listeners; refuse connections; wait until none has been open for QUIET_S seconds.
+    """Refuse connections once the application has closed its listeners; wait until none has been open for QUIET_S seconds.
 
-    A caller's proxy that does not know yet that the pod ends tries another pod when a connection is refused. It can't when
-    the sidecar accepts the connection, and closes it because the application accepts none.
     The kubelet kills the container at the end of the pod's grace period.
     """
-    while any(_listeners_of_application()):
-        time.sleep(REFUSAL_POLL_S)
-    with contextlib.suppress(ProxyError):  # Envoy has ended, and accepts no connection
-        post_to_envoy("/drain_listeners?inboundonly")
+    refuse_after_application()
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < QUIET_S:
         time.sleep(POLL_S)
-        if any(_listeners_of_application()) or any(_connections_of_sidecar()):
+        if any(listeners_of_application()) or any(_connections_of_sidecar()):
             quiet_since = time.monotonic()
-
-
-def _listeners_of_application() -> Iterator[int]:
-    """Yield the ports on which the application listens."""
-    return (port for port, state in sockets() if state == LISTEN and port not in _OWN_PORTS)
 
 
 def _connections_of_sidecar() -> Iterator[int]:
     """Yield the port of each connection to the sidecar, without those of probes."""
-    return (port for port, state in sockets() if state == ESTABLISHED and port in _OWN_PORTS - {PROBE_PORT})
-
-
-def post_to_envoy(path: str) -> None:
-    """Send a request to Envoy's admin interface. Raises ProxyError."""
-    post(Path(DIRECTORY) / ADMIN_SOCKET, path)
-
-
-def sockets() -> Iterator[tuple[int, str]]:
-    """Yield the local port and the state of each TCP socket of the pod."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            _, local, _, state, *_ = line.split()
-            yield int(local.rpartition(":")[2], 16), state
+    return (port for port, state in sockets() if state == ESTABLISHED and port in OWN_PORTS - {PROBE_PORT})

@@ -1,4 +1,4 @@
-"""The node IDs of proxies, and the ports and the user that all sidecars have."""
+"""The node IDs of proxies, and the ports, the user and the directory that all sidecars have."""
 
 from headgate.resources.meta import SYSTEM_NAMESPACE
 
@@ -8,6 +8,7 @@ OUTBOUND_PORT = 15001  # a sidecar's port for redirected outbound connections or
 INBOUND_PORT = 15006  # a transparent sidecar's port for redirected inbound connections
 PROBE_PORT = 15020  # a proxy's port for the kubelet's health checks
 TRANSPARENT_UID = 1337  # the user of a transparent sidecar; its connections are not redirected
+DIRECTORY = "/run/headgate"  # the directory of a proxy's files in its container
 
 
 def pod_of(node_id: str) -> str:
