@@ -3,8 +3,9 @@
     python tools/chart.py            # `make chart`
     python tools/chart.py --check    # `make check`: fail if a file of the chart is out of date
 
-`values.schema.json` is written by hand: it has the type, default and description of each value. The tool generates from
-it `values.yaml` and the tables in docs/kubernetes.md. The generated templates are the objects of `manifests()`, in which
+`values.schema.json` has the type, default and description of each value. Those of options of the mesh come from
+`headgate.options`; other values are written by hand. The tool generates from it `values.yaml` and the tables in
+docs/kubernetes.md. The generated templates are the objects of `manifests()`, in which
 template expressions replace what the values set. The namespace is not a template, because `helm install` creates it.
 """
 
@@ -23,6 +24,7 @@ from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
 from headgate.kubernetes.install.roles import CERTIFICATE_REQUESTS_ROLE, CUSTOM_METRICS_ROLE, roles
 from headgate.kubernetes.names import NAME
+from headgate.options import OPTIONS
 from headgate.resources.schema.builders import RULES
 
 ROOT = Path(__file__).parent.parent
@@ -114,25 +116,18 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
     expressions = Expressions()
     token = expressions.token
     place = token(namespaces) if namespaces else ""
+    texts_of_options = {
+        field: token(f"{{{{ .Values.{declared.value} }}}}") for field, declared in OPTIONS.items() if declared.value
+    }
     values = Values(
         image=token('{{ include "headgate.image" . | quote }}'),
         pull_policy=token("{{ .Values.image.pullPolicy }}"),
-        mtls=token("{{ .Values.mtls }}"),
-        access=token("{{ .Values.access }}"),
-        outbound=token("{{ .Values.outbound }}"),
-        sidecars=token("{{ .Values.sidecars }}"),
-        trust_domain=token("{{ .Values.trustDomain }}"),
         budget_version=token(BUDGET),
-        custom_metrics=True,
-        metrics_by=token("{{ .Values.metrics.by }}"),
-        metrics_source=token("{{ .Values.metrics.source }}"),
-        otlp_collector=token("{{ .Values.otlpCollector }}"),
-        otlp_traces=token("{{ .Values.traces.collector }}"),
-        trace_sampling=token("{{ .Values.traces.sampling }}"),
-        nginx_image=token("{{ .Values.nginxImage }}"),
-        cert_manager_issuer=token("{{ .Values.certManager.issuer }}"),
-        pull_secrets=token('{{ include "headgate.pullSecrets" . }}'),
-        namespaces=place,
+        options={
+            **texts_of_options,
+            "pull_secrets": token('{{ include "headgate.pullSecrets" . }}'),
+            "namespaces": place,
+        },
     )
     texts: dict[tuple[str, str, str], str] = {}
     for obj in manifests(values):
@@ -182,9 +177,13 @@ def _edit_deployment(obj: dict[str, Any], expressions: Expressions) -> None:
         pod[name] = block(f".Values.{name}")
     container = pod["containers"][0]
     container["resources"] = block(".Values.resources")
-    flag = '{{ .Values.customMetrics.enabled | ternary "--custom-metrics" "--no-custom-metrics" }}'
-    namespaces = '--namespaces={{ join "," .Values.namespaces }}'
-    replaced = {"--custom-metrics": flag, "--namespaces": namespaces}
+    replaced: dict[str, str] = {}
+    for declared in OPTIONS.values():
+        if declared.type is bool:
+            off = declared.flag.replace("--", "--no-", 1)
+            replaced[declared.flag] = f'{{{{ .Values.{declared.value} | ternary "{declared.flag}" "{off}" }}}}'
+        elif isinstance(declared.default, tuple) and declared.value:
+            replaced[declared.flag] = f'{declared.flag}={{{{ join "," .Values.{declared.value} }}}}'
     args = [replaced.get(arg.partition("=")[0], arg) for arg in container["args"]]
     container["args"] = [expressions.token(arg) if "{{" in arg else arg for arg in args]
 
@@ -301,7 +300,17 @@ def leaves(schema: Mapping[str, Any], path: Sequence[str] = ()) -> Iterator[tupl
 
 
 def _schema() -> Any:
-    return json.loads(SCHEMA.read_text())
+    """Return the schema of the values, with the current options of the mesh."""
+    schema = json.loads(SCHEMA.read_text())
+    for declared in OPTIONS.values():
+        *parents, name = declared.value.split(".")
+        place = schema["properties"]
+        for parent in parents:
+            group = {"type": "object", "additionalProperties": False, "properties": {}}
+            place = place.setdefault(parent, group)["properties"]
+        if name:
+            place[name] = declared.schema
+    return schema
 
 
 def _default(*path: str) -> Any:
@@ -313,6 +322,7 @@ def main(arguments: Sequence[str]) -> int:
     contents = {
         **{CHART / name: text for name, text in templates().items()},
         CHART / "Chart.yaml": chart(),
+        SCHEMA: json.dumps(_schema(), indent=2) + "\n",
         CHART / "values.yaml": default_values(),
         DOCS: documentation(),
     }

@@ -8,8 +8,9 @@ from tests.admission.stored_view import SHOP, shop_view
 from tests.decoding import completed
 from tests.make.objects import config_map, container, obj, pod, tls_config
 
-from headgate.admission.injection import InjectionMode, explicit_sidecars
+from headgate.admission.injection import explicit_sidecars
 from headgate.errors import Invalid
+from headgate.options import InjectionMode
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
 from headgate.resources.meta import Object
 

@@ -15,12 +15,13 @@ from tests.make import objects
 from tests.make.sound_objects import path
 
 from headgate.admission.chain import admission, object_check
-from headgate.admission.injection import InjectionMode, explicit_sidecars
+from headgate.admission.injection import explicit_sidecars
 from headgate.admission.review import review
 from headgate.admission.sidecar_containers import transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.node_ids import OUTBOUND_PORT
+from headgate.options import InjectionMode
 from headgate.plane.live_state import LiveState
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.write_warnings import warnings_after_write, warnings_before_write

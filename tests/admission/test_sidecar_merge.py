@@ -8,9 +8,10 @@ from tests.admission.stored_view import SHOP, shop_view
 from tests.decoding import completed
 from tests.make.objects import pod, sidecar
 
-from headgate.admission.injection import InjectionMode, explicit_sidecars
+from headgate.admission.injection import explicit_sidecars
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.admission.sidecar_merge import with_sidecars
+from headgate.options import InjectionMode
 from headgate.resources.meta import Object
 
 OPTIONS = SidecarOptions(image="headgate:1", xds="headgate.headgate-system.svc:15010")

@@ -17,13 +17,14 @@ from tests.identity.fakes import FakeIssuer, Time
 from tests.processes import Ran
 from typer.testing import CliRunner
 
-from headgate.admission.injection import InjectionMode, explicit_sidecars
+from headgate.admission.injection import explicit_sidecars
 from headgate.api.certificate import Certificate, certificate_in
 from headgate.cli.app import app
 from headgate.compiler.report import Finding
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
+from headgate.options import InjectionMode
 from headgate.plane.feed import Feed
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState, Recorded

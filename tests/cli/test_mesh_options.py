@@ -7,10 +7,9 @@ import pytest
 import yaml
 from tests.processes import Ran
 
-from headgate.cli.mesh_options import parse_metrics_source, series_by
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.options import Options
-from headgate.settings import Settings
+from headgate.options import OPTIONS, IssuerRef, MeshOptions
 
 
 def pod_spec_in(text: str) -> Any:
@@ -27,12 +26,28 @@ def test_install_sets_the_image_pull_secrets_and_the_option_of_the_control_plane
     assert "imagePullSecrets" not in pod_spec_in(run("install", "--dry-run").out)
 
 
-def test_every_setting_that_install_offers_reaches_the_compiler(
+def test_every_option_that_install_offers_reaches_the_control_plane(
     run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control plane gets the arguments of the installed Deployment, and starts with these settings."""
-    settings = {"mtls": "strict", "access": "deny", "outbound": "refuse", "trust-domain": "mesh.example"}
-    options = [f"--{name}={value}" for name, value in settings.items()]
+    """The control plane gets the arguments of the installed Deployment, and starts with these options."""
+    texts = {
+        "mtls": "strict",
+        "access": "deny",
+        "outbound": "refuse",
+        "trust-domain": "mesh.example",
+        "otlp-traces": "collector:4317",
+        "trace-sampling": "0.5",
+        "sidecars": "all",
+        "namespaces": "shop,pay",
+        "pull-secrets": "registry",
+        "cert-manager-issuer": "ClusterIssuer/mesh",
+        "metrics-by": "pod",
+        "metrics-source": "prometheus=http://prometheus:9090",
+        "otlp-collector": "collector:4318",
+        "nginx-image": "registry.example/nginx:1",
+    }
+    assert {f"--{name}" for name in texts} | {"--custom-metrics"} == {declared.flag for declared in OPTIONS.values()}
+    options = [*(f"--{name}={text}" for name, text in texts.items()), "--custom-metrics"]
     container = pod_spec_in(run("install", "--dry-run", *options).out)["containers"][0]
     started: list[Options] = []
 
@@ -43,8 +58,23 @@ def test_every_setting_that_install_offers_reaches_the_compiler(
     monkeypatch.setenv("POD_NAME", "headgate-1")
     monkeypatch.setenv("HEADGATE_IMAGE", "headgate:1")
     assert run(*container["command"][1:], *container["args"]).code == 0
-    assert started[0].settings == Settings(
-        mtls="strict", access="deny", outbound="refuse", trust_domain="mesh.example", gateway_pods=True
+    assert started[0].settings.gateway_pods
+    assert started[0].mesh == MeshOptions(
+        mtls="strict",
+        access="deny",
+        outbound="refuse",
+        trust_domain="mesh.example",
+        otlp_traces="collector:4317",
+        trace_sampling=50,
+        sidecars="all",
+        namespaces=("shop", "pay"),
+        pull_secrets=("registry",),
+        cert_manager_issuer=IssuerRef(name="mesh", kind="ClusterIssuer"),
+        custom_metrics=True,
+        metrics_by="pod",
+        metrics_source="http://prometheus:9090",
+        otlp_collector="collector:4318",
+        nginx_image="registry.example/nginx:1",
     )
 
 
@@ -148,9 +178,3 @@ def test_a_wrong_option_of_telemetry_is_rejected(
     assert message in " ".join(ran.err.split())
     assert option.partition("=")[0] in ran.err
     assert "secret" not in ran.err
-
-
-def test_a_prometheus_as_the_source_needs_series_with_pods() -> None:
-    source = parse_metrics_source("prometheus=http://127.0.0.1:9090")
-    assert series_by("workload", source) == "pod"
-    assert [series_by(by, None) for by in ("workload", "pod")] == ["workload", "pod"]

@@ -17,6 +17,7 @@ from tests.ports import free_port
 from headgate.kubernetes import aggregated_apis, app, handover, lease, state_secrets, webhooks
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import DeniedRequests
+from headgate.options import MeshOptions
 
 POD = "headgate-1"
 DEADLINE_S = 90
@@ -92,7 +93,9 @@ async def running(server: KubeApiServer, patch: pytest.MonkeyPatch, **options: A
     handler = _Lines(plane.log)
     handler.addFilter(DeniedRequests())
     logging.getLogger().addHandler(handler)
-    replica = app.run(Options(pod=POD, image="headgate:1", **options), server.credentials(CONTROL_PLANE))
+    replica = app.run(
+        Options(pod=POD, image="headgate:1", mesh=MeshOptions(**options)), server.credentials(CONTROL_PLANE)
+    )
     task = asyncio.create_task(replica)
     try:
         yield plane

@@ -12,7 +12,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.names import NAMESPACE
 
-VALUES = Values(image="headgate:1", budget_version="policy/v1beta1", custom_metrics=True)
+VALUES = Values(image="headgate:1", budget_version="policy/v1beta1", options={"custom_metrics": "true"})
 SYSTEM = f"/api/v1/namespaces/{NAMESPACE}"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/headgate"
 

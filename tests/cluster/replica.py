@@ -21,14 +21,14 @@ _PROGRAM = """
 import os, sys
 from pathlib import Path
 from headgate import event_loop
-from headgate.cli.mesh_options import parse_issuer
+from headgate.options import MeshOptions, parse_issuer
 from headgate.kubernetes import aggregated_apis, app, handover, webhooks
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.options import Options
 account, pod, issuer, *ports = sys.argv[1:]
 handover.PROPAGATION_S = handover.LONGEST_S = 0  # no other replica runs
 webhooks.WEBHOOK_PORT, app.XDS_PORT, aggregated_apis.API_PORT = map(int, ports)
-options = Options(pod=pod, image="headgate", issuer=parse_issuer(issuer))
+options = Options(pod=pod, image="headgate", mesh=MeshOptions(cert_manager_issuer=parse_issuer(issuer)))
 event_loop.run(app.run(options, InCluster(os.environ, Path(account))))
 """
 

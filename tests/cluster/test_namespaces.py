@@ -22,7 +22,7 @@ from headgate.resources.core.pod_metadata import INJECT
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAMES = ("shop", "pay")
-LIMITED = structs.replace(VALUES, namespaces=",".join(NAMES))
+LIMITED = structs.replace(VALUES, options={**VALUES.options, "namespaces": ",".join(NAMES)})
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces"
 METRICS = "/apis/traffic.metrics.k8s.io/v1beta1"
@@ -139,7 +139,7 @@ async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: KubeAp
 
 
 async def test_an_installation_for_fewer_namespaces_deletes_the_roles_elsewhere(cluster: KubeApiServer) -> None:
-    fewer = structs.replace(VALUES, namespaces="shop")
+    fewer = structs.replace(VALUES, options={**VALUES.options, "namespaces": "shop"})
     async with cluster.client() as client:
         pruned = [obj["metadata"] async for obj, _ in Installer(client).prune(manifests(fewer))]
         with pytest.raises(HeadgateError, match="the namespace gone does not exist; create it, or remove it"):

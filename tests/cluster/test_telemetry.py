@@ -14,8 +14,6 @@ from tests.cluster.api_server import KubeApiServer
 from tests.cluster.control_planes import NotAnswered, RunningReplica, eventually, running
 from tests.make.objects import container, gateway, pod
 
-from headgate.telemetry.prometheus_source import parse_source
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PODS = "/apis/traffic.metrics.k8s.io/v1beta1/namespaces/shop/pods"
@@ -101,8 +99,7 @@ async def replica(cluster: KubeApiServer) -> AsyncIterator[ReplicaWithPrometheus
         "/api/v1/namespaces/shop/pods", pod("web", namespace="shop", containers=[container("app", 8080, image="app")])
     )
     with prometheus() as samples, pytest.MonkeyPatch.context() as patch:
-        source = parse_source(f"prometheus={samples.url}")
-        options = {"metrics_by": "pod", "metrics_source": source, "collector": COLLECTOR}
+        options = {"metrics_by": "pod", "metrics_source": samples.url, "otlp_collector": COLLECTOR}
         async with running(cluster, patch, **options) as plane:
             await eventually(plane.served)
             yield ReplicaWithPrometheus(cluster, plane, samples)

@@ -8,7 +8,7 @@ from headgate.compiler.trace_sources import NAME_LABEL, SERVICE_NAME
 from headgate.model.traces import TraceSource
 from headgate.resources.trace_sampling import TRACE_SAMPLING
 
-COLLECTOR = {"traces": "127.0.0.1:4317", "trace_sampling": 100}
+COLLECTOR = {"otlp_traces": "127.0.0.1:4317", "trace_sampling": 100}
 OWNED = {
     "metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-6d4f", "uid": "1"}]}
 }

@@ -12,7 +12,7 @@ from headgate.envoy.view import Node, project, sidecar
 from headgate.resources.trace_sampling import TRACE_SAMPLING
 
 OBJECTS = (meshed_pod("web", "10.1.0.1", mode="explicit"), *backed_service("web", ("web", "10.1.0.1"), app="http"))
-SETTINGS = {"traces": "127.0.0.1:4317", "trace_sampling": 100}
+SETTINGS = {"otlp_traces": "127.0.0.1:4317", "trace_sampling": 100}
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/try")
 
 

@@ -16,8 +16,9 @@ from tests.identity.fakes import DAY, DOMAIN, START, root, verify, wanted
 from headgate.identity.authority import Authority, make_signer, sign
 from headgate.identity.certificates import to_datetime, to_pem
 from headgate.identity.issuers import IssueError
-from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer, IssuerRef
+from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer
 from headgate.objects.lifecycle import namespace
+from headgate.options import IssuerRef
 from headgate.resources import registry
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of

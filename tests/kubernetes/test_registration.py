@@ -17,6 +17,7 @@ from headgate.kubernetes.registration import Registration
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, PrivateText
 from headgate.objects.ports import Store
+from headgate.options import MeshOptions
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.standalone.store.memory import MemoryStore
@@ -84,7 +85,9 @@ async def running(
     client: FakeClient, store: Store, roots: Latest[Credential], *pods: Any, custom_metrics: bool = False
 ) -> AsyncIterator[Latest[str]]:
     """Run a registration; yield the roots that all clients trust."""
-    options = Options(pod="headgate-1", image="headgate:1", custom_metrics=custom_metrics, volume_seconds=0)
+    options = Options(
+        pod="headgate-1", image="headgate:1", mesh=MeshOptions(custom_metrics=custom_metrics), volume_seconds=0
+    )
     trusted = Latest("")
     registration = Registration(store, client, options, roots, trusted)  # type: ignore[arg-type]
     snapshot = Latest(snapshot_of({key_of(pod): pod for pod in pods}))

@@ -13,7 +13,8 @@ import grpc
 from tests.netns.namespaces import Namespace
 
 from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.collector_export import Collector, with_collector
+from headgate.envoy.collector_export import with_collector
+from headgate.option import HostPort
 from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.standalone.proxies.envoy_process import EnvoyFlags
 
@@ -47,7 +48,7 @@ def test_a_proxy_requests_its_configuration_while_the_name_of_the_collector_is_n
     content = bootstrap(
         node_id="sidecar/shop/web", admin_socket=str(tmp_path / "admin.sock"), xds_socket=str(tmp_path / "xds.sock")
     )
-    (tmp_path / "bootstrap.json").write_bytes(with_collector(content, Collector(host="collector.example", port=4317)))
+    (tmp_path / "bootstrap.json").write_bytes(with_collector(content, HostPort(host="collector.example", port=4317)))
     (tmp_path / "resolv.conf").write_text(f"nameserver {SILENT}\n")
     with closing(Namespace()) as namespace:
         namespace.ip(f"address add {SILENT}/32 dev lo")

@@ -29,7 +29,7 @@ class Traced(NamedTuple):
     def serve(self, *objects: Object) -> None:
         """Serve the Services and objects, with traces."""
         address = f"{self.lab.members['plain'].address}:{COLLECTOR_PORT}"
-        self.lab.serve(*self.services, *objects, settings=Settings(traces=address))
+        self.lab.serve(*self.services, *objects, settings=Settings(otlp_traces=address))
 
     def spans(self, trace: str) -> Sequence[ReceivedSpan]:
         """Wait until the spans of both sidecars have arrived; return them, each after its parent."""

@@ -7,9 +7,9 @@ from typing import Any
 from tests.make import objects
 from tests.make.objects import Object, manifest
 
-from headgate.admission.injection import InjectionMode
 from headgate.cli.offline import CompiledFiles, compile_manifests
 from headgate.manifests.files import read
+from headgate.options import InjectionMode
 from headgate.plan.plan import Plan, plan
 from headgate.plan.world import World
 from headgate.settings import Settings

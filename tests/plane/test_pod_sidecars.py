@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tests.make.objects import pod, sidecar
 
-from headgate.admission.injection import Decision, InjectionMode, PodNamespace
+from headgate.admission.injection import Decision, PodNamespace
 from headgate.admission.sidecar_containers import SidecarOptions, decide_transparent, with_transparent_sidecar
+from headgate.options import InjectionMode
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
 from headgate.resources.inspect import PodSidecar, ProxyState, ProxyStatus
 from headgate.resources.meta import Object

@@ -15,6 +15,7 @@ from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
 from headgate.objects.ports import View
+from headgate.options import InjectionMode
 from headgate.resources.core.pod import parse_process_identity
 from headgate.resources.core.pod_metadata import (
     ADDED,
@@ -34,8 +35,6 @@ from headgate.resources.meta import Key, Metadata, Object, part
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.registry import TLS_CONFIG
 
-InjectionMode = Literal["all", "labelled", "none"]
-"""The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""
 EXPLICIT: Literal["explicit"] = "explicit"
 INJECT_LABELED = "/inject/labeled-namespace"
 """The path of the webhook for pods of namespaces that an API server has selected by the label `INJECT`."""

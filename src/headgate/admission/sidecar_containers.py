@@ -4,13 +4,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.admission.injection import Decision, InjectionMode, PodNamespace, Sidecars, decide
+from headgate.admission.injection import Decision, PodNamespace, Sidecars, decide
 from headgate.admission.proxy_resources import proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.node_ids import DIRECTORY, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.envoy.probes import READY_PATH
+from headgate.options import NEVER_INJECTED, InjectionMode
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, PROBES, SIDECAR
-from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value, part
+from headgate.resources.meta import Object, Value, part
 
 CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"
@@ -22,7 +23,6 @@ OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 TOKEN_SECONDS = 12 * 60 * 60
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation with the container that `kubectl logs` and `kubectl exec` use, instead of the first one."""
-NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
 """Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
 JOB = "--job"
 """The option of the sidecar's program in pods that end by themselves, such as those of Jobs."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,18 +32,6 @@ Kubeconfig = Annotated[
         "--kubeconfig",
         help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else that of $HEADGATE_STATE, else ~/.kube/config.",
     ),
-]
-Mtls = Annotated[
-    Literal["off", "permissive", "strict"],
-    typer.Option(help="TLS mode for the compiled manifests, like --mtls of `headgate up`."),
-]
-Sidecars = Annotated[
-    Literal["all", "labelled", "none"],
-    typer.Option(help="Which pods get a sidecar in the compiled manifests, like --sidecars of `headgate up`."),
-]
-Access = Annotated[
-    Literal["selected", "deny"],
-    typer.Option(help="Access mode for the compiled manifests, like --access of `headgate up`."),
 ]
 Manifests = Annotated[
     list[Path],

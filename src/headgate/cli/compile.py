@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from headgate.cli.arguments import Access, Manifests, Mtls
+from headgate.cli.arguments import Manifests
 from headgate.cli.check import check_files
+from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.offline import compile_files
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
@@ -18,7 +19,7 @@ from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText, gateway_id
 from headgate.model.routing import Mesh
-from headgate.settings import Settings
+from headgate.options import GivenOptions
 from headgate.shared_map import SharedMap
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/headgate/probe.sock")
@@ -42,13 +43,13 @@ NodeOption = Annotated[
 Dump = Annotated[Literal["yaml", "json"], typer.Option("-o", "--output", help="Output format.")]
 
 
+@with_mesh_options("mtls", "access")
 def compile_(
     paths: Manifests,
     *,
     stage: StageOption = Stage.MESH,
     node: NodeOption = GATEWAY.id,
-    mtls: Mtls = "permissive",
-    access: Access = "selected",
+    given: GivenOptions,
     output: Dump = "yaml",
 ) -> None:
     """Compile manifests and print a stage of the result: the mesh, the report, or Envoy's configuration.
@@ -56,7 +57,7 @@ def compile_(
     Addresses are assigned as on a fresh machine. A Deployment counts as one pod with its name and a sidecar. Errors are
     printed on stderr, with exit code 1; all valid objects are compiled nevertheless.
     """
-    compiled_files = compile_files(paths, Settings(mtls=mtls, access=access))
+    compiled_files = compile_files(paths, given.mesh.settings())
     _print(
         list(documents(compiled_files.compiled, stage, _node(compiled_files.compiled.mesh, node))),
         as_json=output == "json",

@@ -10,29 +10,7 @@ from typing import Annotated
 import typer
 
 from headgate import event_loop
-from headgate.cli.mesh_options import (
-    Access,
-    CertManagerIssuer,
-    MetricsBy,
-    MetricsSource,
-    Mtls,
-    Namespaces,
-    NginxImage,
-    OtlpCollector,
-    OtlpTraces,
-    Outbound,
-    PullSecrets,
-    Sidecars,
-    TraceSampling,
-    TrustDomain,
-    check_collector,
-    parse_issuer,
-    parse_metrics_source,
-    parse_namespaces,
-    parse_pull_secrets,
-    series_by,
-    with_traces,
-)
+from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import PrintableFormatter, usage_error
 from headgate.errors import single_errors
 from headgate.kubernetes.app import run
@@ -40,31 +18,14 @@ from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.lease import LeaseLost
 from headgate.kubernetes.options import VOLUME_S, Options
 from headgate.kubernetes.permissions import DeniedRequests
-from headgate.settings import Settings
+from headgate.options import GivenOptions
 
 
+@with_mesh_options()
 def control_plane(
     image: Annotated[str, typer.Option(envvar="HEADGATE_IMAGE", help="Image of the containers that injection adds.")],
-    sidecars: Sidecars = "labelled",
-    mtls: Mtls = "permissive",
-    access: Access = "selected",
-    outbound: Outbound = "allow",
-    trust_domain: TrustDomain = "cluster.local",
-    pull_secrets: PullSecrets = "",
-    cert_manager_issuer: CertManagerIssuer = "",
-    namespaces: Namespaces = "",
-    custom_metrics: Annotated[
-        bool,
-        typer.Option(
-            "--custom-metrics/--no-custom-metrics", help="Serve custom.metrics.k8s.io to HorizontalPodAutoscalers."
-        ),
-    ] = False,
-    metrics_by: MetricsBy = "workload",
-    metrics_source: MetricsSource = "",
-    otlp_collector: OtlpCollector = "",
-    otlp_traces: OtlpTraces = "",
-    trace_sampling: TraceSampling = "1",
-    nginx_image: NginxImage = "",
+    *,
+    given: GivenOptions,
     volume_sync: Annotated[
         float,
         typer.Option(
@@ -85,23 +46,7 @@ def control_plane(
         raise usage_error(
             "the environment has no POD_NAME: run the command in a pod, as the chart does", option="control-plane"
         )
-    source = parse_metrics_source(metrics_source)
-    settings = Settings(mtls=mtls, access=access, outbound=outbound, trust_domain=trust_domain, gateway_pods=True)
-    options = Options(
-        pod=pod,
-        image=image,
-        sidecars=sidecars,
-        pull_secrets=parse_pull_secrets(pull_secrets),
-        issuer=parse_issuer(cert_manager_issuer),
-        custom_metrics=custom_metrics,
-        metrics_by=series_by(metrics_by, source),
-        metrics_source=source,
-        collector=check_collector(otlp_collector),
-        nginx_image=nginx_image,
-        namespaces=parse_namespaces(namespaces),
-        settings=with_traces(settings, otlp_traces, trace_sampling),
-        volume_seconds=volume_sync,
-    )
+    options = Options(pod=pod, image=image, mesh=given.mesh, volume_seconds=volume_sync)
     event_loop.run(_until_signal(options))
 
 

@@ -9,16 +9,17 @@ import typer
 from msgspec import structs
 from rich.table import Table
 
-from headgate.cli.arguments import Access, Kubeconfig, Mtls, Output, State
+from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient
+from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stdout, usage_error
 from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.options import GivenOptions
 from headgate.resources.explanations import MUTUAL_TLS, Arrival, Backend, Copy, Explanation, Tried
 from headgate.resources.request_spec import BadRequest, RequestSpec, check
-from headgate.settings import Settings
 
 ERROR_STATUSES = 400
 NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are those of today, because the history does not record them"
@@ -84,6 +85,7 @@ At = Annotated[
 ]
 
 
+@with_mesh_options("mtls", "access")
 def explain_(
     what: RequestArgument,
     *,
@@ -93,8 +95,7 @@ def explain_(
     namespace: InNamespace = "",
     filename: Files = None,
     at: At = 0,
-    mtls: Mtls = "permissive",
-    access: Access = "selected",
+    given: GivenOptions,
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,
@@ -122,7 +123,7 @@ def explain_(
     if filename:
         from headgate.cli.explain_files import explain_files
 
-        found = explain_files(filename, Settings(mtls=mtls, access=access), request)
+        found = explain_files(filename, given.mesh.settings(), request)
     else:
         client = InspectClient.of(kubeconfig, state)
         request = structs.replace(request, namespace=namespace or client.client.namespace)

@@ -11,21 +11,14 @@ import typer
 from headgate.admission.offline_injection import inject_manifest
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.cli.arguments import check_paths
-from headgate.cli.mesh_options import (
-    IMAGE,
-    Image,
-    OtlpCollector,
-    PullSecrets,
-    check_collector,
-    check_image,
-    parse_pull_secrets,
-)
+from headgate.cli.mesh_options import IMAGE, Image, checked_image, with_mesh_options
 from headgate.cli.output import note
 from headgate.errors import HeadgateError
 from headgate.formatting import json_text
 from headgate.kubernetes.names import XDS_ADDRESS
 from headgate.manifests.files import Problem, read_texts
 from headgate.manifests.streams import WrittenDocument, join, written_documents
+from headgate.options import GivenOptions
 from headgate.resources.meta import Object, part
 
 Files = Annotated[
@@ -44,12 +37,12 @@ Output = Annotated[
 ]
 
 
+@with_mesh_options("pull_secrets", "otlp_collector")
 def inject(
     filename: Files,
     *,
     image: Image = IMAGE,
-    pull_secrets: PullSecrets = "",
-    otlp_collector: OtlpCollector = "",
+    given: GivenOptions,
     native: Native = False,
     output: Output = "yaml",
 ) -> None:
@@ -59,11 +52,11 @@ def inject(
     stay unchanged, and so do all other objects. If there is a mistake, nothing is printed.
     """
     options = SidecarOptions(
-        image=check_image(image),
+        image=checked_image(image),
         xds=XDS_ADDRESS,
-        pull_secrets=parse_pull_secrets(pull_secrets),
+        pull_secrets=given.mesh.pull_secrets,
         native=native,
-        collector=check_collector(otlp_collector),
+        collector=given.mesh.otlp_collector,
     )
     files, unreadable = read_texts(check_paths(filename))
     documents, broken = written_documents(files)

@@ -14,33 +14,7 @@ from rich.console import Console
 from rich.status import Status
 
 from headgate.admission.injection import NAMESPACE_NAME
-from headgate.cli.mesh_options import (
-    IMAGE,
-    Access,
-    CertManagerIssuer,
-    Image,
-    MetricsBy,
-    MetricsSource,
-    Mtls,
-    Namespaces,
-    NginxImage,
-    OtlpCollector,
-    OtlpTraces,
-    Outbound,
-    PullSecrets,
-    Sidecars,
-    TraceSampling,
-    TrustDomain,
-    check_collector,
-    check_image,
-    check_trace_sampling,
-    check_traces,
-    check_trust_domain,
-    parse_issuer,
-    parse_metrics_source,
-    parse_namespaces,
-    parse_pull_secrets,
-)
+from headgate.cli.mesh_options import IMAGE, Image, checked_image, with_mesh_options
 from headgate.cli.output import TimedOut, note, stderr, stdout
 from headgate.cli.wait import parse_duration
 from headgate.errors import HeadgateError
@@ -51,6 +25,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.install.unready import UnreadyPods
 from headgate.kubernetes.names import NAMESPACE
+from headgate.options import GivenOptions, MeshOptions
 from headgate.resources.meta import Object
 
 REPORT_S = 3.0
@@ -66,30 +41,12 @@ Kubeconfig = Annotated[
 ]
 
 
+@with_mesh_options()
 def install(
     image: Image = IMAGE,
+    *,
     replicas: Annotated[int, typer.Option(min=1, help="Replicas of the control plane; one of them is active.")] = 2,
-    mtls: Mtls = "permissive",
-    access: Access = "selected",
-    outbound: Outbound = "allow",
-    sidecars: Sidecars = "labelled",
-    trust_domain: TrustDomain = "cluster.local",
-    pull_secrets: PullSecrets = "",
-    cert_manager_issuer: CertManagerIssuer = "",
-    namespaces: Namespaces = "",
-    custom_metrics: Annotated[
-        bool,
-        typer.Option(
-            "--custom-metrics",
-            help="Serve custom.metrics.k8s.io to HorizontalPodAutoscalers. A cluster can have only one server of this group.",
-        ),
-    ] = False,
-    metrics_by: MetricsBy = "workload",
-    metrics_source: MetricsSource = "",
-    otlp_collector: OtlpCollector = "",
-    otlp_traces: OtlpTraces = "",
-    trace_sampling: TraceSampling = "1",
-    nginx_image: NginxImage = "",
+    given: GivenOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,
     timeout: Annotated[
         str, typer.Option(help="The longest time to wait until the control plane is ready: 90s, 5m.")
@@ -98,29 +55,11 @@ def install(
 ) -> None:
     """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
     patience = parse_duration(timeout)
-    values = Values(
-        image=check_image(image),
-        replicas=replicas,
-        mtls=mtls,
-        access=access,
-        outbound=outbound,
-        sidecars=sidecars,
-        trust_domain=check_trust_domain(trust_domain),
-        custom_metrics=custom_metrics,
-        metrics_by=metrics_by,
-        metrics_source=metrics_source if parse_metrics_source(metrics_source) else "",
-        otlp_collector=check_collector(otlp_collector),
-        otlp_traces=check_traces(otlp_traces),
-        trace_sampling=check_trace_sampling(trace_sampling),
-        nginx_image=nginx_image and check_image(nginx_image, option="--nginx-image"),
-        namespaces=",".join(parse_namespaces(namespaces)),
-        pull_secrets=",".join(parse_pull_secrets(pull_secrets)),
-        cert_manager_issuer=cert_manager_issuer if parse_issuer(cert_manager_issuer) else "",
-    )
+    values = Values(image=checked_image(image), replicas=replicas, options=given.texts)
     if dry_run:
         sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
         return
-    asyncio.run(_install(Client(_credentials(kubeconfig), _HINTS), values, patience=patience))
+    asyncio.run(_install(Client(_credentials(kubeconfig), _HINTS), values, given.mesh, patience=patience))
 
 
 def uninstall(
@@ -138,13 +77,13 @@ def _credentials(kubeconfig: Path | None) -> Credentials:
     return Credentials([kubeconfig] if kubeconfig else paths or [Path.home() / ".kube" / "config"])
 
 
-async def _install(client: Client, values: Values, *, patience: float) -> None:
+async def _install(client: Client, values: Values, mesh: MeshOptions, *, patience: float) -> None:
     async with client:
         installer = Installer(client)
-        if values.custom_metrics:
+        if mesh.custom_metrics:
             await installer.check_custom_metrics()
         await installer.check_own_namespace()
-        unlabeled = await installer.check_namespaces(parse_namespaces(values.namespaces))
+        unlabeled = await installer.check_namespaces(mesh.namespaces)
         values = structs.replace(values, budget_version=await installer.budget_version())
         objects = manifests(values)
         async for obj, outcome in installer.apply(objects):
@@ -158,7 +97,7 @@ async def _install(client: Client, values: Values, *, patience: float) -> None:
                 f" sidecar; run: kubectl label namespace {name} {NAMESPACE_NAME}={name}"
             )
         hint = "; label a namespace with headgate.dev/inject=true to add sidecars to its new pods"
-        stdout().print(f"headgate is ready{hint if values.sidecars == 'labelled' else ''}")
+        stdout().print(f"headgate is ready{hint if mesh.sidecars == 'labelled' else ''}")
 
 
 async def wait_ready(client: Client, installer: Installer, patience: float) -> None:
@@ -205,7 +144,9 @@ async def _uninstall(client: Client, *, force: bool) -> None:
         pods = await installer.pods_with_sidecar()
         shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
         remaining = f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
-        every = manifests(Values(image="", budget_version=await installer.budget_version(), custom_metrics=True))
+        every = manifests(
+            Values(image="", budget_version=await installer.budget_version(), options={"custom_metrics": "true"})
+        )
         if pods and not force and await installer.has_any(every):
             raise HeadgateError(
                 f"{remaining} Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain"

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.admission.injection import InjectionMode
 from headgate.admission.workloads import DEFAULTERS
 from headgate.cli import placeholders
 from headgate.cli.arguments import check_paths
@@ -19,6 +18,7 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.errors import HeadgateError, Invalid
 from headgate.manifests.files import Manifests, read
+from headgate.options import InjectionMode
 from headgate.plane.feed import snapshot_of
 from headgate.resources.gateway_api.gateway import GROUP as GATEWAY_GROUP
 from headgate.resources.gateway_api.gateway import IP_ADDRESS

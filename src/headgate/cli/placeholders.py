@@ -8,10 +8,11 @@ files have none. The result is the same on every machine.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, decide
+from headgate.admission.injection import EXPLICIT, PodNamespace, decide
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
+from headgate.options import InjectionMode
 from headgate.plane.feed import snapshot_of
 from headgate.resources.core.pod import ENDED
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR

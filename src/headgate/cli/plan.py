@@ -8,18 +8,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from headgate.admission.injection import InjectionMode
 from headgate.cli.arguments import (
-    Access,
     Kubeconfig,
-    Mtls,
     Output,
-    Sidecars,
     State,
     check_paths,
     parse_kind_and_name,
 )
 from headgate.cli.inspect_client import InspectClient, resource_path
+from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.offline import compile_manifests, objects_in, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, EXIT_UNDECIDED, Format, answer, note, usage_error
 from headgate.cli.placeholders import with_pods
@@ -30,6 +27,7 @@ from headgate.errors import NotFound
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.options import GivenOptions, InjectionMode
 from headgate.plan.annotated import with_files, with_rates
 from headgate.plan.checks import Decision, InvalidCheck, Never, check_claim
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
@@ -108,6 +106,7 @@ InNamespace = Annotated[
 ]
 
 
+@with_mesh_options("mtls", "access", "sidecars", sidecars="all")
 def plan_(
     request: Request = None,
     *,
@@ -119,9 +118,7 @@ def plan_(
     never: NeverOption = None,
     metrics: Metrics = None,
     namespace: InNamespace = "",
-    mtls: Mtls = "permissive",
-    access: Access = "selected",
-    sidecars: Sidecars = "all",
+    given: GivenOptions,
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,
@@ -146,8 +143,8 @@ def plan_(
     query = PlanQuery(deleted=deleted, no_new_access=no_new_access, never=claim)
     before = _read(base or (), place)
     if client is None:
-        settings = Settings(mtls=mtls, access=access)
-        result = _offline(before, changed, query, prune=prune, settings=settings, sidecars=sidecars)
+        settings = given.mesh.settings()
+        result = _offline(before, changed, query, prune=prune, settings=settings, sidecars=given.mesh.sidecars)
         rates = Rates()
     else:
         result, rates = asyncio.run(_live(client, changed, query))

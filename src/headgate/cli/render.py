@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.cli.arguments import Access, Kubeconfig, Mtls, State
+from headgate.cli.arguments import Kubeconfig, State
 from headgate.cli.connection import find_api
+from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.mesh_source import current_mesh, followed_objects, settings_in_force
 from headgate.cli.offline import compile_files, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
@@ -23,6 +24,7 @@ from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Mesh
+from headgate.options import GivenOptions
 from headgate.proxy_programs.files import ProxyProgram, write_files
 from headgate.proxy_programs.haproxy import Haproxy
 from headgate.proxy_programs.nginx import Nginx, stream_module
@@ -105,6 +107,7 @@ Reload = Annotated[
 ]
 
 
+@with_mesh_options("mtls", "access")
 def render(
     target: RenderedProxyArgument,
     *,
@@ -113,8 +116,7 @@ def render(
     gateway: Gateways = None,
     endpoints: Addresses = "addresses",
     domain: Domain = DEFAULTS.domain,
-    mtls: Mtls = "permissive",
-    access: Access = "selected",
+    given: GivenOptions,
     listen: Listen = "127.0.0.1",
     output: Directory = None,
     strict: Strict = False,
@@ -132,7 +134,7 @@ def render(
     """
     _check_address(listen)
     _check_watch(filename, output, watch=watch, reload=reload, strict=strict)
-    settings = Settings(domain=domain, mtls=mtls, access=access)
+    settings = given.mesh.settings(domain=domain)
     _check_settings(filename, settings)
     if filename:
         mesh, namespace = _mesh_of_files(filename, settings), DEFAULT_NAMESPACE

@@ -23,12 +23,13 @@ from headgate.cli.refusal import (
     sockets,
 )
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
-from headgate.envoy.collector_export import parse_collector, with_collector
+from headgate.envoy.collector_export import with_collector
 from headgate.envoy.node_ids import DIRECTORY, PROBE_PORT
 from headgate.envoy.node_ids import SIDECAR as NODE_PREFIX
 from headgate.envoy.probes import READY_PATH
 from headgate.errors import HeadgateError
 from headgate.inotify import ENVOY_INSTANCES, missing_instances
+from headgate.option import parse_collector
 from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.standalone.proxies.envoy_process import EnvoyFlags
 

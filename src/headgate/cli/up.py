@@ -8,36 +8,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
 from headgate import event_loop
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
-from headgate.cli.mesh_options import (
-    Access,
-    MetricsBy,
-    MetricsSource,
-    Mtls,
-    OtlpCollector,
-    OtlpTraces,
-    Sidecars,
-    TraceSampling,
-    TrustDomain,
-    check_collector,
-    check_trust_domain,
-    parse_metrics_source,
-    series_by,
-    with_traces,
-)
+from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.messages import Messages
 from headgate.cli.output import Format, OncePerReason, PrintableFormatter, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
 from headgate.cli.up_tasks import UpTasks
 from headgate.durations import milliseconds
-from headgate.envoy.collector_export import parse_collector
 from headgate.errors import HeadgateError, Unavailable, single_errors
 from headgate.identity.pem import Files
-from headgate.plane.metrics import By
-from headgate.settings import Settings
+from headgate.options import OPTIONS, By, GivenOptions
 from headgate.standalone.app import Running, running
 from headgate.standalone.listeners import LOOPBACK
 from headgate.standalone.options import Options
@@ -69,10 +53,12 @@ Output = Annotated[
 ]
 
 
+@with_mesh_options(*(field for field, declared in OPTIONS.items() if not declared.option.cluster), sidecars="all")
 def up(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Directory of manifests; changes of files are applied.")
     ],
+    *,
     state: Annotated[Path, typer.Option(help="State directory: objects, logs and the kubeconfig.")] = DEFAULT_STATE,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep objects in memory only.")] = False,
     api_address: Annotated[
@@ -80,19 +66,11 @@ def up(
     ] = f"{LOOPBACK}:0",
     proxy_address: ProxyAddress = f"{LOOPBACK}:0",
     concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of the gateway's Envoy.")] = 1,
-    sidecars: Sidecars = "all",
-    mtls: Mtls = "permissive",
-    access: Access = "selected",
-    trust_domain: TrustDomain = "cluster.local",
+    given: GivenOptions,
     certificate_lifetime: CertificateLifetime = "24h",
     ca_cert: CaCert = None,
     ca_key: CaKey = None,
     metrics_address: MetricsAddress = "",
-    metrics_by: MetricsBy = "workload",
-    metrics_source: MetricsSource = "",
-    otlp_collector: OtlpCollector = "",
-    otlp_traces: OtlpTraces = "",
-    trace_sampling: TraceSampling = "1",
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Output = Format.TABLE,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")] = False,
@@ -109,22 +87,16 @@ def up(
         messages.addFilter(OncePerReason())
     messages.setFormatter(PrintableFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages])
-    source = parse_metrics_source(metrics_source)
-    domain, lifetime = check_trust_domain(trust_domain), parse_lifetime(certificate_lifetime)
-    settings = Settings(mtls=mtls, access=access, trust_domain=domain, certificate_seconds=lifetime)
+    check_metrics_by(given.mesh.metrics_by, metrics_address)
     options = Options(
         state=state.absolute(),
-        sidecars=sidecars,
-        settings=with_traces(settings, otlp_traces, trace_sampling),
+        mesh=structs.replace(given.mesh, certificate_seconds=parse_lifetime(certificate_lifetime)),
         authority=parse_authority(ca_cert, ca_key),
         ephemeral=ephemeral,
         api_address=api_address,
         proxy_address=proxy_address,
         concurrency=concurrency,
         metrics_address=metrics_address,
-        metrics_by=series_by(check_metrics_by(metrics_by, metrics_address), source),
-        metrics_source=source,
-        collector=parse_collector(check_collector(otlp_collector)),
     )
     reporter = _reporter(output, messages, table=table)
     _run(_up(directory, options, reporter, table=messages if table else None))
@@ -154,14 +126,13 @@ def parse_lifetime(text: str) -> int:
     return seconds
 
 
-def check_metrics_by(by: By, address: str) -> By:
-    """Return --metrics-by. Raises BadParameter when it has no effect, because /metrics is off."""
+def check_metrics_by(by: By, address: str) -> None:
+    """Check that --metrics-by has an effect. Raises BadParameter when /metrics is off."""
     if by == "pod" and not address:
         raise usage_error(
             "/metrics is off; also set --metrics-address, for example to 127.0.0.1:9900",
             option="--metrics-by",
         )
-    return by
 
 
 def _reporter(output: Format, messages: Messages, *, table: bool) -> Reporter:

@@ -2,10 +2,11 @@
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.traces import TraceSource, Tracing
+from headgate.option import parse_sampling
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import Pod
 from headgate.resources.meta import Key, Metadata
-from headgate.resources.trace_sampling import TRACE_SAMPLING, parse_sampling
+from headgate.resources.trace_sampling import TRACE_SAMPLING
 from headgate.settings import Settings
 
 SERVICE_NAME = "resource.opentelemetry.io/service.name"
@@ -16,12 +17,12 @@ _HASH_LABEL = "pod-template-hash"
 
 def tracing(settings: Settings) -> Tracing | None:
     """Return the settings of traces of the mesh; None without a collector."""
-    return Tracing(collector=settings.traces, sampling=settings.trace_sampling) if settings.traces else None
+    return Tracing(collector=settings.otlp_traces, sampling=settings.trace_sampling) if settings.otlp_traces else None
 
 
 def trace_source(snapshot: Snapshot, name: str, pod: Pod, settings: Settings) -> TraceSource | None:
     """Return the trace source of the pod `name` (`namespace/pod`); None without a collector."""
-    if not settings.traces:
+    if not settings.otlp_traces:
         return None
     own = _sampling(pod.metadata)
     if own is None:

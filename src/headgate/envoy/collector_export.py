@@ -1,45 +1,22 @@
 """Send metrics and spans to the user's OpenTelemetry collector: a second stats sink of a bootstrap, and a cluster for spans."""
 
 import ipaddress
-import re
 
 from google.protobuf import json_format
 
 from headgate.envoy import descriptors, names, pb
 from headgate.envoy.stats_sink import NODE
-from headgate.errors import HeadgateError
-from headgate.resources.meta import Value
+from headgate.option import HostPort, parse_collector
 
 CLUSTER = "collector"
 SERVICE_NAME = "headgate-proxy"
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _CONNECT_SECONDS = 5
-_LAST_PORT = 65535
 MAX_EXPORTS = 8
 """The number of messages with spans that a proxy sends at the same time. It drops the spans of further ones."""
-# A name or an address. A URL is rejected: its scheme could ask for TLS, which is not supported.
-_HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 
-class Collector(Value, frozen=True, kw_only=True):
-    """The address of a collector, which accepts OTLP over gRPC in plaintext. Proxies resolve the name `host`."""
-
-    host: str
-    port: int
-
-
-def parse_collector(text: str) -> Collector | None:
-    """Return the collector at `HOST:PORT`; None if the text is empty. Raises HeadgateError."""
-    address, _, port = text.rpartition(":")
-    host = address.strip("[]")
-    if text and not (_HOST.fullmatch(host) and port.isdecimal() and 0 < int(port) <= _LAST_PORT):
-        raise HeadgateError(
-            f"{text!r} is not the address of a collector; write HOST:PORT without http://, for example 127.0.0.1:4317"
-        )
-    return Collector(host=host, port=int(port)) if text else None
-
-
-def with_collector(bootstrap: bytes, collector: Collector | None) -> bytes:
+def with_collector(bootstrap: bytes, collector: HostPort | None) -> bytes:
     """Return a bootstrap (JSON) with a stats sink for the collector; unchanged if `collector` is None."""
     if collector is None:
         return bootstrap
@@ -73,7 +50,7 @@ def traces_cluster(address: str) -> pb.Cluster:
     return found
 
 
-def _cluster(name: str, collector: Collector) -> pb.Cluster:
+def _cluster(name: str, collector: HostPort) -> pb.Cluster:
     kind = pb.Cluster.DiscoveryType
     address = pb.Address(socket_address=pb.SocketAddress(address=collector.host, port_value=collector.port))
     endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address))

@@ -27,6 +27,7 @@ from headgate.plane.metrics import MeshMetrics
 from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import WorkloadCounts
+from headgate.telemetry.prometheus_source import traffic_source
 
 
 class ClusterHost:
@@ -76,7 +77,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     closing = asyncio.Event()
     host = ClusterHost(sources)
     app = create_aggregated_app(
-        MetricsApi(sources.objects, options.metrics_source or plane.traffic.windows, settings=options.settings),
+        MetricsApi(sources.objects, traffic_source(options.mesh, plane.traffic.windows), settings=options.settings),
         config,
         DelegatedAuthorizer(api),
         InspectApi(Inspector(plane.live_state, host), closing, sources.metrics.families),

@@ -67,9 +67,11 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         missing = MissingPermissions(_roles(options))
         clients = _clients(credentials, missing)
         client, lease_client, reviews = [await stack.enter_async_context(one) for one in clients]
-        versions = ServedVersions(client, (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.issuer else [])))
+        versions = ServedVersions(
+            client, (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.mesh.cert_manager_issuer else []))
+        )
         await versions.refresh()
-        store = ClusterStore(client, versions, options.namespaces)
+        store = ClusterStore(client, versions, options.mesh.namespaces)
         lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
         api = ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
@@ -104,11 +106,11 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(hold(lease, client, reviews), name="lease")
-        roots = ClusterStore(client, versions, options.namespaces, sidecar_roots.SELECTORS)
+        roots = ClusterStore(client, versions, options.mesh.namespaces, sidecar_roots.SELECTORS)
         registration = Registration(roots, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
         log.warning("replica %s is active now", options.pod)
-        metrics = MeshMetrics(plane, by_pod=options.metrics_by == "pod")
+        metrics = MeshMetrics(plane, by_pod=options.mesh.series_by == "pod")
         sources = Sources(plane, metrics, Informers(store, tasks), versions, missing)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         tasks.create_task(gateways.run(plane.live_state), name="gateways")
@@ -134,7 +136,7 @@ class _Gateways(NamedTuple):
     @classmethod
     def of(cls, store: Store, events: Events, options: Options, sidecars: SidecarOptions) -> "_Gateways":
         """Return the proxies of a cluster."""
-        images = ProxyImages(sidecars, options.nginx_image)
+        images = ProxyImages(sidecars, options.mesh.nginx_image)
         of_services = ServiceGateways(store, events, images)
         return cls(GatewayProxies(store, sidecars), of_services)
 
@@ -184,9 +186,9 @@ def _events(store: Store, versions: ServedVersions, pod: str) -> EventRecorder:
 
 def _roles(options: Options) -> Sequence[Role]:
     return roles(
-        custom_metrics=options.custom_metrics,
-        cert_manager=options.issuer is not None,
-        namespaces=options.namespaces,
+        custom_metrics=options.mesh.custom_metrics,
+        cert_manager=options.mesh.cert_manager_issuer is not None,
+        namespaces=options.mesh.namespaces,
     )
 
 
@@ -196,8 +198,8 @@ def _issuers(options: Options, store: Store) -> tuple[Issuer, Issuer]:
     Otherwise both are headgate's own. The first one rotates the root in the active replica; the second one only reads the keys.
     """
     domain = options.settings.trust_domain
-    if options.issuer:
-        issuer = CertManagerIssuer(store, options.issuer, domain, clock=time.time)
+    if options.mesh.cert_manager_issuer:
+        issuer = CertManagerIssuer(store, options.mesh.cert_manager_issuer, domain, clock=time.time)
         return issuer, issuer
     own, of_servers = (EmbeddedIssuer(SecretKeyStore(store), domain, clock=time.time) for _ in range(2))
     return own, of_servers

@@ -35,8 +35,9 @@ from headgate.kinds import KindNames
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Change, Store, follow
+from headgate.options import IssuerRef
 from headgate.resources.kind import Kind
-from headgate.resources.meta import SYSTEM_NAMESPACE, Object, Value
+from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 
 CERTIFICATE_REQUEST = Kind(
@@ -44,22 +45,6 @@ CERTIFICATE_REQUEST = Kind(
 )
 USAGES = ("digital signature", "client auth", "server auth")
 _FAILED = frozenset({"Failed", "Denied"})
-
-
-class IssuerRef(Value, frozen=True, kw_only=True):
-    """A reference to cert-manager's Issuer or ClusterIssuer.
-
-    Requests are created in `namespace`, where an Issuer must be too. `patience` is the longest wait for an answer.
-    """
-
-    name: str
-    kind: str = "Issuer"
-    group: str = "cert-manager.io"
-    namespace: str = SYSTEM_NAMESPACE
-    patience: timedelta = timedelta(seconds=60)
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
 
 
 class CertManagerIssuer:

@@ -75,7 +75,7 @@ class Registration:
         for custom in converted_kinds():
             name = f"{custom.plural}.{custom.group}"
             yield self._step(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
-        services = api_services(f"{NAMESPACE}/{NAME}", b"", custom_metrics=self._options.custom_metrics)
+        services = api_services(f"{NAMESPACE}/{NAME}", b"", custom_metrics=self._options.mesh.custom_metrics)
         for service in services:
             path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
             yield self._step(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])

@@ -28,11 +28,11 @@ def predicted_sidecars(options: Options, sidecars: SidecarOptions) -> Sidecars:
     """
 
     def decide(pod: Object, around: PodNamespace) -> Decision:
-        if options.namespaces and NAMESPACE_NAME not in around.labels:
+        if options.mesh.namespaces and NAMESPACE_NAME not in around.labels:
             return Decision("NamespaceName", NAMESPACE_NAME)
         return injecting.decide(pod, around)
 
-    injecting = transparent_sidecars(options.sidecars, sidecars)
+    injecting = transparent_sidecars(options.mesh.sidecars, sidecars)
     return injecting._replace(decide=decide)
 
 
@@ -49,7 +49,7 @@ async def serve_webhooks(
     whose connection is closed.
     """
     reviews = Reviews(
-        transparent_sidecars(options.sidecars, sidecars),
+        transparent_sidecars(options.mesh.sidecars, sidecars),
         object_check(options.settings),
         partial(warnings_before_write, live_state),
         lambda: SnapshotView(live_state.feed.snapshot.get() or Snapshot()),

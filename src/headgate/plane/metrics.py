@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 from headgate import __version__
 from headgate.compiler.report import Compiled
@@ -23,7 +22,6 @@ from headgate.telemetry.prometheus.text import Family, Line, traffic
 from headgate.telemetry.prometheus.totals import Labels, Totals
 from headgate.telemetry.receiver import NOTES
 
-By = Literal["workload", "pod"]
 """Whether the series identify source and destination by workload or by pod."""
 _PROCESS = Path("/proc/self")
 _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")

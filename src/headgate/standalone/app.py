@@ -26,12 +26,14 @@ from headgate.identity.pem import PemIssuer
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
+from headgate.option import parse_collector
+from headgate.options import By
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.mesh_state import HostState
-from headgate.plane.metrics import By, MeshMetrics
+from headgate.plane.metrics import MeshMetrics
 from headgate.plane.predictions import Controllers
 from headgate.plane.trust import Trust
 from headgate.plane.workload_readiness import workload_counts
@@ -59,6 +61,7 @@ from headgate.standalone.setup import Setup, set_up
 from headgate.standalone.state_directory import read_token
 from headgate.standalone.state_files import StateFiles
 from headgate.standalone.store.memory import MemoryStore
+from headgate.telemetry.prometheus_source import traffic_source
 from headgate.xds.authentication import LocalTokens, load_signing_secret
 
 COMPONENT = "headgate"
@@ -116,7 +119,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         nginx = NginxGateways(state, events, setup.inherited)
         files = None if options.ephemeral else StateFiles(state)
         ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
-        controllers = Controllers(expected_objects, explicit_sidecars(options.sidecars))
+        controllers = Controllers(expected_objects, explicit_sidecars(options.mesh.sidecars))
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust, controllers=controllers)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
@@ -130,10 +133,12 @@ async def running(options: Options) -> AsyncIterator[Running]:
             ports, plane.traffic.increments, plane.live_state.feed.snapshot, setup.settings.domain
         )
         tasks.start(rollouts.run(), name="rollouts")
-        mesh = MeshEnvoySettings(find_envoy(os.environ), setup.xds, tokens, setup.inherited, options.collector)
+        mesh = MeshEnvoySettings(
+            find_envoy(os.environ), setup.xds, tokens, setup.inherited, parse_collector(options.mesh.otlp_collector)
+        )
         envoy = MeshEnvoy(mesh, GATEWAY, state / GATEWAY, Path(info.admin), concurrency=options.concurrency)
         if setup.metrics:
-            tasks.start(_expose(setup.metrics, options.metrics_by, plane, envoy), name="exposition")
+            tasks.start(_expose(setup.metrics, options.mesh.series_by, plane, envoy), name="exposition")
         tasks.start(keep_token(envoy), name="the gateway's token")
         tasks.start(report_exits(envoy.state, events), name="exits of the gateway")
         stack.push_async_callback(plane.live_state.loop.mtls_migration.forget)
@@ -142,7 +147,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         runtime = LocalRuntime(store, state, setup.addresses, _proxying(setup, mesh, plane))
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
-        source = options.metrics_source or plane.traffic.windows
+        source = traffic_source(options.mesh, plane.traffic.windows)
         current = Running(store, plane.live_state, envoy, info, runtime)
         damaged = setup.journal.kept_aside if setup.journal else tuple
         inspector = Inspector(plane.live_state, LocalHost(current, damaged))

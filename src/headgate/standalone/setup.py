@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from msgspec import structs
-
 from headgate.admission.chain import admission, object_check
 from headgate.admission.injection import explicit_sidecars
 from headgate.api.exposition import PATH
@@ -73,7 +71,7 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
     # The stack enters the runtime directory first, and so removes it last.
     sockets, owner = stack.enter_context(claimed(state, os.environ))
     remove_unused(os.environ)
-    settings = structs.replace(options.settings, lowest_port=lowest_port(), nginx=bool(find_program("nginx")))
+    settings = options.mesh.settings(lowest_port=lowest_port(), nginx=bool(find_program("nginx")))
     journal = None
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)
@@ -109,7 +107,7 @@ def _objects(
     store = MemoryStore(
         check=object_check(settings),
         admit=admission(
-            explicit_sidecars(options.sidecars),
+            explicit_sidecars(options.mesh.sidecars),
             {("v1", "Node"): admit_nodes, ("v1", "Service"): service_admission(addresses)},
         ),
         kept=track_cluster_ips(addresses),

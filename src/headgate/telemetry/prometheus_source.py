@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 
 from headgate.errors import TelemetryError
 from headgate.http_failures import describe
-from headgate.telemetry.counters.flows import Reading
+from headgate.options import MeshOptions
+from headgate.telemetry.counters.flows import Reading, Source
 from headgate.telemetry.counters.time_buckets import KEPT
 from headgate.telemetry.prometheus.samples import decode, query, read_samples
 
@@ -75,15 +75,6 @@ async def _limited(answer: ClientResponse, url: str) -> bytes:
     return bytes(content)
 
 
-def parse_source(text: str) -> Prometheus:
-    """Return the source for a command-line value such as `prometheus=http://HOST:PORT`. Raises TelemetryError."""
-    kind, _, url = text.partition("=")
-    where = urlsplit(url)
-    if kind != "prometheus" or where.scheme not in {"http", "https"} or not where.hostname:
-        raise TelemetryError(f"{text!r} is not a source of metrics: write prometheus=http://HOST:PORT")
-    if where.username or where.password:
-        raise TelemetryError(
-            "the URL of a source of metrics must not have a password, because other users of this machine or cluster could"
-            " read it"
-        )
-    return Prometheus(url)
+def traffic_source(options: MeshOptions, reports: Source) -> Source:
+    """Return the Prometheus that the options of the mesh name; by default the `reports` of proxies."""
+    return Prometheus(options.metrics_source) if options.metrics_source else reports

@@ -87,7 +87,9 @@ async def test_pods_with_a_sidecar_are_listed(cluster: KubeApiServer, installer:
 async def test_custom_metrics_of_another_server_are_not_taken_over(
     cluster: KubeApiServer, installer: Installer
 ) -> None:
-    values = Values(image="headgate:1", budget_version=await installer.budget_version(), custom_metrics=True)
+    values = Values(
+        image="headgate:1", budget_version=await installer.budget_version(), options={"custom_metrics": "true"}
+    )
     own = [obj for obj in manifests(values) if obj["metadata"]["name"] == "v1beta2.custom.metrics.k8s.io"]
     await installer.check_custom_metrics()
     assert [outcome async for _, outcome in installer.apply(own)] == ["created"]
@@ -112,7 +114,7 @@ async def test_an_installation_without_an_option_deletes_the_objects_of_the_opti
     """headgate keeps no permission and no APIService of custom metrics; those of other servers stay."""
     objects: dict[bool, list[Any]] = {}
     for custom_metrics in (True, False):
-        found = manifests(Values(image="headgate:1", custom_metrics=custom_metrics))
+        found = manifests(Values(image="headgate:1", options={"custom_metrics": "true" if custom_metrics else ""}))
         objects[custom_metrics] = [
             obj for obj in found if obj["kind"] in {"APIService", "ClusterRole", "ClusterRoleBinding"}
         ]

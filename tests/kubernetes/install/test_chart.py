@@ -39,24 +39,26 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         Values(
             image=IMAGE,
             replicas=3,
-            sidecars="all",
-            mtls="strict",
-            trust_domain="mesh.example",
-            access="deny",
-            outbound="refuse",
+            options={
+                "sidecars": "all",
+                "mtls": "strict",
+                "trust_domain": "mesh.example",
+                "access": "deny",
+                "outbound": "refuse",
+            },
         ),
     ),
     "pull secrets": (
         {"imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}]},
-        Values(image=IMAGE, pull_secrets="registry,mirror"),
+        Values(image=IMAGE, options={"pull_secrets": "registry,mirror"}),
     ),
     "cert-manager": (
         {"certManager": {"issuer": "ClusterIssuer/mesh"}},
-        Values(image=IMAGE, cert_manager_issuer="ClusterIssuer/mesh"),
+        Values(image=IMAGE, options={"cert_manager_issuer": "ClusterIssuer/mesh"}),
     ),
-    "namespaces": ({"namespaces": ["shop", "pay"]}, Values(image=IMAGE, namespaces="shop,pay")),
-    "the namespace of Events": ({"namespaces": ["default"]}, Values(image=IMAGE, namespaces="default")),
-    "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, custom_metrics=True)),
+    "namespaces": ({"namespaces": ["shop", "pay"]}, Values(image=IMAGE, options={"namespaces": "shop,pay"})),
+    "the namespace of Events": ({"namespaces": ["default"]}, Values(image=IMAGE, options={"namespaces": "default"})),
+    "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, options={"custom_metrics": "true"})),
     "telemetry": (
         {
             "metrics": {"by": "pod", "source": "prometheus=https://prometheus.monitoring:9090/base"},
@@ -66,17 +68,19 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         },
         Values(
             image=IMAGE,
-            metrics_by="pod",
-            metrics_source="prometheus=https://prometheus.monitoring:9090/base",
-            otlp_collector="collector.monitoring:4317",
-            otlp_traces="collector.monitoring:4318",
-            trace_sampling="0.5",
-            nginx_image="registry.example/headgate-nginx:1",
+            options={
+                "metrics_by": "pod",
+                "metrics_source": "prometheus=https://prometheus.monitoring:9090/base",
+                "otlp_collector": "collector.monitoring:4317",
+                "otlp_traces": "collector.monitoring:4318",
+                "trace_sampling": "0.5",
+                "nginx_image": "registry.example/headgate-nginx:1",
+            },
         ),
     ),
     "a collector at an address": (
         {"otlpCollector": "[fd00::1]:4317"},
-        Values(image=IMAGE, otlp_collector="[fd00::1]:4317"),
+        Values(image=IMAGE, options={"otlp_collector": "[fd00::1]:4317"}),
     ),
     "tag": (
         {"image": {"repository": "registry.example:5000/headgate", "tag": "2.0", "pullPolicy": "Always"}},

@@ -26,7 +26,10 @@ def test_custom_metrics_are_registered_only_on_request() -> None:
         return {item["spec"]["group"] for item in manifests(values) if item["kind"] == "APIService"}
 
     assert "custom.metrics.k8s.io" not in groups(VALUES)
-    assert groups(Values(image="headgate:1", custom_metrics=True)) == {*groups(VALUES), "custom.metrics.k8s.io"}
+    assert groups(Values(image="headgate:1", options={"custom_metrics": "true"})) == {
+        *groups(VALUES),
+        "custom.metrics.k8s.io",
+    }
 
 
 def test_services_select_the_pods_and_their_ports() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME
-from headgate.admission.sidecar_containers import NEVER_INJECTED
 from headgate.api.aggregated_server import api_services
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
@@ -13,6 +12,7 @@ from headgate.kubernetes.install.user_roles import UserRole, user_roles
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
 from headgate.kubernetes.permissions import Role, Rule
 from headgate.model.identities import GATEWAY_ACCOUNT
+from headgate.options import NEVER_INJECTED, pod_arguments
 from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
 from headgate.resources.meta import Object, Value
 
@@ -29,32 +29,25 @@ _RBAC = "rbac.authorization.k8s.io"
 class Values(Value, frozen=True, kw_only=True):
     """The values that users set, with `headgate install` or in the Helm chart.
 
-    `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. With `custom_metrics`, headgate is the
-    cluster's server of custom metrics, which HorizontalPodAutoscalers read. `pull_secrets` are names separated by commas.
-    `cert_manager_issuer` is `KIND/NAME`; empty means that headgate has its own authority. `namespaces` are names separated by
-    commas; empty means all. `metrics_source` is `prometheus=URL`, `otlp_collector` and `otlp_traces` are
-    `HOST:PORT`, and `nginx_image` has headgate and nginx; empty means none. `trace_sampling` is a percentage.
+    `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. `options` are the texts of
+    options of the mesh, by their fields in `MeshOptions`; without a text, an option has its default.
     """
 
     image: str
     pull_policy: str = "IfNotPresent"
     replicas: int = 2
-    mtls: str = "permissive"
-    access: str = "selected"
-    outbound: str = "allow"
-    sidecars: str = "labelled"
-    trust_domain: str = "cluster.local"
     budget_version: str = "policy/v1"
-    custom_metrics: bool = False
-    metrics_by: str = "workload"
-    metrics_source: str = ""
-    otlp_collector: str = ""
-    otlp_traces: str = ""
-    trace_sampling: str = "1"
-    nginx_image: str = ""
-    pull_secrets: str = ""
-    cert_manager_issuer: str = ""
-    namespaces: str = ""
+    options: Mapping[str, str] = {}
+
+    @property
+    def custom_metrics(self) -> bool:
+        """Whether headgate is the cluster's server of custom metrics, which HorizontalPodAutoscalers read."""
+        return bool(self.options.get("custom_metrics"))
+
+    @property
+    def namespaces(self) -> Sequence[str]:
+        """The namespaces that belong to the mesh; empty means all."""
+        return _names(self.options.get("namespaces", ""))
 
 
 def manifests(values: Values) -> tuple[Object, ...]:
@@ -70,8 +63,8 @@ def manifests(values: Values) -> tuple[Object, ...]:
         _deployment(values),
         _disruption_budget(values),
         _network_policy(),
-        _injection(_names(values.namespaces)),
-        _validation(_names(values.namespaces)),
+        _injection(values.namespaces),
+        _validation(values.namespaces),
         *map(_labeled, api_services(_SERVICE, b"", custom_metrics=values.custom_metrics)),
     )
 
@@ -94,15 +87,15 @@ def _object(version: str, kind: str, name: str, *, namespace: str = NAMESPACE, *
 
 
 def _names(text: str) -> Sequence[str]:
-    return [name for name in text.split(",") if name]
+    return list(dict.fromkeys(name for name in text.split(",") if name))
 
 
 def _roles(values: Values) -> Iterator[Object]:
     """Yield headgate's own roles, and a binding for each role."""
     for role in roles(
         custom_metrics=values.custom_metrics,
-        cert_manager=bool(values.cert_manager_issuer),
-        namespaces=_names(values.namespaces),
+        cert_manager=bool(values.options.get("cert_manager_issuer")),
+        namespaces=values.namespaces,
     ):
         if not role.binding:
             rules = [_rule(rule) for rule in role.rules]
@@ -160,7 +153,7 @@ def _pod(values: Values) -> Mapping[str, Any]:
         "weight": 100,
         "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(_SELECTOR)}},
     }
-    secrets = [{"name": name} for name in _names(values.pull_secrets)]
+    secrets = [{"name": name} for name in _names(values.options.get("pull_secrets", ""))]
     return {
         **({"imagePullSecrets": secrets} if secrets else {}),
         "serviceAccountName": NAME,
@@ -173,30 +166,13 @@ def _pod(values: Values) -> Mapping[str, Any]:
 
 
 def _container(values: Values) -> Mapping[str, Any]:
-    options = {
-        "sidecars": values.sidecars,
-        "mtls": values.mtls,
-        "access": values.access,
-        "outbound": values.outbound,
-        "trust-domain": values.trust_domain,
-        "pull-secrets": values.pull_secrets,
-        "cert-manager-issuer": values.cert_manager_issuer,
-        "namespaces": values.namespaces,
-        "metrics-by": values.metrics_by,
-        "metrics-source": values.metrics_source,
-        "otlp-collector": values.otlp_collector,
-        "otlp-traces": values.otlp_traces,
-        "trace-sampling": values.trace_sampling,
-        "nginx-image": values.nginx_image,
-    }
-    flag = "--custom-metrics" if values.custom_metrics else "--no-custom-metrics"
     ports = {"grpc-xds": XDS_PORT, "webhooks": WEBHOOK_PORT, "https": API_PORT}
     return {
         "name": NAME,
         "image": values.image,
         "imagePullPolicy": values.pull_policy,
         "command": ["headgate", "control-plane"],
-        "args": [*(f"--{name}={value}" for name, value in options.items()), flag],
+        "args": pod_arguments(values.options),
         "env": [
             {"name": "HEADGATE_IMAGE", "value": values.image},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

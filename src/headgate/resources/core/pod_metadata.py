@@ -9,11 +9,12 @@ from fractions import Fraction
 from typing import Any
 
 from headgate.errors import Cause
+from headgate.option import parse_sampling
 from headgate.quantity import parse_quantity
 from headgate.resources.meta import Object, is_dns_subdomain, part
 from headgate.resources.pod_templates import pod_template, template_path
 from headgate.resources.schema.builders import LARGEST_PORT
-from headgate.resources.trace_sampling import TRACE_SAMPLING, parse_sampling
+from headgate.resources.trace_sampling import TRACE_SAMPLING
 
 INJECT = "headgate.dev/inject"
 """Label or annotation of a pod, or label of a namespace: a value of `INJECTED` or `NOT_INJECTED`."""

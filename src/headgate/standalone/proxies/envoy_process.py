@@ -19,10 +19,11 @@ import msgspec
 
 from headgate.atomic_file import read_json, write_private
 from headgate.envoy.bootstrap import bootstrap, token_source
-from headgate.envoy.collector_export import Collector, with_collector
+from headgate.envoy.collector_export import with_collector
 from headgate.errors import ProxyError
 from headgate.inotify import message_from_envoy
 from headgate.latest import Latest
+from headgate.option import HostPort
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
@@ -271,7 +272,7 @@ class MeshEnvoySettings(NamedTuple):
     xds_socket: Path
     tokens: LocalTokens
     pass_fds: tuple[int, ...] = ()
-    collector: Collector | None = None
+    collector: HostPort | None = None
 
 
 class MeshEnvoy(EnvoyProcess):

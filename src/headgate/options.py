@@ -1,0 +1,229 @@
+"""The options of a mesh: one struct, from which commands, arguments of the control plane's pods and chart values derive.
+
+A new option is a field with an `Option` here, or in `Settings` if the compiler reads it, and the code that reads it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headgate.option import DeclaredOption, Option, check_collector, declared_options
+from headgate.resources.meta import SYSTEM_NAMESPACE, Value, is_dns_label, is_dns_subdomain
+from headgate.settings import COLLECTOR_SCHEMA, Settings
+
+InjectionMode = Literal["all", "labelled", "none"]
+"""The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""
+By = Literal["workload", "pod"]
+"""The labels of traffic metrics."""
+NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
+_IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*")
+
+
+class IssuerRef(Value, frozen=True, kw_only=True):
+    """A reference to cert-manager's Issuer or ClusterIssuer.
+
+    Requests are created in `namespace`, where an Issuer must be too. `patience` is the longest wait for an answer.
+    """
+
+    name: str
+    kind: str = "Issuer"
+    group: str = "cert-manager.io"
+    namespace: str = SYSTEM_NAMESPACE
+    patience: timedelta = timedelta(seconds=60)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def check_image(image: str) -> str:
+    """Return the name of an image. Raises ValueError if no image can have it."""
+    if not _IMAGE.fullmatch(image):
+        raise ValueError(f"{image!r} is not the name of an image; write REGISTRY/NAME:TAG")
+    return image
+
+
+def parse_namespaces(text: str) -> tuple[str, ...]:
+    """Return the namespaces in a text. Raises ValueError."""
+    names = tuple(text.split(",")) if text else ()
+    for name in names:
+        if not is_dns_label(name):
+            raise ValueError(
+                f"{name!r} is not the name of a namespace; write names separated by commas, without spaces"
+            )
+        if name in NEVER_INJECTED:
+            raise ValueError(f"{name} can't belong to the mesh; remove it")
+    return tuple(dict.fromkeys(names))
+
+
+def parse_pull_secrets(text: str) -> tuple[str, ...]:
+    """Return the names of Secrets in a text. Raises ValueError."""
+    names = tuple(text.split(",")) if text else ()
+    for name in names:
+        if not is_dns_subdomain(name):
+            raise ValueError(f"{name!r} is not the name of a Secret; write names separated by commas, without spaces")
+    return names
+
+
+def parse_issuer(text: str) -> IssuerRef | None:
+    """Return the issuer that a text names, None if it is empty. Raises ValueError.
+
+    An external issuer has its group: `StepIssuer.certmanager.step.sm/mesh`.
+    """
+    if not text:
+        return None
+    where, _, name = text.partition("/")
+    kind, _, group = where.partition(".")
+    if not (kind.isalnum() and is_dns_subdomain(name) and (not group or is_dns_subdomain(group))):
+        raise ValueError(f"{text!r} is not an issuer; write Issuer/NAME or ClusterIssuer/NAME")
+    if not group and kind not in {"Issuer", "ClusterIssuer"}:
+        raise ValueError(f"{kind} is not a cert-manager kind; write Issuer, ClusterIssuer or KIND.GROUP")
+    return IssuerRef(name=name, kind=kind, group=group or "cert-manager.io")
+
+
+def parse_metrics_source(text: str) -> str:
+    """Return the URL in `prometheus=URL`; empty for headgate's own counters. Raises ValueError."""
+    if not text:
+        return ""
+    kind, _, url = text.partition("=")
+    where = urlsplit(url)
+    if kind != "prometheus" or where.scheme not in {"http", "https"} or not where.hostname:
+        raise ValueError(f"{text!r} is not a source of metrics: write prometheus=http://HOST:PORT")
+    if where.username or where.password:
+        raise ValueError(
+            "the URL of a source of metrics must not have a password, because other users of this machine or cluster could"
+            " read it"
+        )
+    return url
+
+
+class MeshOptions(Settings, frozen=True, kw_only=True):
+    """All options of a mesh, with the settings of the compiler. `image` is not among them: each command has its own default.
+
+    `metrics_source` is the URL of a Prometheus, whose counts replace headgate's own. With `namespaces`, only they and the
+    control plane's own belong to the mesh.
+    """
+
+    sidecars: Annotated[
+        InjectionMode,
+        Option(
+            help="Which pods get a sidecar; labelled: those that a label, an annotation or a TLSConfig selects; all: all"
+            " pods that do not opt out."
+        ),
+    ] = "labelled"
+    namespaces: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Names of the namespaces that belong to the mesh, separated by commas; by default all.",
+            read=parse_namespaces,
+            cluster=True,
+            metavar="NAME[,NAME]",
+            schema={
+                "description": "Names of the namespaces that belong to the mesh; by default all.",
+                "items": {
+                    "type": "string",
+                    "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+                    "not": {"enum": list(NEVER_INJECTED)},
+                },
+            },
+        ),
+    ] = ()
+    pull_secrets: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Names of Secrets with which nodes pull the image, separated by commas. Each namespace with sidecars needs"
+            " them.",
+            read=parse_pull_secrets,
+            cluster=True,
+            metavar="NAME[,NAME]",
+            value="",
+        ),
+    ] = ()
+    cert_manager_issuer: Annotated[
+        IssuerRef | None,
+        Option(
+            help="cert-manager's issuer of all certificates, instead of headgate's own authority: Issuer/NAME in the"
+            " namespace headgate-system, or ClusterIssuer/NAME.",
+            read=parse_issuer,
+            cluster=True,
+            metavar="KIND/NAME",
+            value="certManager.issuer",
+            schema={"pattern": r"^((Issuer|ClusterIssuer|[A-Za-z0-9]+\.[a-z0-9.-]+)/[a-z0-9.-]+)?$"},
+        ),
+    ] = None
+    custom_metrics: Annotated[
+        bool,
+        Option(
+            help="Serve custom.metrics.k8s.io to HorizontalPodAutoscalers. A cluster can have only one server of this"
+            " group.",
+            value="customMetrics.enabled",
+            cluster=True,
+        ),
+    ] = False
+    metrics_by: Annotated[
+        By,
+        Option(help="Labels of the traffic metrics for Prometheus; pod creates many more series.", value="metrics.by"),
+    ] = "workload"
+    metrics_source: Annotated[
+        str,
+        Option(
+            help="prometheus=URL: the metrics API reads this Prometheus instead of headgate's own counters, and the series"
+            " have the labels of pods.",
+            read=parse_metrics_source,
+            value="metrics.source",
+            schema={"pattern": r"^(prometheus=https?://[^\s@]*[^\s@:])?$"},
+        ),
+    ] = ""
+    otlp_collector: Annotated[
+        str,
+        Option(
+            help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies also report.",
+            read=check_collector,
+            schema=COLLECTOR_SCHEMA,
+        ),
+    ] = ""
+    nginx_image: Annotated[
+        str,
+        Option(
+            help="An image with headgate and nginx, for Services that ask for a gateway with nginx.",
+            read=lambda text: text and check_image(text),
+            cluster=True,
+            schema={"pattern": "^([a-zA-Z0-9][a-zA-Z0-9._/:@-]*)?$"},
+        ),
+    ] = ""
+
+    @property
+    def series_by(self) -> By:
+        """The labels of series for Prometheus: those of pods if it is the source of the metrics API, which is about pods."""
+        return "pod" if self.metrics_source else self.metrics_by
+
+    def settings(self, **replaced: Any) -> Settings:
+        """Return the settings of the compiler, with those that the host sets."""
+        own = {name: getattr(self, name) for name in Settings.__struct_fields__}
+        return Settings(**{**own, **replaced})
+
+
+OPTIONS: Mapping[str, DeclaredOption] = declared_options(MeshOptions)
+"""All options of the mesh, by the names of their fields."""
+
+
+class GivenOptions(msgspec.Struct, frozen=True):
+    """The options of a command: the `texts` that the user wrote, by fields, and the `mesh` that they describe."""
+
+    texts: Mapping[str, str]
+    mesh: MeshOptions
+
+
+def pod_arguments(texts: Mapping[str, str]) -> Sequence[str]:
+    """Return the arguments of `headgate control-plane` for the texts of options; without a text, an option has its default."""
+    arguments: list[str] = []
+    for field, declared in OPTIONS.items():
+        text = texts.get(field, declared.text)
+        if declared.type is bool:
+            arguments.append(declared.flag if text else declared.flag.replace("--", "--no-", 1))
+        else:
+            arguments.append(f"{declared.flag}={text}")
+    return arguments

@@ -1,0 +1,35 @@
+"""The options of the mesh."""
+
+import pytest
+
+from headgate.options import OPTIONS, MeshOptions, parse_metrics_source
+
+
+@pytest.mark.parametrize("field", OPTIONS)
+def test_the_text_of_a_default_describes_the_default(field: str) -> None:
+    declared = OPTIONS[field]
+    read = bool if declared.type is bool else declared.option.read
+    assert read(declared.text) == declared.default == getattr(MeshOptions(), field)
+
+
+def test_a_prometheus_as_the_source_needs_series_with_pods() -> None:
+    source = parse_metrics_source("prometheus=http://127.0.0.1:9090")
+    assert MeshOptions(metrics_source=source).series_by == "pod"
+    assert [MeshOptions(metrics_by=by).series_by for by in ("workload", "pod")] == ["workload", "pod"]
+
+
+def test_the_compiler_gets_the_settings_among_the_options_and_those_of_the_host() -> None:
+    settings = MeshOptions(mtls="strict", otlp_traces="127.0.0.1:4317").settings(gateway_pods=True)
+    assert (settings.mtls, settings.otlp_traces, settings.gateway_pods) == ("strict", "127.0.0.1:4317", True)
+
+
+@pytest.mark.parametrize("text", ["prometheus", "prometheus=", "prometheus=host:9090", "graphite=http://a"])
+def test_an_invalid_source_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="prometheus=http://HOST:PORT"):
+        parse_metrics_source(text)
+
+
+def test_a_source_with_a_password_in_its_url_is_rejected() -> None:
+    with pytest.raises(ValueError, match="other users") as caught:
+        parse_metrics_source("prometheus=http://user:sesame@host:9090")
+    assert "sesame" not in str(caught.value)
