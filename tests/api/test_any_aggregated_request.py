@@ -16,6 +16,7 @@ from tests.make.objects import deployment, meshed_pod, split, traffic_target
 
 from headgate.admission.injection import Decision, PodNamespace, decide
 from headgate.api.aggregated_server import create_aggregated_app
+from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import DelegatedAuthorizer
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
@@ -156,10 +157,12 @@ async def started() -> tuple[AggregationClient, RunningPlane]:
     closing = asyncio.Event()
     closing.set()  # streams end at once
     app = create_aggregated_app(
-        MetricsApi(store, FakeSource(FLOWS)),
+        Handlers(
+            MetricsApi(store, FakeSource(FLOWS)),
+            InspectApi(Inspector(plane.live_state, Host()), closing, lambda: ()),
+        ),
         Latest(CONFIG),
         DelegatedAuthorizer(FakeReviewer()),
-        InspectApi(Inspector(plane.live_state, Host()), closing, lambda: ()),
     )
     return AggregationClient(app, store), plane
 

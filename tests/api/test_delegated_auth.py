@@ -17,6 +17,7 @@ from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.certificate import Certificate
+from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import (
     DelegatedAuthorizer,
     RequestHeaderConfig,
@@ -49,10 +50,9 @@ async def client(reviewer: FakeReviewer) -> AggregationClient:
     metrics = MetricsApi(store, FakeSource(FLOWS))
     return AggregationClient(
         create_aggregated_app(
-            metrics,
+            Handlers(metrics, InspectApi(FakeMesh(), asyncio.Event())),
             Latest(CONFIG),
             DelegatedAuthorizer(reviewer, clock=lambda: 0.0),
-            InspectApi(FakeMesh(), asyncio.Event()),
         ),
         store,
     )
@@ -315,7 +315,8 @@ async def test_a_refresh_adopts_a_new_configmap_and_a_failed_refresh_keeps_the_o
 async def serving(
     reviewer: FakeReviewer, certificate: Certificate, config: Latest[RequestHeaderConfig]
 ) -> AsyncIterator[int]:
-    app = create_aggregated_app(MetricsApi(await stored(), FakeSource(FLOWS)), config, DelegatedAuthorizer(reviewer))
+    handlers = Handlers(MetricsApi(await stored(), FakeSource(FLOWS)), InspectApi(FakeMesh(), asyncio.Event()))
+    app = create_aggregated_app(handlers, config, DelegatedAuthorizer(reviewer))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(serve_aggregated(app, listener, Latest(credential_of(certificate)), config))
         try:

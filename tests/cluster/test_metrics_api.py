@@ -19,6 +19,7 @@ from tests.make.objects import container, deployment, pod
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
 from headgate.api.certificate import Certificate
+from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import DelegatedAuthorizer, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
@@ -174,10 +175,14 @@ async def metrics(cluster: KubeApiServer, reader: None) -> AsyncIterator[Registe
         await add_idle_pod(store, name)
     front = Latest(await read_request_header_config(cluster.api()))
     app = create_aggregated_app(
-        MetricsApi(store, FakeSource(FLOWS)),
+        Handlers(
+            MetricsApi(store, FakeSource(FLOWS)),
+            InspectApi(
+                FakeMesh(), asyncio.Event(), lambda: [Family("headgate_proxies", "gauge", "Proxies.", [Line(2)])]
+            ),
+        ),
         front,
         DelegatedAuthorizer(cluster.api()),
-        InspectApi(FakeMesh(), asyncio.Event(), lambda: [Family("headgate_proxies", "gauge", "Proxies.", [Line(2)])]),
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.api import discovery, responses
 from headgate.api.bounded_protocol import BoundedProtocol
+from headgate.api.computed_groups import COMPUTED_GROUPS, Handlers
 from headgate.api.delegated_auth import (
     DelegatedAuthorizer,
     KubernetesApi,
@@ -27,24 +28,17 @@ from headgate.api.delegated_auth import (
     read_request_header_config,
 )
 from headgate.api.http_server import Server
-from headgate.api.inspect import query as inspect_query
-from headgate.api.inspect.handlers import InspectApi
-from headgate.api.metrics import custom
-from headgate.api.metrics import query as metrics_query
-from headgate.api.metrics.groups import METRICS_GROUPS
-from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.model.identities import Credential
-from headgate.resources import inspect as inspection
 from headgate.resources.meta import Object
 
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_GROUPS = (*(name for name, _ in METRICS_GROUPS), custom.CUSTOM_METRICS[0])
+_GROUPS = tuple(dict.fromkeys(name for name, _ in COMPUTED_GROUPS))
 # The priority is below Kubernetes' own groups and below custom resources (1000), so that `kubectl get pods` still means the core Pods.
 _GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
 _TLS = "tls"
@@ -53,30 +47,23 @@ _REFRESH_SECONDS = 60.0
 
 
 def create_aggregated_app(
-    metrics: MetricsApi,
-    config: Latest[RequestHeaderConfig],
-    authorizer: DelegatedAuthorizer,
-    inspect: InspectApi | None = None,
+    handlers: Handlers, config: Latest[RequestHeaderConfig], authorizer: DelegatedAuthorizer
 ) -> Starlette:
     """Return the application that serves the APIs to a cluster's API server."""
-    server = _AggregatedApi(metrics, config, authorizer, inspect)
+    server = _AggregatedApi(handlers, config, authorizer)
     return Starlette(routes=[Route("/{path:path}", server.answer, methods=list(_METHODS))])
 
 
 class _AggregatedApi:
-    """The handler that authenticates and authorizes requests for the metrics API and the inspect API."""
+    """The handler that authenticates and authorizes requests for the computed groups."""
 
     def __init__(
         self,
-        metrics: MetricsApi,
+        handlers: Handlers,
         config: Latest[RequestHeaderConfig],
         authorizer: DelegatedAuthorizer,
-        inspect: InspectApi | None,
     ) -> None:
-        self._metrics = metrics
-        self._custom_metrics = custom.CustomMetricsApi(metrics)
-        self._inspect = inspect
-        self._groups = (inspection.GROUP, *_GROUPS) if inspect else _GROUPS
+        self._handlers = handlers
         self._config = config
         self._authorizer = authorizer
 
@@ -91,22 +78,14 @@ class _AggregatedApi:
         user = authenticate(self._config.get(), _client_name(request), _headers(request))
         parts = path.strip("/").split("/")
         group_version = (parts[1], parts[2]) if len(parts) > 3 and parts[0] == "apis" else ("", "")
-        if group := METRICS_GROUPS.get(group_version):
-            metrics_path = metrics_query.parse_path(group, parts[3:])
-            await self._authorizer.authorize(user, metrics_path.attributes)
-            return await self._metrics.answer(request, metrics_path)
-        if group_version == custom.CUSTOM_METRICS:
-            custom_path = custom.parse_path(parts[3:])
-            await self._authorizer.authorize(user, custom_path.attributes)
-            return await self._custom_metrics.answer(request, custom_path)
-        if self._inspect and group_version == inspect_query.INSPECT:
-            inspect_path = inspect_query.parse_path(parts[3:])
-            await self._authorizer.authorize(user, inspect_path.attributes)
-            return await self._inspect.answer(request, inspect_path)
+        if group := COMPUTED_GROUPS.get(group_version):
+            parsed = group.parse(parts[3:])
+            await self._authorizer.authorize(user, parsed.attributes)
+            return await group.answer(self._handlers, request, parsed)
         await self._authorizer.authorize_path(user, path)
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed("use GET")
-        return _discovery(request, parts, self._groups)
+        return _discovery(request, parts, _GROUPS)
 
 
 def _discovery(request: Request, parts: Sequence[str], groups: Sequence[str]) -> Response:
@@ -221,7 +200,6 @@ def api_services(
     of custom metrics, so their APIService is included only with `custom_metrics`.
     """
     namespace, name = service.split("/")
-    groups = (inspect_query.INSPECT, *METRICS_GROUPS, *((custom.CUSTOM_METRICS,) if custom_metrics else ()))
     trusted = {"caBundle": base64.b64encode(authority).decode()} if authority else {}
     return tuple(
         {
@@ -237,5 +215,6 @@ def api_services(
                 "versionPriority": _VERSION_PRIORITY,
             },
         }
-        for group, version in groups
+        for (group, version), served in COMPUTED_GROUPS.items()
+        if custom_metrics or not served.optional
     )

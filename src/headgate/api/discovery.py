@@ -9,31 +9,16 @@ from starlette.responses import Response
 
 import headgate
 from headgate.api import responses
-from headgate.api.inspect import query as inspect_query
-from headgate.api.metrics import custom
-from headgate.api.metrics.groups import (
-    EDGES,
-    METRICS_GROUPS,
-    SPLITS,
-    MetricsGroup,
-    distinct_kind,
-    is_cluster_scoped,
-)
+from headgate.api.computed_groups import COMPUTED_GROUPS, api_resource
 from headgate.api.self_subject_reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
 from headgate.resources.kind import ServedKind, api_version
-from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.registry import GROUPS
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
-_COMPUTED_GROUPS = (
-    *(review[:2] for review in REVIEWS),
-    inspect_query.INSPECT,
-    *METRICS_GROUPS,
-    custom.CUSTOM_METRICS,
-)
-"""Groups and versions with objects that are computed for each request and not stored."""
+_UNSTORED = (*(review[:2] for review in REVIEWS), *COMPUTED_GROUPS)
+"""Groups and versions whose objects are not stored."""
 
 
 def version() -> dict[str, Any]:
@@ -89,20 +74,12 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
     """Return the response for /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
     rows = [row for served in GROUPS.get(group, {}).get(version, ()) for row in _rows(served)]
     rows += [
-        _row(plural, kind, ["create"], namespaced=False, singular=kind.lower())
+        api_resource(plural, kind, ["create"], namespaced=False, singular=kind.lower())
         for (*served, plural), kind in REVIEWS.items()
         if served == [group, version]
     ]
-    if (group, version) == inspect_query.INSPECT:
-        rows += [row for resource in inspect_query.RESOURCES.values() for row in _inspect_rows(resource)]
-    if metrics := METRICS_GROUPS.get((group, version)):
-        rows += [_metrics_row(plural, TRAFFIC_METRICS) for plural in metrics.kinds]
-    if (group, version) == custom.CUSTOM_METRICS:
-        rows += [
-            _row(f"{resource}/{metric}", custom.LIST, ["get"], namespaced=True)
-            for resource in custom.RESOURCES
-            for metric in custom.METRICS
-        ]
+    if computed := COMPUTED_GROUPS.get((group, version)):
+        rows += computed.resources()
     if not rows:
         raise no_such_path()
     return {
@@ -136,11 +113,11 @@ def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
 
 def _named() -> list[str]:
     """Return all groups except the core group. kubectl looks up a name such as `pods` in the groups in this order."""
-    return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _COMPUTED_GROUPS)]
+    return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _UNSTORED)]
 
 
 def _versions(group: str) -> list[str]:
-    return list(GROUPS.get(group, {})) or list(dict.fromkeys(v for g, v in _COMPUTED_GROUPS if g == group))
+    return list(GROUPS.get(group, {})) or list(dict.fromkeys(v for g, v in _UNSTORED if g == group))
 
 
 def _group(name: str) -> dict[str, Any]:
@@ -148,14 +125,9 @@ def _group(name: str) -> dict[str, Any]:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _row(name: str, kind: str, verbs: Sequence[str], *, namespaced: bool, singular: str = "") -> dict[str, Any]:
-    """Return the APIResource of a resource, or of a subresource called `RESOURCE/NAME`."""
-    return {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": list(verbs)}
-
-
 def _rows(served: ServedKind) -> list[dict[str, Any]]:
     kind = served.kind
-    row = _row(served.plural, kind.kind, served.verbs, namespaced=kind.namespaced, singular=_singular(served))
+    row = api_resource(served.plural, kind.kind, served.verbs, namespaced=kind.namespaced, singular=_singular(served))
     row |= {"shortNames": list(served.short)} if served.short else {}
     row |= {"categories": list(served.categories)} if served.categories else {}
     return [row, *(_subresource(served, name) for name in served.subresources)]
@@ -167,40 +139,12 @@ def _singular(served: ServedKind) -> str:
 
 
 def _subresource(served: ServedKind, name: str) -> dict[str, Any]:
-    row = _row(f"{served.plural}/{name}", served.kind.kind, _CHANGES, namespaced=served.kind.namespaced)
+    row = api_resource(f"{served.plural}/{name}", served.kind.kind, _CHANGES, namespaced=served.kind.namespaced)
     if name == "scale":
         return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}
     if name == "eviction":  # clients send an Eviction of this version
         return {**row, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
     return {**row, "verbs": ["get"]} if name == "log" else row
-
-
-def _inspect_rows(item: inspect_query.Resource) -> list[dict[str, Any]]:
-    """Return the APIResources of an inspect resource and its subresources. A resource without verbs is left out."""
-    row = _row(item.plural, item.kind, item.verbs, namespaced=item.namespaced, singular=item.kind.lower())
-    parts = [
-        _row(f"{item.plural}/{name}", kind, ["get"], namespaced=item.namespaced)
-        for name, kind in item.subresources.items()
-    ]
-    return [row, *parts] if item.verbs else parts
-
-
-def _metrics_row(plural: str, kind: str, singular: str = "") -> dict[str, Any]:
-    return _row(plural, kind, ["get", "list"], namespaced=not is_cluster_scoped(plural), singular=singular)
-
-
-def _aggregated_metrics(group: MetricsGroup) -> list[dict[str, Any]]:
-    """Return the APIResources of a metrics group for aggregated discovery, with edges and singular names.
-
-    Without a singular name kubectl uses the kind in lower case, such as `podtrafficmetrics`.
-    """
-    found = [_metrics_row(plural, distinct_kind(kind), kind.lower()) for plural, kind in group.kinds.items()]
-    edges = [
-        {**row, "name": f"{row['name']}/{EDGES}", "singularName": "", "verbs": ["get"]}
-        for row in found
-        if row["name"] != SPLITS
-    ]
-    return found + edges
 
 
 def custom_resources() -> dict[str, Any]:
@@ -214,9 +158,9 @@ def custom_resources() -> dict[str, Any]:
 
 
 def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
-    metrics = METRICS_GROUPS.get((group, version))
+    computed = COMPUTED_GROUPS.get((group, version))
     rows: dict[str, dict[str, Any]] = {}
-    for row in _aggregated_metrics(metrics) if metrics else resource_list(group, version)["resources"]:
+    for row in computed.aggregated() if computed else resource_list(group, version)["resources"]:
         parent, _, subresource = row["name"].partition("/")
         kind = {"group": row.get("group", group), "version": row.get("version", version), "kind": row["kind"]}
         scope = "Namespaced" if row["namespaced"] else "Cluster"

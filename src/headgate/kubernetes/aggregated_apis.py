@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
+from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
@@ -77,10 +78,12 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     closing = asyncio.Event()
     host = ClusterHost(sources)
     app = create_aggregated_app(
-        MetricsApi(sources.objects, traffic_source(options.mesh, plane.traffic.windows), settings=options.settings),
+        Handlers(
+            MetricsApi(sources.objects, traffic_source(options.mesh, plane.traffic.windows), settings=options.settings),
+            InspectApi(Inspector(plane.live_state, host), closing, sources.metrics.families),
+        ),
         config,
         DelegatedAuthorizer(api),
-        InspectApi(Inspector(plane.live_state, host), closing, sources.metrics.families),
     )
     listener = listen(API_PORT)
     try:

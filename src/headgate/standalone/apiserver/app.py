@@ -20,12 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.api import discovery, responses, self_subject_reviews
 from headgate.api.certificate import Certificate
+from headgate.api.computed_groups import COMPUTED_GROUPS, Handlers
 from headgate.api.http_server import Server, serve_on_loopback
-from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
-from headgate.api.metrics import custom
-from headgate.api.metrics import query as metrics_query
-from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.api.webhooks import WriteWarnings
@@ -80,8 +77,9 @@ def create_app(
     closing = asyncio.Event()
     api = _Api(
         ResourceApi(Objects(store, write_warnings), logs, closing),
-        MetricsApi(store, computed.traffic, settings=computed.settings),
-        InspectApi(computed.inspector, closing),
+        Handlers(
+            MetricsApi(store, computed.traffic, settings=computed.settings), InspectApi(computed.inspector, closing)
+        ),
     )
     app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
     app.state.closing = closing
@@ -154,11 +152,9 @@ def _is_loopback(host: str) -> bool:
 class _Api:
     """Routes each request to the API of its group, and converts errors to a Status."""
 
-    def __init__(self, resources: ResourceApi, metrics: MetricsApi, inspect: InspectApi) -> None:
+    def __init__(self, resources: ResourceApi, handlers: Handlers) -> None:
         self._resources = resources
-        self._metrics = metrics
-        self._custom_metrics = custom.CustomMetricsApi(metrics)
-        self._inspect = inspect
+        self._handlers = handlers
 
     async def answer(self, request: Request) -> Response:
         return await responses.with_status_errors(request, self._answer)
@@ -185,12 +181,8 @@ class _Api:
             return responses.json_response(discovery.custom_resources())
         if tuple(parts[1:]) in self_subject_reviews.REVIEWS:
             return await _review(request, rest[0])
-        if found := METRICS_GROUPS.get((group, version)):
-            return await self._metrics.answer(request, metrics_query.parse_path(found, rest))
-        if (group, version) == custom.CUSTOM_METRICS:
-            return await self._custom_metrics.answer(request, custom.parse_path(rest))
-        if (group, version) == inspect_query.INSPECT:
-            return await self._inspect.answer(request, inspect_query.parse_path(rest))
+        if computed := COMPUTED_GROUPS.get((group, version)):
+            return await computed.answer(self._handlers, request, computed.parse(rest))
         raise no_such_path()
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 import headgate
-from headgate.api.inspect import query as inspect_query
+from headgate.api.computed_groups import COMPUTED_GROUPS
 from headgate.api.inspect import schema as inspect_schema
 from headgate.api.metrics import schema as metrics_schema
-from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.status import no_such_path
 from headgate.resources.kind import ServedKind, api_version
 from headgate.resources.registry import GROUPS
@@ -54,10 +53,8 @@ def v3_json(path: str) -> bytes:
     if found is None:
         raise no_such_path()
     group, version = found
-    if metrics := METRICS_GROUPS.get((group, version)):
-        return _v3_document(metrics_schema.paths(metrics), metrics_schema.names(metrics))
-    if (group, version) == inspect_query.INSPECT:
-        return _v3_document(inspect_schema.paths(), inspect_schema.names())
+    if computed := COMPUTED_GROUPS.get((group, version)):
+        return _v3_document(computed.paths(), computed.definitions())
     served = GROUPS[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
     return _v3_document(paths, {catalog.names()[group, version, one.kind.kind] for one in served})
@@ -83,7 +80,7 @@ def _v3_paths() -> Mapping[str, tuple[str, str]]:
     stored = [(group, version) for group, versions in GROUPS.items() for version in versions]
     return {
         f"{'apis' if group else 'api'}/{api_version(group, version)}": (group, version)
-        for group, version in (*stored, inspect_query.INSPECT, *METRICS_GROUPS)
+        for group, version in (*stored, *(key for key, computed in COMPUTED_GROUPS.items() if computed.paths()))
     }
 
 
@@ -103,8 +100,7 @@ def _v2() -> dict[str, Any]:
         "swagger": "2.0",
         "info": _info(),
         "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
-        | {path: item for found in METRICS_GROUPS.values() for path, item in metrics_schema.paths(found).items()}
-        | inspect_schema.paths(),
+        | {path: item for computed in COMPUTED_GROUPS.values() for path, item in computed.paths().items()},
         "definitions": dict(_definitions()),
     }
 
