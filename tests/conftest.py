@@ -40,7 +40,7 @@ SLOW = (  # files and directories that run first, in this order; all other files
     "tests/netns",
     "tests/cli",
     "tests/standalone",
-    "tests/plugin",
+    "tests/cli/traffic",
     "tests/xds",
     "tests/compiler",
     "tests/golden",

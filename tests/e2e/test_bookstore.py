@@ -54,7 +54,7 @@ def test_the_thief_is_denied_and_counted_as_denied_until_a_traffic_target_allows
     until(denied, "the thief's requests are denied, and the buyer's succeed")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "KUBECONFIG": bookstore.ready["kubeconfig"], "PATH": path}
-    command = [sys.executable, "-m", "headgate.plugin", "edges", "deployment/thief", "-o", "wide"]
+    command = [sys.executable, "-m", "headgate.cli.traffic", "edges", "deployment/thief", "-o", "wide"]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     assert {"SUCCESS", "DENIED", "SECURED", "CLIENT_ID", "SERVER_ID"} <= set(shown[0].split())
     for line in shown[1:]:

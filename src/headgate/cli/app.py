@@ -4,19 +4,15 @@ The module of a command is imported only when the command runs, so that every co
 """
 
 import inspect
-import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
-from typer.exceptions import TyperException
 
 from headgate import __version__
-from headgate.cli.output import EXIT_INTERRUPTED, exit_code, fail
-from headgate.errors import HeadgateError, usage_message
+from headgate.cli.command_group import CommandGroup
 
 SUMMARY = "Split real traffic with Envoy proxies, as Kubernetes-style resources describe it, and show the result."
 EPILOG = (
@@ -83,43 +79,13 @@ def _unwrapped(function: Any) -> str:
     return "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
 
-class Commands(TyperGroup):
-    """The group of all commands: loads the chosen command and turns a HeadgateError into a message and an exit code."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the options before the command. Without arguments typer prints the help."""
-        given = bool(args)
-        try:
-            return super().parse_args(ctx, args)
-        except TyperException as error:
-            raise (_usage_exit(error, ctx) if given else error) from None
+class Commands(CommandGroup):
+    """The group of all commands, which loads the chosen command."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Load and return the command that the arguments name."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command. Wrong usage and a HeadgateError print a message without a traceback."""
-        try:
-            return super().invoke(ctx)
-        except TyperException as error:
-            raise _usage_exit(error, ctx) from None
-        except HeadgateError as error:
-            fail(str(error))
-            raise typer.Exit(exit_code(error)) from error
-        except KeyboardInterrupt:
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        except BrokenPipeError:  # the reader of the pipe, for example `head`, has closed it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
-
-
-def _usage_exit(error: TyperException, ctx: Any) -> typer.Exit:
-    """Print a usage error; return the `typer.Exit` with its exit code."""
-    context = getattr(error, "ctx", None) or ctx
-    fail(f"{usage_message(error.format_message())}\nSee `{context.command_path} --help`.")
-    return typer.Exit(error.exit_code)
 
 
 app = typer.Typer(

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.table_layout import blocks, fit, wrapped
-from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.formatting import json_text, printable
 
 EXIT_FAILURE = 1
+EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_UNDECIDED = 4
 EXIT_TIMED_OUT = 124
@@ -27,7 +27,8 @@ EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
 QUIET_S = 60.0  # Seconds between two printed log messages with the same reason.
 _UNFOLDED = 10_000  # A width in columns that no table exceeds.
-FINDING_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+FINDING_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+"""Styles of the severities of findings."""
 
 
 class Format(enum.StrEnum):
@@ -42,6 +43,12 @@ class TimedOut(HeadgateError):
     """The awaited state was not reached before the timeout."""
 
 
+class WrongUsage(HeadgateError):
+    """An argument is invalid, for example an unknown kind or column."""
+
+    code = EXIT_USAGE
+
+
 class NotStarted(HeadgateError):
     """A program of the user can't be started because it does not exist or is not executable."""
 
@@ -52,7 +59,7 @@ class NotStarted(HeadgateError):
 
 def exit_code(error: HeadgateError) -> int:
     """Return the exit code of a command that ends with an error."""
-    if isinstance(error, NotStarted):
+    if isinstance(error, NotStarted | WrongUsage):
         return error.code
     if isinstance(error, TimedOut):
         return EXIT_TIMED_OUT

@@ -1,0 +1,46 @@
+"""The group of commands of `headgate` and of `kubectl traffic`: errors become messages and exit codes."""
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from headgate.cli.output import EXIT_INTERRUPTED, exit_code, fail
+from headgate.errors import HeadgateError, usage_message
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands that turns wrong usage and a HeadgateError into a message, without a traceback, and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the options before the command. Without arguments typer prints the help."""
+        given = bool(args)
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            raise (_usage_exit(error, ctx) if given else error) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except TyperException as error:
+            raise _usage_exit(error, ctx) from None
+        except HeadgateError as error:
+            fail(str(error))
+            raise typer.Exit(exit_code(error)) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:  # the reader of the pipe, for example `head`, has closed it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
+def _usage_exit(error: TyperException, ctx: Any) -> typer.Exit:
+    """Print a usage error; return the `typer.Exit` with its exit code."""
+    context = getattr(error, "ctx", None) or ctx
+    fail(f"{usage_message(error.format_message())}\nSee `{context.command_path} --help`.")
+    return typer.Exit(error.exit_code)

@@ -1,0 +1,113 @@
+"""`kubectl traffic audit`: the calls that TrafficTargets in audit mode would refuse, by port and caller."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from headgate.cli.output import WrongUsage, note
+from headgate.cli.traffic import colors
+from headgate.cli.traffic.api import (
+    INSPECT,
+    error_message,
+    forbidden_error,
+    is_api_status,
+    no_api_error,
+    no_inspect_error,
+)
+from headgate.cli.traffic.kubectl_proxy import Kubectl, Response
+from headgate.cli.traffic.table import Cell, format_table
+from headgate.errors import HeadgateError, Unavailable
+from headgate.formatting import json_text
+
+_RECORDS = "callrecords"
+_TITLES = ("DESTINATION", "PORT", "PROTOCOL", "CALLER", "WOULD_REFUSE", "LAST")
+_LEFT = 4
+
+Namespace = Annotated[
+    str,
+    typer.Option("-n", "--namespace", help="The namespace of the called pods; by default that of the context."),
+]
+Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Show all namespaces.")]
+Json = Annotated[Literal["table", "json"], typer.Option("-o", "--output", metavar="table|json", show_default=False)]
+
+
+class AuditedCall(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A recorded call of the inspect API; `metadata` names the called ServiceAccount."""
+
+    metadata: dict[str, str]
+    port: int
+    protocol: str
+    caller: str = ""
+    plaintext_caller: str = ""
+    last: str = ""
+    would_refuse: int = 0
+
+
+class _Records(msgspec.Struct, frozen=True):
+    items: tuple[AuditedCall, ...] = ()
+
+
+def audit(
+    ctx: typer.Context, *, namespace: Namespace = "", all_namespaces: Everywhere = False, output: Json = "table"
+) -> None:
+    """Show the calls that TrafficTargets in audit mode would refuse, by destination, port and caller."""
+    kubectl: Kubectl = ctx.obj
+    if all_namespaces and namespace:
+        raise WrongUsage("use either -A or -n")
+    with kubectl.proxy() as proxy:
+        namespace = "" if all_namespaces else namespace or kubectl.namespace()
+        response = proxy.get(_path(namespace))
+    if response.status != 200:
+        raise _error(response)
+    found = _audited(response)
+    if output == "json":
+        sys.stdout.write(json_text(found))
+    elif found:
+        sys.stdout.write(_table(found, everywhere=not namespace))
+    else:
+        where = f" in {namespace} namespace" if namespace else ""
+        note(f"No TrafficTarget in audit mode{where} would have refused a call.")
+
+
+def _path(namespace: str) -> str:
+    prefix = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+    return f"/apis/{INSPECT}/{prefix}{_RECORDS}"
+
+
+def _audited(response: Response) -> Sequence[AuditedCall]:
+    try:
+        every = msgspec.json.decode(response.body, type=_Records).items
+    except msgspec.MsgspecError as error:
+        raise HeadgateError(f"the response of the API is not a list of recorded calls: {error}") from error
+    return sorted((item for item in every if item.would_refuse), key=lambda item: -item.would_refuse)
+
+
+def _table(found: Sequence[AuditedCall], *, everywhere: bool) -> str:
+    rows = [[Cell(text) for text in _cells(item, everywhere=everywhere)] for item in found]
+    return format_table(_TITLES, rows, left=_LEFT, colors=colors.enabled())
+
+
+def _cells(item: AuditedCall, *, everywhere: bool) -> Iterator[str]:
+    name = item.metadata.get("name", "")
+    yield f"{item.metadata.get('namespace', '')}/{name}" if everywhere else name
+    yield str(item.port or "-")
+    yield item.protocol
+    yield item.caller or f"{item.plaintext_caller} (no identity)"
+    yield str(item.would_refuse)
+    yield item.last
+
+
+def _error(response: Response) -> HeadgateError:
+    status, message = response.status, error_message(response)
+    if missing := no_inspect_error(response):
+        return missing
+    if not is_api_status(response):
+        return no_api_error(message)
+    if status == 403:
+        return forbidden_error(message, INSPECT.partition("/")[0], _RECORDS, "list")
+    kind = Unavailable if status in (501, 503) else HeadgateError
+    return kind(f"the API responded with {status}: {message}")

@@ -1,0 +1,45 @@
+"""The kinds that have metrics (R82)."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headgate.cli.output import WrongUsage
+from headgate.kinds import KindNames, names_of
+
+METRICS = "traffic.metrics.k8s.io/v1beta1"
+RELEASED_METRICS = "metrics.smi-spec.io/v1alpha1"
+OUTSIDE = "Outside"
+"""The kind of a peer outside of the mesh: a gateway, or an address."""
+
+
+class Kind(KindNames, frozen=True, kw_only=True):
+    """A kind with metrics. `api` is the group and version of the metrics resource, and `plural` is its name."""
+
+    api: str = METRICS
+
+
+def _kind(kind: str, api: str = METRICS) -> Kind:
+    return Kind(**msgspec.structs.asdict(names_of(kind)), api=api)
+
+
+PODS = _kind("Pod")
+SERVICES = _kind("Service")
+SPLITS = _kind("TrafficSplit", RELEASED_METRICS)
+KINDS = (
+    PODS,
+    _kind("Deployment"),
+    SERVICES,
+    *map(_kind, ("Namespace", "Node", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")),
+    SPLITS,
+)
+_BY_NAME: Mapping[str, Kind] = {name: kind for kind in KINDS for name in kind.words}
+
+
+def kind_named(name: str) -> Kind:
+    """Return a kind by its plural, singular or short name, case-insensitively. Raises WrongUsage."""
+    found = _BY_NAME.get(name.lower())
+    if found is None:
+        known = ", ".join(kind.plural for kind in KINDS)
+        raise WrongUsage(f"unknown kind {name!r}; write one of {known}")
+    return found

@@ -1,0 +1,109 @@
+"""Format tables as kubectl prints them, with right-aligned columns of metrics (R103)."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.cli.traffic.colors import Color, paint
+from headgate.cli.traffic.metrics import Metrics, latency_interval, percent, rate, success_interval
+from headgate.formatting import NONE, latency, printable
+
+_GAP = "   "
+
+
+class Cell(NamedTuple):
+    """The text and color of a table cell."""
+
+    text: str
+    color: Color = ""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of metrics. Rows are sorted by `value`: descending, or ascending with `least_first`."""
+
+    title: str
+    value: Callable[[Metrics], float | None]
+    text: Callable[[Metrics], str] | None = None
+    color: Callable[[Metrics], Color] = lambda _: ""
+    least_first: bool = False
+
+    def cell(self, metrics: Metrics) -> Cell:
+        """Return the cell of a row."""
+        value = self.value(metrics)
+        text = self.text(metrics) if self.text else NONE if value is None else str(value)
+        return Cell(text, self.color(metrics))
+
+    def sort_key(self, metrics: Metrics) -> float:
+        """Return the sort key of a row; unknown values come last."""
+        value = self.value(metrics)
+        return math.inf if value is None else value if self.least_first else -value
+
+
+def _failing(metrics: Metrics) -> Color:
+    return "failing" if metrics.failure else ""
+
+
+def _latency(share: str) -> Column:
+    return Column(f"LATENCY_{share.upper()}", lambda one: getattr(one, share), lambda one: latency(getattr(one, share)))
+
+
+SUCCESS = Column("SUCCESS", lambda one: one.share, percent, _failing, least_first=True)
+RPS = Column("RPS", lambda one: one.rps, rate)
+P50, P90, P99 = map(_latency, ("p50", "p90", "p99"))
+STDDEV = Column("LATENCY_STDDEV", lambda one: one.stddev, lambda one: latency(one.stddev))
+INTERVALS = (
+    Column("SUCCESS_99%", lambda _: None, success_interval),
+    *(
+        Column(f"{share.upper()}_99%", lambda _: None, partial(latency_interval, share))
+        for share in ("p50", "p90", "p99")
+    ),
+)
+"""The confidence intervals of 99 %."""
+FAILURES = Column("FAILURES", lambda one: one.failure, lambda one: str(one.failure) if one.requests else NONE, _failing)
+DENIED = Column(
+    "DENIED",
+    lambda one: one.denied_total,
+    lambda one: str(one.denied_total) if one.requests or one.connections or one.denied_total else NONE,
+    lambda one: "denied" if one.denied_total else "",
+)
+COPIES = Column("COPIES", lambda one: one.copies)
+CONNECTIONS = Column("CONNECTIONS", lambda one: one.connections)
+CONNECTION_FAILURES = Column(
+    "CONN_FAILURES", lambda one: one.connection_failures, color=lambda one: "failing" if one.connection_failures else ""
+)
+MESHED = Column(
+    "MESHED",
+    lambda one: one.meshed / one.pods if one.pods else None,
+    lambda one: f"{one.meshed}/{one.pods}" if one.pods else NONE,
+    least_first=True,
+)
+WEIGHT = Column("WEIGHT", lambda one: one.weight)
+NARROW = (SUCCESS, RPS, P99)
+WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
+COLUMNS = (*WIDE, STDDEV, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
+
+
+def nonzero_columns(values: Iterable[Metrics], *columns: Column) -> tuple[Column, ...]:
+    """Return the columns that have a value other than zero in at least one row."""
+    rows = tuple(values)
+    return tuple(column for column in columns if any(map(column.value, rows)))
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int, colors: bool) -> str:
+    """Return a table as text. The first `left` columns are left-aligned, the other columns right-aligned."""
+    cells = [[Cell(printable(text), color) for text, color in row] for row in rows]
+    lines = [[Cell(title) for title in header], *cells]
+    widths = [max(len(line[column].text) for line in lines) for column in range(len(header))]
+    return "".join(_line(line, widths, left, colors=colors) + "\n" for line in lines)
+
+
+def _line(cells: Sequence[Cell], widths: Sequence[int], left: int, *, colors: bool) -> str:
+    aligned = [
+        Cell(cell.text.ljust(width) if column < left else cell.text.rjust(width), cell.color)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    aligned[-1] = Cell(aligned[-1].text.rstrip(), aligned[-1].color)
+    return _GAP.join(paint(*cell) if colors else cell.text for cell in aligned).rstrip()

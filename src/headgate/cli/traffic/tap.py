@@ -1,0 +1,184 @@
+"""`kubectl traffic tap`: show live requests, one in each line, until Ctrl-C (D29)."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from headgate.cli.output import WrongUsage, note
+from headgate.cli.traffic.api import (
+    INSPECT,
+    error_message,
+    forbidden_error,
+    is_api_status,
+    no_api_error,
+    no_inspect_error,
+)
+from headgate.cli.traffic.colors import Color, enabled, paint
+from headgate.cli.traffic.kubectl_proxy import Kubectl, KubectlProxy, Response
+from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.formatting import printable
+from headgate.kinds import TAPPABLE_KINDS
+
+_BY_NAME = {word: names.plural for names in TAPPABLE_KINDS for word in names.words}
+_FAILED = 500
+_ACCOUNT = "/sa/"
+
+What = Annotated[
+    str, typer.Argument(metavar="KIND/NAME", help="The resource: deployment/NAME, pod/NAME, trafficsplit/NAME, ...")
+]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
+]
+Values = Annotated[
+    bool, typer.Option("--values", help="Show the values of headers and queries, which are redacted by default.")
+]
+Headers = Annotated[bool, typer.Option("--headers", help="Show the headers of each request below it.")]
+Limit = Annotated[
+    int, typer.Option("--max-rps", min=1, max=1000, help="Maximum number of requests per second to show.")
+]
+Json = Annotated[str, typer.Option("-o", "--output", metavar="json", help="Print a JSON object in each line.")]
+
+
+def tap(
+    ctx: typer.Context,
+    what: What,
+    *,
+    namespace: Namespace = "",
+    headers: Headers = False,
+    values: Values = False,
+    max_rps: Limit = 100,
+    output: Json = "",
+) -> None:
+    """Show live requests of a resource, with the route and the access rule that applied to each.
+
+    A request between two sidecars is shown twice: the client's proxy reports the route, the server's proxy the access
+    rule.
+    """
+    kubectl: Kubectl = ctx.obj
+    plural, name = _target(what)
+    if output not in ("", "json"):
+        raise WrongUsage(f"`tap` has no output format {output!r}; write -o json, or omit -o")
+    with kubectl.proxy() as proxy:
+        namespace = "" if plural == "namespaces" else namespace or kubectl.namespace()
+        for line in _events(proxy, _path(plural, name, namespace, values=values), max_rps):
+            if output:
+                sys.stdout.write(line.decode())
+            else:
+                _show(msgspec.json.decode(line), namespace, headers=headers)
+            sys.stdout.flush()
+
+
+def _target(what: str) -> tuple[str, str]:
+    kind, slash, name = what.partition("/")
+    plural = _BY_NAME.get(kind.lower())
+    if plural is None or not slash or not name or "/" in name:
+        raise WrongUsage(
+            f"{what!r} can't be tapped; write KIND/NAME with one of the kinds {', '.join(names.plural for names in TAPPABLE_KINDS)}"
+        )
+    return plural, name
+
+
+def _path(plural: str, name: str, namespace: str, *, values: bool) -> str:
+    prefix = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+    return f"/apis/{INSPECT}/{prefix}{plural}/{quote(name, safe='')}/{'tapvalues' if values else 'tap'}"
+
+
+def _events(proxy: KubectlProxy, path: str, limit: int) -> Iterator[bytes]:
+    """Yield the lines of the tap. Raises HeadgateError when the API refuses it, Unavailable when the stream ends."""
+    with proxy.stream(f"{path}?limit={limit}") as (response, lines):
+        if response.status != 200:
+            raise _error(path, response)
+        note("Showing live requests; press Ctrl-C to stop.")
+        yield from (line for line in lines if line.strip())
+    raise Unavailable("the API ended the stream")
+
+
+def _error(path: str, response: Response) -> HeadgateError:
+    status, message = response.status, error_message(response)
+    if missing := no_inspect_error(response):
+        return missing
+    if not is_api_status(response):
+        return no_api_error(message)
+    if status == 404:
+        return NotFound(message)
+    if status == 403:
+        _, _, group, *_, plural, _, sub = path.split("/")
+        return forbidden_error(message, group, f"{plural}/{sub}", "get")
+    kind = Unavailable if status in (501, 503) else HeadgateError
+    return kind(f"the API responded with {status}: {message}")
+
+
+def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
+    if event.get("kind") == "TapNotice":
+        note(f"{event['dropped']} requests are not shown: {event['reason']}.")
+        return
+    line = printable(format_event(event, namespace))
+    sys.stdout.write((paint(line, _color(event)) if enabled() else line) + "\n")
+    for name, text in event["request"]["headers"].items() if headers else ():
+        sys.stdout.write(printable(f"             {name}: {text}") + "\n")
+
+
+def _color(event: Mapping[str, Any]) -> Color:
+    access, status = event.get("access"), event["response"]["status"]
+    if access and not access["allowed"]:
+        return "denied"
+    return "failing" if status >= _FAILED or not status else ""
+
+
+def format_event(event: Mapping[str, Any], namespace: str = "") -> str:
+    """Format an event in a line: time, caller and server, request, response, and the route or access rule."""
+    request, response = event["request"], event["response"]
+    peers = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"
+    answered = " ".join(part for part in (str(response["status"] or "no response"), _flags(response)) if part)
+    sent = f"{request['method']} {request['authority']}{request['path']}"
+    line = f"{_clock(event['time'])} {event['side']} {peers}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
+    return f"{line}  trace: {trace}" if (trace := event.get("traceId")) else line  # absent in events of older headgates
+
+
+def _clock(time: str) -> str:
+    return time.partition("T")[2].removesuffix("Z")
+
+
+def _name(peer: Mapping[str, Any], namespace: str) -> str:
+    """Return the name of a peer: its ServiceAccount, pod, Service or address, the first that the event contains."""
+    if peer["identity"]:
+        account = peer["identity"].partition("/ns/")[2].replace(_ACCOUNT, "/")
+        return f"serviceaccount/{_short(account, namespace)}"
+    if peer["pod"]:
+        return _short(peer["pod"], namespace)
+    if peer["service"]:
+        return f"service/{_short(peer['service'], namespace)}"
+    return peer["address"] or "no endpoint"
+
+
+def _short(name: str, namespace: str) -> str:
+    return name.removeprefix(f"{namespace}/") if namespace else name
+
+
+def _flags(response: Mapping[str, Any]) -> str:
+    return f"({', '.join(response['flags'])})" if response["flags"] else ""
+
+
+def _latency(event: Mapping[str, Any]) -> str:
+    latency = event["latencyMicroseconds"]
+    return "-" if latency is None else f"{latency / 1000:.1f}ms"
+
+
+def _decision(event: Mapping[str, Any]) -> str:
+    route, access = event["route"], event["access"]
+    if event["side"] == "client":
+        chosen = _named(route) if route else "the Service itself (no route)"
+        return f"route: {chosen}" + ("; denied by the access rules of the server" if access else "")
+    if not access["allowed"]:
+        return "denied: no access rule allows it"
+    return (
+        f"allowed: {_named(access, 'rule')}" if access["object"] else "allowed: no TrafficTarget selects the workload"
+    )
+
+
+def _named(found: Mapping[str, Any], key: str = "name") -> str:
+    return f"{found['object']}, {found[key]}" if found[key] else str(found["object"])
