@@ -122,7 +122,7 @@ PROGRAMS = (
 LONG = (
     "tests/cli/test_check.py::test_compile_prints_the_configuration_of_each_proxy",
     "tests/cli/test_check.py::test_compile_shows_the_weights_of_a_split",
-    "tests/cli/test_mesh_options.py::test_every_setting",
+    "tests/cli/test_mesh_options.py::test_every_option",
     "tests/cli/test_mesh_options.py::test_install",
     "tests/cli/test_planned_changes.py",
     "tests/compiler/gateway_api/test_expansion.py::test_a_single_root_can_have_any_number_of_matches",
