@@ -1,25 +1,53 @@
 """Label selectors, and which labels satisfy them."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from msgspec import field
 
 from headgate.resources.meta import Input
+from headgate.resources.schema.declared import Field, FieldRule, declared_schema
 
 
 class Requirement(Input, frozen=True, kw_only=True):
     """One entry of `matchExpressions`."""
 
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
+    __rules__ = (
+        FieldRule(
+            "values",
+            "is missing: the operators In and NotIn compare with values",
+            cel="!self.operator.endsWith('In') || has(self.values) && size(self.values) > 0",
+            broken=lambda entry: entry.get("operator") in ("In", "NotIn") and not entry.get("values"),
+        ),
+        FieldRule(
+            "values",
+            "must be left out: the operators Exists and DoesNotExist compare with no values",
+            cel="self.operator.endsWith('In') || !has(self.values) || size(self.values) == 0",
+            broken=lambda entry: entry.get("operator") in ("Exists", "DoesNotExist") and bool(entry.get("values")),
+        ),
+    )
+
+    key: Annotated[str, Field("The key of the label.")]
+    operator: Annotated[
+        str,
+        Field(
+            "The operator that compares the label's value with the values.",
+            choices=("In", "NotIn", "Exists", "DoesNotExist"),
+        ),
+    ]
+    values: Annotated[tuple[str, ...], Field("The values to compare with.", item=Field("A value."))] = ()
 
 
 class LabelSelector(Input, frozen=True, kw_only=True):
     """A label selector: labels must satisfy `matchLabels` and `matchExpressions`."""
 
-    match_labels: dict[str, str] = field(default_factory=dict)
-    match_expressions: tuple[Requirement, ...] = ()
+    match_labels: Annotated[dict[str, str], Field("Labels and their values.")] = field(default_factory=dict)
+    match_expressions: Annotated[
+        tuple[Requirement, ...], Field("Conditions on labels.", item=Field("A condition on a label."))
+    ] = ()
+
+
+SELECTOR = declared_schema(LabelSelector, "A label selector. An object must satisfy matchLabels and matchExpressions.")
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

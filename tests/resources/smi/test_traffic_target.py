@@ -258,7 +258,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
         target(rules=[rule_with("TCPRoute", matches=["a"])]),
         "spec.rules[0].matches",
-        "is only possible for an HTTPRouteGroup: leave it out to allow the whole TCPRoute",
+        "is only possible for an HTTPRouteGroup: leave it out to allow the whole route",
     ),
     (target(rules=[rule_with(matches=[])]), "spec.rules[0].matches", "must have at least 1 entry"),
     (target(rules=[rule_with(matches="get")]), "spec.rules[0].matches", "must be a list"),

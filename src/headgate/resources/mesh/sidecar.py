@@ -12,10 +12,11 @@ from headgate.resources.core.pod_fields import container_field_causes, pod_field
 from headgate.resources.core.pod_spec import Container, PodSpec
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, label_fault, part, rows
-from headgate.resources.schema.builders import SELECTOR, Schema, kind, listing, record, ruled, status, text, whole
+from headgate.resources.schema.builders import Schema, kind, listing, record, ruled, status, text, whole
 from headgate.resources.schema.check import check_schema
+from headgate.resources.schema.declared import rule_causes
 from headgate.resources.schema.published import pod_schema
-from headgate.resources.selectors import LabelSelector
+from headgate.resources.selectors import SELECTOR, LabelSelector
 
 
 class SidecarSpec(Input, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ def sidecar_causes(obj: Object) -> Iterator[Cause]:
         if not any(spec.get(field) for field in _ADDITIONS):
             yield Cause("spec", "adds nothing: write containers, initContainers, volumes or env")
     yield from selector_causes(part(spec, "selector"), "spec.selector")
-    yield from _requirements(part(spec, "selector"))
+    yield from rule_causes(LabelSelector, part(spec, "selector"), "spec.selector")
     yield from _typed(spec)
     seen: dict[str, str] = {}
     for field in _CONTAINERS:
@@ -57,16 +58,6 @@ def sidecar_causes(obj: Object) -> Iterator[Cause]:
     yield from _names(spec, "env", {}, ())
     yield from _mounts(spec)
     yield from _fields(spec)
-
-
-def _requirements(selector: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield the mistakes in `matchExpressions`, as a Kubernetes API server reports them."""
-    for index, requirement in rows(selector.get("matchExpressions")):
-        where, needs_values = f"spec.selector.matchExpressions[{index}].values", ("In", "NotIn")
-        if requirement.get("operator") in needs_values and not requirement.get("values"):
-            yield Cause(where, "is missing: the operators In and NotIn compare with values")
-        elif requirement.get("operator") in ("Exists", "DoesNotExist") and requirement.get("values"):
-            yield Cause(where, "must be left out: the operators Exists and DoesNotExist compare with no values")
 
 
 def _typed(spec: Mapping[str, Any]) -> Iterator[Cause]:

@@ -1,6 +1,7 @@
 """TLSConfigs (004, D17; R72 to R78): types, schema and checks of the kind."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
 from headgate.errors import Cause
 from headgate.kinds import MESH, names_of
@@ -9,7 +10,8 @@ from headgate.resources.columns import AGE, NAME, SIDECARS, STATE, Column
 from headgate.resources.columns import PROXIES as PROXIES_COLUMN
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, label_causes, namespace_of, part
-from headgate.resources.schema.builders import Schema, kind, listing, record, text, words
+from headgate.resources.schema.builders import Schema, kind, record, text, words
+from headgate.resources.schema.declared import Field, declared_schema
 from headgate.resources.selectors import LabelSelector
 from headgate.resources.smi.conversion import ALIASES
 from headgate.resources.smi.status import enforced_status
@@ -21,8 +23,24 @@ class TLSConfigSpec(Input, frozen=True, kw_only=True):
     A selector without labels selects all pods of the namespace.
     """
 
-    selector: LabelSelector
-    subject_names: tuple[str, ...] = ()
+    selector: Annotated[
+        LabelSelector,
+        Field(
+            schema=record(
+                "The selector of pods in the object's own namespace.",
+                "matchLabels",
+                matchLabels=words("The labels that selected pods have; {} selects every pod of the namespace."),
+            )
+        ),
+    ]
+    subject_names: Annotated[
+        tuple[str, ...],
+        Field(
+            "DNS names in the pods' certificates, in addition to the SPIFFE ID.",
+            key="*",
+            item=Field("A DNS name; its first label may be *.", grammar="wildcard"),
+        ),
+    ] = ()
 
 
 class TLSConfig(Resource, frozen=True, kw_only=True):
@@ -83,20 +101,7 @@ def _foreign_names(names: Sequence[str], namespace: str) -> Iterator[Cause]:
 
 def tls_config(*, bare: bool) -> Schema:
     """Return the schema of a TLSConfig. `bare` is the version without a group (004), with a top-level `name` (R72)."""
-    spec = record(
-        "The selected pods and the names in their certificates.",
-        "selector",
-        selector=record(
-            "The selector of pods in the object's own namespace.",
-            "matchLabels",
-            matchLabels=words("The labels that selected pods have; {} selects every pod of the namespace."),
-        ),
-        subjectNames=listing(
-            "DNS names in the pods' certificates, in addition to the SPIFFE ID.",
-            text("A DNS name; its first label may be *.", "wildcard"),
-            key="*",
-        ),
-    )
+    spec = declared_schema(TLSConfigSpec, "The selected pods and the names in their certificates.")
     fields = {"name": text("The object's name; later versions have it in metadata.name.", "subdomain")} if bare else {}
     return kind(
         "Requires mutual TLS for connections to the selected pods.",

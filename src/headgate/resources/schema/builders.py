@@ -11,6 +11,7 @@ Schema: TypeAlias = Mapping[str, Any]
 REF = "#/definitions/"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 LARGEST_PORT = 65535
+PORT_LIMITS = {"minimum": 1, "maximum": LARGEST_PORT}
 DURATION = "^([0-9]{1,5}(h|m|s|ms)){1,4}$"
 RULES = "x-kubernetes-validations"
 PERCENTILE = "^p[5-9][0-9]{1,3}$"
@@ -59,7 +60,7 @@ def whole(description: str, **limits: int) -> Schema:
 
 def port(description: str) -> Schema:
     """Return the schema of a port number."""
-    return whole(description, minimum=1, maximum=LARGEST_PORT)
+    return whole(description, **PORT_LIMITS)
 
 
 def flag(description: str) -> Schema:
@@ -123,32 +124,6 @@ CONDITIONS = listing(
     "The current conditions of the object, such as Accepted, ResolvedRefs and Programmed; one entry for each type.",
     CONDITION,
     key="type",
-)
-SELECTOR = record(
-    "A label selector. An object must satisfy matchLabels and matchExpressions.",
-    matchLabels=words("Labels and their values."),
-    matchExpressions=listing(
-        "Conditions on labels.",
-        ruled(
-            record(
-                "A condition on a label.",
-                "key operator",
-                key=text("The key of the label."),
-                operator=choice(
-                    "The operator that compares the label's value with the values.", "In NotIn Exists DoesNotExist"
-                ),
-                values=listing("The values to compare with.", text("A value.")),
-            ),
-            (
-                "!self.operator.endsWith('In') || has(self.values) && size(self.values) > 0",
-                "values is missing: the operators In and NotIn compare with values",
-            ),
-            (
-                "self.operator.endsWith('In') || !has(self.values) || size(self.values) == 0",
-                "values must be left out: the operators Exists and DoesNotExist compare with no values",
-            ),
-        ),
-    ),
 )
 
 

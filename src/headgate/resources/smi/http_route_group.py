@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from headgate.errors import Cause
 from headgate.kinds import SPECS, names_of
@@ -15,14 +15,11 @@ from headgate.resources.schema.builders import (
     CONDITIONS,
     MATCH_NAME,
     Schema,
-    choice,
     kind,
-    listing,
-    matching,
     record,
     ruled,
-    text,
 )
+from headgate.resources.schema.declared import Field, FieldRule, declared_schema, field_schema, rule_causes
 from headgate.resources.smi.conversion import TOP_LEVEL_MATCHES, VERSIONS
 
 METHODS = ("*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
@@ -35,16 +32,43 @@ class HttpMatch(Input, frozen=True, kw_only=True):
     Missing methods, or `*`, mean all methods.
     """
 
-    name: str
-    methods: tuple[str, ...] | None = None
-    path_regex: str | None = None
-    headers: dict[str, str] | None = None
+    __rules__ = (FieldRule("name", "is missing", cel="self.name != ''", broken=lambda match: match.get("name") == ""),)
+
+    name: Annotated[str, Field("The name of the match, which is unique in the group.", pattern=MATCH_NAME)]
+    methods: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            "The methods; all when absent, or with *. An empty list is rejected, because it would look like no method.",
+            item=Field("A method.", choices=METHODS),
+            limits={"minItems": 1},
+        ),
+    ] = None
+    path_regex: Annotated[
+        str | None, Field("An RE2 expression for the path, which matches from its start.", limits={"minLength": 1})
+    ] = None
+    headers: Annotated[
+        dict[str, str] | None,
+        Field(
+            schema={
+                "description": "RE2 expressions by header name, as a map or a list of maps; each must match the whole value.",
+                "x-kubernetes-preserve-unknown-fields": True,
+            }
+        ),
+    ] = None
 
 
 class HTTPRouteGroupSpec(Input, frozen=True, kw_only=True):
     """`spec` of a group: a request belongs to it if it satisfies one of `matches`."""
 
-    matches: tuple[HttpMatch, ...]
+    matches: Annotated[
+        tuple[HttpMatch, ...],
+        Field(
+            "The matches of the group. A request belongs to it if it satisfies one of them.",
+            key="name",
+            item=Field("A match of requests. A request must satisfy all fields that are set."),
+            limits={"minItems": 1},
+        ),
+    ]
 
 
 class HTTPRouteGroup(Resource, frozen=True, kw_only=True):
@@ -78,9 +102,8 @@ def match_causes(matches: object, where: str) -> Iterator[Cause]:
     names: dict[str, int] = {}
     for index, match in rows(matches):
         place, name = f"{where}[{index}]", match.get("name")
-        if name == "":
-            yield Cause(f"{place}.name", "is missing")
-        elif isinstance(name, str) and names.setdefault(name, index) != index:
+        yield from rule_causes(HttpMatch, match, place)
+        if name and isinstance(name, str) and names.setdefault(name, index) != index:
             yield Cause(f"{place}.name", f"{name!r} is the name of {where}[{names[name]}] too; names must differ")
         yield from _match(match, place)
 
@@ -137,32 +160,12 @@ def _regex(value: object, where: str) -> Iterator[Cause]:
 
 def request_match() -> Schema:
     """Return the schema of a match of an HTTPRouteGroup; headers are a map or a list of maps (D4)."""
-    regex = "RE2 expressions by header name, as a map or a list of maps; each must match the whole value."
-    return ruled(
-        record(
-            "A match of requests. A request must satisfy all fields that are set.",
-            "name",
-            name=matching("The name of the match, which is unique in the group.", MATCH_NAME),
-            methods=listing(
-                "The methods; all when absent, or with *. An empty list is rejected, because it would look like no method.",
-                choice("A method.", " ".join(METHODS)),
-                minItems=1,
-            ),
-            pathRegex=text("An RE2 expression for the path, which matches from its start.", minLength=1),
-            headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
-        ),
-        ("self.name != ''", "name is missing"),
-    )
+    return declared_schema(HttpMatch, "A match of requests. A request must satisfy all fields that are set.")
 
 
 def route_group() -> Schema:
     """Return one schema for all four shapes of an HTTPRouteGroup: `matches` is in `spec` or at top level (D4)."""
-    matches = listing(
-        "The matches of the group. A request belongs to it if it satisfies one of them.",
-        request_match(),
-        key="name",
-        minItems=1,
-    )
+    matches = field_schema(HTTPRouteGroupSpec, "matches")
     group = kind(
         "A named set of requests, for splits and access rules.",
         "",

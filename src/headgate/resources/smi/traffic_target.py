@@ -1,7 +1,7 @@
 """TrafficTargets (003; requirements 2.3): types, schema, checks and conversion of the kind."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, names_of
@@ -11,7 +11,8 @@ from headgate.resources.columns import PROXIES as PROXIES_COLUMN
 from headgate.resources.conversion import mapping
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
 from headgate.resources.meta import Input, Object, Resource, annotation, namespace_of, part, rows
-from headgate.resources.schema.builders import Schema, choice, kind, listing, port, record, ruled, status, text, whole
+from headgate.resources.schema.builders import PORT_LIMITS, Schema, choice, kind, listing, record, status, text, whole
+from headgate.resources.schema.declared import Field, FieldRule, declared_schema, field_schema, rule_causes
 from headgate.resources.smi.conversion import FLAT_TARGET, FLAT_TARGET_FIELDS, VERSIONS
 from headgate.resources.smi.http_route_group import KIND as ROUTE_GROUP
 from headgate.resources.smi.status import PROXIES, SELECTED_PODS
@@ -28,9 +29,11 @@ RULE_KINDS = ("HTTPRouteGroup", "TCPRoute", "UDPRoute")
 class Subject(Input, frozen=True, kw_only=True):
     """A ServiceAccount whose pods may call the destination. An empty namespace means the TrafficTarget's own."""
 
-    kind: str
-    name: str
-    namespace: str = ""
+    kind: Annotated[str, Field("The kind: ServiceAccount.", choices=("ServiceAccount",))]
+    name: Annotated[str, Field("The ServiceAccount's name.", grammar="subdomain")]
+    namespace: Annotated[
+        str, Field("The ServiceAccount's namespace; the TrafficTarget's own when absent.", grammar="label")
+    ] = ""
 
 
 class Destination(Subject, frozen=True, kw_only=True):
@@ -39,7 +42,9 @@ class Destination(Subject, frozen=True, kw_only=True):
     `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all ports.
     """
 
-    port: int = 0
+    port: Annotated[
+        int, Field("The only port of the pods that may be called; all ports when absent.", limits=PORT_LIMITS)
+    ] = 0
 
 
 class Rule(Input, frozen=True, kw_only=True):
@@ -48,17 +53,49 @@ class Rule(Input, frozen=True, kw_only=True):
     Without `matches`, all traffic of the referenced object is allowed.
     """
 
-    kind: str
-    name: str
-    matches: tuple[str, ...] | None = None
+    __rules__ = (
+        FieldRule(
+            "matches",
+            "is only possible for an HTTPRouteGroup: leave it out to allow the whole route",
+            cel="!has(self.matches) || self.kind == 'HTTPRouteGroup'",
+            broken=lambda rule: rule.get("matches") is not None and rule.get("kind") != ROUTE_GROUP.kind,
+        ),
+    )
+
+    kind: Annotated[str, Field("The kind.", choices=RULE_KINDS)]
+    name: Annotated[str, Field("The name of the route in the TrafficTarget's own namespace.", grammar="subdomain")]
+    matches: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            "The matches of an HTTPRouteGroup that are allowed; all when absent.",
+            item=Field("A match's name."),
+            limits={"minItems": 1},
+        ),
+    ] = None
 
 
 class TrafficTargetSpec(Input, frozen=True, kw_only=True):
     """`spec` of a TrafficTarget: `sources` may send pods of `destination` the traffic that one of `rules` allows."""
 
-    destination: Destination
-    sources: tuple[Subject, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    destination: Annotated[
+        Destination, Field("The destination: the pods of a ServiceAccount in the TrafficTarget's own namespace.")
+    ]
+    sources: Annotated[
+        tuple[Subject, ...],
+        Field(
+            "The callers that are allowed; none when empty.",
+            item=Field("A ServiceAccount whose pods may call."),
+            required=True,
+        ),
+    ] = ()
+    rules: Annotated[
+        tuple[Rule, ...],
+        Field(
+            "The traffic that is allowed; none when empty. A request must satisfy one of the rules.",
+            item=Field("Allowed traffic: requests of an HTTPRouteGroup, or connections of a TCPRoute."),
+            required=True,
+        ),
+    ] = ()
 
 
 class TrafficTarget(Resource, frozen=True, kw_only=True):
@@ -79,21 +116,15 @@ def target_causes(obj: Object) -> Iterator[Cause]:
                 "spec",
                 f"is not a field of {version}: move its content to the top level, or write the TrafficTarget in v1alpha3",
             )
-        yield from _rule_causes(obj.get("specs"), "specs")
+        for index, rule in rows(obj.get("specs")):
+            yield from rule_causes(Rule, rule, f"specs[{index}]")
         yield from _namespace_causes(obj, part(obj, "destination"), "destination.namespace")
         return
     spec = part(obj, "spec")
     if "specs" in spec:
         yield Cause("spec.specs", "is no longer a field as of v1alpha2; rename it to rules")
-    yield from _rule_causes(spec.get("rules"), "spec.rules")
+    yield from rule_causes(TrafficTargetSpec, spec, "spec")
     yield from _namespace_causes(obj, part(spec, "destination"), "spec.destination.namespace")
-
-
-def _rule_causes(rules: object, where: str) -> Iterator[Cause]:
-    for index, rule in rows(rules):
-        if rule.get("matches") is not None and rule.get("kind") != ROUTE_GROUP.kind:
-            message = f"is only possible for an {ROUTE_GROUP.kind}: leave it out to allow the whole {rule.get('kind')}"
-            yield Cause(f"{where}[{index}].matches", message)
 
 
 def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -> Iterator[Cause]:
@@ -108,43 +139,6 @@ def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -
             f"set metadata.namespace to {written!r}, or leave this field out"
         )
         yield Cause(where, message)
-
-
-_SUBJECT = {
-    "kind": choice("The kind: ServiceAccount.", "ServiceAccount"),
-    "name": text("The ServiceAccount's name.", "subdomain"),
-    "namespace": text("The ServiceAccount's namespace; the TrafficTarget's own when absent.", "label"),
-}
-_DESTINATION = record(
-    "The destination: the pods of a ServiceAccount in the TrafficTarget's own namespace.",
-    "kind name",
-    **_SUBJECT,
-    port=port("The only port of the pods that may be called; all ports when absent."),
-)
-_SOURCES = listing(
-    "The callers that are allowed; none when empty.",
-    record("A ServiceAccount whose pods may call.", "kind name", **_SUBJECT),
-)
-_RULES = listing(
-    "The traffic that is allowed; none when empty. A request must satisfy one of the rules.",
-    ruled(
-        record(
-            "Allowed traffic: requests of an HTTPRouteGroup, or connections of a TCPRoute.",
-            "kind name",
-            kind=choice("The kind.", " ".join(RULE_KINDS)),
-            name=text("The name of the route in the TrafficTarget's own namespace.", "subdomain"),
-            matches=listing(
-                "The matches of an HTTPRouteGroup that are allowed; all when absent.",
-                text("A match's name."),
-                minItems=1,
-            ),
-        ),
-        (
-            "!has(self.matches) || self.kind == 'HTTPRouteGroup'",
-            "matches is only possible for an HTTPRouteGroup: leave it out to allow the whole route",
-        ),
-    ),
-)
 
 
 _WOULD_REFUSE = record(
@@ -170,20 +164,14 @@ def traffic_target(version: str) -> Schema:
     """Return the schema of a TrafficTarget. v1alpha1 has no `spec`, and its rules are named `specs`."""
     what = "Allows pods of some ServiceAccounts to call the pods of another ServiceAccount."
     if version == "v1alpha1":
-        fields = {"destination": _DESTINATION, "sources": _SOURCES, "specs": _RULES}
+        fields = {old: field_schema(TrafficTargetSpec, new) for old, new in FLAT_TARGET_FIELDS.items()}
         return kind(
             what,
             "destination sources specs",
             **fields,
             status=status("target", pods=SELECTED_PODS, proxies=PROXIES, wouldRefuse=_WOULD_REFUSE),
         )
-    spec = record(
-        "The traffic that is allowed.",
-        "destination sources rules",
-        destination=_DESTINATION,
-        sources=_SOURCES,
-        rules=_RULES,
-    )
+    spec = declared_schema(TrafficTargetSpec, "The traffic that is allowed.")
     return kind(
         what, spec=spec, status=status("target", pods=SELECTED_PODS, proxies=PROXIES, wouldRefuse=_WOULD_REFUSE)
     )

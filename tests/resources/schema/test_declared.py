@@ -1,0 +1,99 @@
+"""Schemas and checks that derive from the types of objects."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cel_rules import compiled
+
+from headgate.errors import Cause
+from headgate.resources.meta import Input
+from headgate.resources.schema.builders import RULES
+from headgate.resources.schema.declared import Field, FieldRule, declared_schema, rule_causes
+from headgate.resources.selectors import Requirement
+from headgate.resources.smi.http_route_group import HttpMatch
+from headgate.resources.smi.traffic_target import Rule
+
+
+class Limit(Input, frozen=True, kw_only=True):
+    """A limit of a port."""
+
+    __rules__ = (
+        FieldRule(
+            "most",
+            "is below least",
+            cel="!has(self.most) || self.most >= self.least",
+            broken=lambda limit: "most" in limit and limit["most"] < limit["least"],
+        ),
+    )
+
+    least: Annotated[int, Field("The smallest number.", limits={"minimum": 1})]
+    most: Annotated[int | None, Field("The largest number.")] = None
+
+
+class Limits(Input, frozen=True, kw_only=True):
+    """The limits of a Service."""
+
+    port_limits: Annotated[tuple[Limit, ...], Field("The limits of ports.", item=Field("A limit."), required=True)] = ()
+    whole: Annotated[Limit | None, Field("The limit of the Service.")] = None
+
+
+class Undescribed(Input, frozen=True, kw_only=True):
+    """A type with a field that declares nothing."""
+
+    name: str
+
+
+def test_a_schema_has_the_fields_limits_and_rules_of_a_type() -> None:
+    whole: Mapping[str, Any] = {"type": "integer", "format": "int64"}
+    limit = {
+        "type": "object",
+        "description": "A limit.",
+        "properties": {
+            "least": {**whole, "description": "The smallest number.", "minimum": 1},
+            "most": {**whole, "description": "The largest number."},
+        },
+        "required": ["least"],
+        RULES: [{"rule": "!has(self.most) || self.most >= self.least", "message": "most is below least"}],
+    }
+    assert declared_schema(Limits, "The limits.") == {
+        "type": "object",
+        "description": "The limits.",
+        "properties": {
+            "portLimits": {"type": "array", "description": "The limits of ports.", "items": limit},
+            "whole": {**limit, "description": "The limit of the Service."},
+        },
+        "required": ["portLimits"],
+    }
+
+
+def test_a_broken_rule_is_reported_at_its_field_with_the_message_of_the_schema() -> None:
+    broken, kept = {"least": 2, "most": 1}, {"least": 1}
+    assert list(rule_causes(Limits, {"portLimits": [kept, broken], "whole": broken}, "spec")) == [
+        Cause("spec.portLimits[1].most", "is below least"),
+        Cause("spec.whole.most", "is below least"),
+    ]
+
+
+def test_a_field_without_a_description_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"Undescribed\.name has no description"):
+        declared_schema(Undescribed, "An object.")
+
+
+TEXTS = st.sampled_from(["", "In", "NotIn", "Exists", "DoesNotExist", "HTTPRouteGroup", "TCPRoute", "all"])
+OBJECTS = st.fixed_dictionaries(
+    {"name": TEXTS, "kind": TEXTS, "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"])},
+    optional={"values": st.lists(TEXTS, max_size=2), "matches": st.lists(TEXTS, max_size=2)},
+)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [rule for shape in (Requirement, HttpMatch, Rule) for rule in shape.__rules__],
+    ids=lambda rule: rule.cel,
+)
+@given(value=OBJECTS)
+def test_a_rule_is_broken_in_python_where_it_is_false_in_cel(rule: FieldRule, value: dict[str, Any]) -> None:
+    assert compiled(rule.cel).eval(data={"self": value}).value() is not rule.broken(value)
