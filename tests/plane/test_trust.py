@@ -1,11 +1,20 @@
 """A rotation waits for each proxy that holds, or may hold, old roots or an old certificate (R74, R76)."""
 
+import time
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 
 from headgate.envoy.config import CLUSTER, LISTENER, SECRET, Encoded
 from headgate.envoy.names import IDENTITY, ROOTS
+from headgate.identity.authority import new_root
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.issuers import CertificateSpec, IssueError
+from headgate.identity.keys import CURRENT, FileKeyStore, StoredAuthority
 from headgate.model.identities import Credential, PrivateText
-from headgate.plane.trust import CertificateHolders
+from headgate.plane.trust import CertificateHolders, Trust
+from headgate.settings import Settings
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.messages import Request
 from headgate.xds.session import Session
@@ -73,3 +82,20 @@ def test_a_proxy_without_a_subscription_to_secrets_does_not_lag(fleet: Fleet) ->
     (response,) = session.next_responses()
     session.receive(Request(CLUSTER, nonce=response.nonce))
     assert lagging(fleet) == []
+
+
+async def test_only_a_root_with_a_usable_key_is_replaced_after_it_has_expired(tmp_path: Path) -> None:
+    """The control plane waits for the replacement; without the key it never comes."""
+    keys = FileKeyStore(tmp_path)
+    await keys.save(StoredAuthority(signing=new_root("cluster.local", time.time() - 400 * 86_400)))
+    issuer = EmbeddedIssuer(keys, "cluster.local", clock=time.time)
+    trust, wanted = Trust(issuer, Settings()), CertificateSpec(identity="spiffe://cluster.local/ns/default/sa/web")
+    key = tmp_path / CURRENT / "tls.key"
+    key.chmod(0o644)
+    with pytest.raises(IssueError, match="open to other users"):
+        await issuer.issue(wanted, timedelta(hours=1))
+    assert not trust.replaces_roots
+    key.chmod(0o600)
+    with pytest.raises(IssueError, match="expired"):
+        await issuer.issue(wanted, timedelta(hours=1))
+    assert trust.replaces_roots

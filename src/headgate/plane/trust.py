@@ -38,8 +38,8 @@ class Trust:
 
     @property
     def replaces_roots(self) -> bool:
-        """Whether the control plane itself replaces an expired root certificate, because the authority is its own."""
-        return isinstance(self._issuer, EmbeddedIssuer)
+        """Whether the control plane itself replaces an expired root certificate: it has read the keys of its own authority."""
+        return isinstance(self._issuer, EmbeddedIssuer) and self._issuer.stored.get() is not None
 
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet, fleet_known: asyncio.Event) -> None:
         """Wait until this control plane is active. Then renew certificates, rotate the root and publish the status.

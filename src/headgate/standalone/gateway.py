@@ -16,7 +16,7 @@ GATEWAY = "gateway"
 """The node ID of the gateway, and the name of its directory in the state directory."""
 START_S = 60.0  # the longest wait for the gateway in seconds, for busy machines; an exit of Envoy ends it at once
 REPAIR_S = 20.0  # the longest wait in seconds while headgate replaces the expired root of its own CA
-EDIT_S = 3.0  # the same while the user replaces the files of another CA
+EDIT_S = 3.0  # the same while the user replaces the files of a CA
 
 log = logging.getLogger(__name__)
 
