@@ -10,6 +10,8 @@ V_co = TypeVar("V_co", covariant=True)
 W = TypeVar("W")
 _MASK = 63  # the number of parts, minus one
 _MISSING = object()
+_EMPTY: tuple[dict[Any, Any], ...] = ({},) * (_MASK + 1)
+"""The parts of every empty map: no part is ever changed, so a comparison skips those that two maps lack."""
 
 
 class SharedMap(Mapping[K, V_co]):
@@ -23,7 +25,7 @@ class SharedMap(Mapping[K, V_co]):
     __slots__ = ("parts",)
 
     def __init__(self, content: Mapping[K, V_co] | None = None) -> None:
-        self.parts: tuple[dict[K, V_co], ...] = ({},) * (_MASK + 1)
+        self.parts: tuple[dict[K, V_co], ...] = _EMPTY
         if content:
             self.parts = content.parts if isinstance(content, SharedMap) else self.edited(content).parts
 
