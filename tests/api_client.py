@@ -51,6 +51,13 @@ class Api:
 
     def call(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
         """Make a call and return the response. Raises AssertionError if the call fails."""
+        return json.loads(self._answer(method, path, body, content))
+
+    def logs(self, pod: str, namespace: str = "default") -> str:
+        """Return the log of a pod with one container."""
+        return self._answer("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log").decode()
+
+    def _answer(self, method: str, path: str, body: Any = None, content: str = "application/json") -> bytes:
         headers = {"authorization": f"Bearer {self._token}", "content-type": content}
         sent = None if body is None else json.dumps(body)
         with self._turn:
@@ -60,7 +67,7 @@ class Api:
                 self._connection.close()
                 raise AssertionError(f"{method} {path}: {error!r}") from error
         assert status < 300, f"{method} {path}: {status} {text.decode()}"
-        return json.loads(text)
+        return text
 
     def _exchange(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
         with contextlib.suppress(

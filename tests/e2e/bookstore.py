@@ -13,5 +13,5 @@ ALLOWED, DENIED = {"GET: v", "POST: v"}, {"GET: 403", "POST: 403"}
 
 def last_results(mesh: RunningMesh, deployment: str) -> set[str]:
     """Return the results in the last line that a Deployment logged, without counts, for example `GET: v`."""
-    last = mesh.kubectl("logs", f"deployment/{deployment}", "--tail=1")
+    last = mesh.log(deployment)[-1]
     return {re.sub(r"v\d", "v", result) for result in re.findall(r"(?:GET|POST): \w+", last)}

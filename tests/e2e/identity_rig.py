@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.manifests import counting_deployment
-from tests.e2e.running_mesh import KUBECTL, RunningMesh
+from tests.e2e.running_mesh import KUBECTL, PAUSE_S, RunningMesh
 from tests.make import objects
 from tests.make.objects import Object, headgate_keys, http_route_group, http_rule, manifest, tcp_rule, traffic_target
 from tests.waiting import until
@@ -18,7 +18,6 @@ from tests.wire import Address, Answer, Client, Load, Network, Request, ask_unix
 
 PORTS = {"http": 8080, "raw": 9000}
 SIDECAR_PORT = 15001
-PAUSE_S = 0.01
 WEB, RAW = http_rule("web"), tcp_rule("raw")
 """Rules of TrafficTargets, whose routes `ROUTES` has."""
 ROUTES = manifest(

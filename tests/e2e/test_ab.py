@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.draws import TIMES
 from tests.e2e.manifests import annotated, external, split_manifest
-from tests.e2e.running_mesh import RunningMesh
+from tests.e2e.running_mesh import RunningMesh, assert_healthy
 from tests.waiting import until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ab-test"
@@ -265,6 +265,7 @@ def test_a_sticky_split_with_matches_sets_cookies_only_for_matching_requests(mes
 def test_the_ab_test_example_splits_users_as_documented(new_mesh: Any) -> None:
     """examples/ab-test: Firefox users get v2, other users v1, and an insider always the same version."""
     mesh = new_mesh(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")})
+    assert_healthy(mesh)
 
     def versions(count: int, headers: Mapping[str, str]) -> set[str]:
         request = mesh.request("website", 8080, via="proxy", headers=headers)

@@ -27,8 +27,8 @@ def bookstore() -> Iterator[RunningMesh]:
 
 def wait_for_report(mesh: RunningMesh, deployment: str) -> None:
     """Wait for two more log lines of a Deployment: the first one may include earlier requests."""
-    before = len(mesh.kubectl("logs", f"deployment/{deployment}").splitlines())
-    until(lambda: len(mesh.kubectl("logs", f"deployment/{deployment}").splitlines()) > before + 1, "the next report")
+    before = len(mesh.log(deployment))
+    until(lambda: len(mesh.log(deployment)) > before + 1, "the next report")
 
 
 def first_bytes(address: Address) -> bytes:

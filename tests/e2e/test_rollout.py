@@ -46,7 +46,7 @@ class Rollout:
     def _counted(self, path: str, total: int) -> Counter[str]:
         counts: Counter[str] = Counter()
         for pod in self.mesh.get("pods", self.namespace)["items"]:
-            lines = self.mesh.kubectl("logs", pod["metadata"]["name"], "-n", self.namespace).splitlines()
+            lines = self.mesh.api.logs(pod["metadata"]["name"], self.namespace).splitlines()
             counts[pod["metadata"]["labels"]["version"]] += lines.count(f"GET {path}")
         counts = +counts
         assert sum(counts.values()) == total
