@@ -117,12 +117,12 @@ def test_every_stage_of_compile_prints_deterministic_yaml(run: Run, tmp_path: Pa
     ended = run("compile", file, "--stage", stage)
     assert ended.code == 0
     assert ended.out == run("compile", file, "--stage", stage).out
-    assert list(yaml.safe_load_all(ended.out))
+    assert list(yaml.load_all(ended.out, yaml.CSafeLoader))
 
 
 def test_compile_shows_the_weights_of_a_split_without_running_pods(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, objects.split("website", {"website-v1": 3, "website-v2": 1}))
-    resources = list(yaml.safe_load_all(run("compile", file, "--stage", "xds").out))
+    resources = list(yaml.load_all(run("compile", file, "--stage", "xds").out, yaml.CSafeLoader))
     endpoints = next(
         item["resource"]
         for item in resources
@@ -142,7 +142,7 @@ def test_the_pods_of_the_files_resolve_named_target_ports(run: Run, tmp_path: Pa
     }
     web = objects.service("web", 80, selector={"app": "website"})
     web["spec"]["ports"][0]["targetPort"] = "http"
-    mesh = yaml.safe_load(run("compile", write(tmp_path / "a.yaml", web, pod)).out)
+    mesh = yaml.load(run("compile", write(tmp_path / "a.yaml", web, pod)).out, yaml.CSafeLoader)
     assert mesh["endpoints"][0]["ready"][0]["port"] == 9123
 
 
@@ -154,7 +154,7 @@ def test_compile_prints_the_configuration_of_each_proxy_with_redacted_keys(run: 
     """R74. The certificate is a placeholder with the identity of the proxy."""
     ended = run("compile", BOOKSTORE, "--stage", "xds", "--node", node)
     assert ended.code == 0
-    found = {(item["type"], item["name"]): item["resource"] for item in yaml.safe_load_all(ended.out)}
+    found = {(item["type"], item["name"]): item["resource"] for item in yaml.load_all(ended.out, yaml.CSafeLoader)}
     identity = found["Secret", "identity"]["tls_certificate"]
     assert identity["private_key"] == "[redacted]"
     account = "ns/headgate-system/sa/gateway" if node == "gateway" else "ns/default/sa/bookstore"
@@ -175,7 +175,7 @@ def test_an_unknown_node_id_exits_with_2(run: Run) -> None:
 def test_the_access_and_mtls_options_set_the_mode_of_workloads(run: Run) -> None:
     """D21."""
     found = [
-        yaml.safe_load(run("compile", BOOKSTORE, *options).out)["workloads"]
+        yaml.load(run("compile", BOOKSTORE, *options).out, yaml.CSafeLoader)["workloads"]
         for options in ((), ("--access", "deny", "--mtls", "strict"))
     ]
     buyers = [next(item for item in workloads if item["name"] == "default/buyer") for workloads in found]

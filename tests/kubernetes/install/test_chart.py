@@ -144,7 +144,7 @@ def rendered(tmp_path: Path, values: Mapping[str, Any], *options: str, chart: Pa
     file = tmp_path / "own-values.yaml"
     file.write_text(yaml.safe_dump(dict(values)))
     text = helm("template", "headgate", chart, *NAMESPACE, "-f", file, *options)
-    return by_name(item for item in yaml.safe_load_all(text) if item)
+    return by_name(item for item in yaml.load_all(text, yaml.CSafeLoader) if item)
 
 
 def applied(values: Values) -> Objects:
