@@ -59,8 +59,9 @@ def attached(mesh: RunningMesh, route: Object) -> None:
     until(state, f"the status of {name}")
 
 
-@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1alpha3"])
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha3"])
 def test_flagger_promotes_a_canary_by_a_split(mesh: RunningMesh, namespace: str, version: str) -> None:
+    """Weights are quantities in v1alpha1, and numbers in v1alpha2, which v1alpha3 extends by `matches`."""
     flagger = FlaggerSplit(mesh.api.call, namespace, version)
     flagger_pods(mesh, flagger)
     flagger.create()
