@@ -1,7 +1,7 @@
 """Write the schemas of the Gateway API's kinds to resources/schema/gateway_api.json.
 
-The tool reads an npm package that is generated from the Go types: its declarations have the descriptions, its
-validators have the types and limits. A schema has the first sentence of each description.
+The tool reads an npm package that is generated from the Go types: its
+validators have the types and limits. The descriptions are headgate's own, in gateway_api_texts.json.
 
     npm pack @kubernetes-models/gateway-api@2.0.0 && tar xzf kubernetes-models-gateway-api-2.0.0.tgz
     python tools/gateway_api_schemas.py package
@@ -33,8 +33,6 @@ FACTS: tuple[tuple[re.Pattern[str], str, Callable[[str], Any]], ...] = (
     (re.compile(r'params:\{format:"(\w+)"\}'), "format", str),
     (re.compile(r'params:\{pattern:("(?:[^"\\]|\\.)*")\}'), "pattern", json.loads),
 )
-PROPERTY_TEXT = re.compile(r'/\*\*((?:(?!\*/).)*)\*/\s+"(\w+)"\??:', re.DOTALL)
-TYPE_TEXT = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s+export (?:interface|type) I(\w+)", re.DOTALL)
 
 # The markers `listType` and `listMapKey` of the published Go types are not in the package. All other lists are atomic.
 KEYED = {
@@ -56,7 +54,10 @@ SETS = {
 LOST = {"GatewayClassSpec": {"description": {"type": "string", "maxLength": 64}}}  # the package lacks these fields
 
 
-COMMON = kind("")["properties"]
+COMMON: Mapping[str, Any] = {
+    field: {key: value for key, value in schema.items() if key != "description"}
+    for field, schema in kind("")["properties"].items()
+}
 
 
 class Package:
@@ -74,25 +75,20 @@ class Package:
         full = definition_name(GATEWAY, version.lower(), name)
         if full not in self.definitions:
             self.definitions[full] = {}  # stops the recursion for a type that refers to itself
-            self.definitions[full] = self._schema(type_name, version.lower(), name)
+            self.definitions[full] = self._schema(type_name, name)
         schema = self.definitions[full]
         if "properties" in schema:
             return {"$ref": f"{REF}{full}"}
         return self.definitions.pop(full)
 
-    def _schema(self, type_name: str, version: str, name: str) -> dict[str, Any]:
+    def _schema(self, type_name: str, name: str) -> dict[str, Any]:
         code = (self._root / f"_schemas/{type_name}.js").read_text()
-        texts = (self._root / f"{GATEWAY}/{version}/{name}.d.ts").read_text()
         schema = Validators(code, self).entry()
         if name in LOST:
             schema["properties"] |= LOST[name]
-        described = {field: sentence(text) for text, field in PROPERTY_TEXT.findall(texts)}
         for field, part in schema.get("properties", {}).items():
-            if text := described.get(field):
-                part["description"] = text
             mark_list(part, f"{name}.{field}", field)
-        own = next((sentence(text) for text, found in TYPE_TEXT.findall(texts) if found == name), "")
-        return {**({"description": own} if own else {}), **schema}
+        return schema
 
 
 class Validators:
@@ -146,14 +142,6 @@ def mark_list(part: dict[str, Any], path: str, field: str) -> None:
     part["x-kubernetes-list-type"] = "map" if key else "set" if path in SETS else "atomic"
     if key:
         part["x-kubernetes-list-map-keys"] = [key]
-
-
-def sentence(comment: str) -> str:
-    """Return the first sentence of a comment, on one line."""
-    lines = [line.strip().removeprefix("*").strip() for line in comment.strip().splitlines()]
-    paragraph, _, _ = "\n".join(lines).partition("\n\n")
-    text = " ".join(paragraph.replace("\\*", "*").split())
-    return re.split(r"(?<=[^.][^.]\.)\s+(?=[A-Z<])", text, maxsplit=1)[0]
 
 
 def roots() -> Iterator[tuple[str, str, str]]:

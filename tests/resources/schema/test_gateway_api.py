@@ -1,14 +1,20 @@
 """The Gateway API's kinds have the published limits, except for the listed deviations."""
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.make.objects import Object, gateway, listener, route
 
 from headgate.kinds import GATEWAY
 from headgate.resources.decode import check
 from headgate.resources.registry import KINDS
+from headgate.resources.schema import gateway_api as gateway_schemas
 from headgate.resources.schema.catalog import schemas
+from headgate.resources.schema.gateway_api import gateway_api
+
+TEXTS = Path(gateway_schemas.__file__).with_name("gateway_api_texts.json")
 
 
 def filtering_route(*filters: Any) -> Object:
@@ -26,6 +32,18 @@ def edit(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.group == GATEWAY], ids=lambda kind: kind.kind)
 def test_each_version_has_the_published_spec(kind: Any) -> None:
     assert all(schemas()[GATEWAY, version, kind.kind]["properties"]["spec"]["properties"] for version in kind.versions)
+
+
+def test_each_type_and_field_has_a_description_and_each_description_a_field() -> None:
+    texts = msgspec.json.decode(TEXTS.read_bytes())
+    definitions = {name.rpartition(".")[2]: schema for name, schema in gateway_api().items()}
+    assert {*texts} - {"*", "reference"} == {*definitions}
+    for name, schema in definitions.items():
+        described = {field for field, part in schema["properties"].items() if part.get("description")}
+        assert described == {*schema["properties"]}, name
+        assert {field.partition(".")[0] for field in texts[name] if field} <= described, name
+    fields = {field for schema in definitions.values() for field in schema["properties"]}
+    assert {*texts["*"], *texts["reference"]} <= fields
 
 
 @pytest.mark.parametrize(

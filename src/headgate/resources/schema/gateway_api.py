@@ -1,6 +1,7 @@
 """Schemas of the Gateway API's kinds: the published definitions, with the list of headgate's deviations from them.
 
-`tools/gateway_api_schemas.py` writes the data file, which names its source and version. The rooms of the kinds have the
+`tools/gateway_api_schemas.py` writes the data file, which names its source and version: types and limits. The descriptions
+are in `gateway_api_texts.json`, by type and field. The rooms of the kinds have the
 rules between fields, which are CEL in the published definitions. They deviate from CEL in one point: `percent` and
 `fraction` may both be set (D3).
 """
@@ -40,13 +41,9 @@ _LOOSER: Mapping[str, Schema] = {
     ),  # a field of the API up to v1.3
 }
 """Changes to the schema of a type or of a field, by its path."""
-_TEXTS: Mapping[str, str] = {  # descriptions that the published definitions lack
-    "Fraction": "A fraction of the requests.",
-    "SupportedFeature": "A feature that is covered by conformance tests.",
-    "TLSPortConfig": "TLS settings of one port.",
-    "Fraction.numerator": "The number of requests that are mirrored out of `denominator` requests; 100 when absent.",
-    "Fraction.denominator": "The number of requests that the numerator refers to; 100 when absent.",
-}
+_COMMON, _REFERENCE = "*", "reference"
+_REFERENCES = ("Reference", "BackendRef", "ReferenceGrantTo")
+"""How the names of types end whose objects refer to other objects."""
 
 
 def gateway_api() -> dict[str, Schema]:
@@ -55,9 +52,22 @@ def gateway_api() -> dict[str, Schema]:
     found: dict[str, Any] = msgspec.json.decode(data)["definitions"]
     for place, changes in {**_STRICTER, **_LOOSER}.items():
         _part(found, place).update(changes)
-    for place, text in _TEXTS.items():
-        _part(found, place)["description"] = text
+    texts = msgspec.json.decode(Path(__file__).with_name("gateway_api_texts.json").read_bytes())
+    for name, schema in found.items():
+        _describe(name.rpartition(".")[2], schema, texts)
     return found
+
+
+def _describe(name: str, schema: dict[str, Any], texts: Mapping[str, Mapping[str, str]]) -> None:
+    """Add the descriptions to the schema of a type and its fields. A field without one of its own has that of its name."""
+    own = texts[name]
+    schema["description"] = own[""]
+    common = {**texts[_COMMON], **(texts[_REFERENCE] if name.endswith(_REFERENCES) else {})}
+    for field, part in schema["properties"].items():
+        part["description"] = own.get(field) or common[field]
+        for inner, suffix in (("items", "items"), ("additionalProperties", "*")):
+            if (text := own.get(f"{field}.{suffix}")) is not None:
+                part[inner]["description"] = text
 
 
 def _part(definitions: Mapping[str, Any], place: str) -> Any:
