@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.draws import fits
 from tests.e2e.gateway_api.objects import (
     CHANGED,
     MODIFIED,
@@ -309,6 +310,23 @@ def test_each_mirror_gets_a_copy_of_every_request(site: Site) -> None:
         assert Counter(site.ask(address, f"any{target}").answered_by for _ in range(20)) == {"v1": 20}
     until(lambda: site.backends["v2"].requests == 40 and site.backends["v3"].requests == 20, "all copies")
     assert site.backends["v3"].last.target == "/"
+
+
+@pytest.mark.conformance("HTTPRouteRequestPercentageMirror")
+@pytest.mark.parametrize(
+    ("proportion", "share"),
+    [({"percent": 20}, 0.2), ({"fraction": {"numerator": 7, "denominator": 20}}, 0.35)],
+    ids=str,
+)
+def test_a_mirror_gets_its_share_of_the_requests(site: Site, proportion: Mapping[str, Any], share: float) -> None:
+    mirror = change("RequestMirror", backendRef={"name": "v2", "port": 8080}, **proportion)
+    site.apply(edge_gateway(), edge_route("app", rule_of("v1", filters=[mirror])))
+    address = site.accepted("app")
+    assert Counter(site.ask(address, "any/").answered_by for _ in range(1000)) == {"v1": 1000}
+    copies = site.backends["v2"]
+    until(lambda: fits(copies.requests, share, of=1000), "the copies")
+    site.host.settle()  # meanwhile the last copies arrive
+    assert fits(copies.requests, share, of=1000)
 
 
 @pytest.mark.conformance("HTTPRouteNamedRule")
