@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headgate import backoff
 from headgate.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from headgate.kubernetes import lease as module
 from headgate.kubernetes.lease import LIFETIME_S, STOP_S, Lease, LeaseLost, LeaseName
@@ -80,22 +82,28 @@ class Clock:
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
-        await _sleep(0)
-
-
-_sleep = asyncio.sleep
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock of the replicas alone: servers of other tests sleep in their threads, and would advance it."""
     found = Clock()
-    monkeypatch.setattr(module.asyncio, "sleep", found.sleep)
+    for slept in (module, backoff):
+        monkeypatch.setattr(slept, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": found.sleep}))
     monkeypatch.setattr(Lease, "_wait_changed", lambda _self: found.sleep(module.RENEW_S))
     return found
 
 
 def replica(server: FakeLeases, name: str, clock: Clock) -> Lease:
     return Lease(server, NAME, name, clock=clock)  # type: ignore[arg-type]
+
+
+async def reached(condition: Callable[[], bool], *replicas: "asyncio.Task[None]") -> None:
+    """Let the replicas run until a condition is true. Fail when one has ended: the clock would stop."""
+    while not condition():
+        assert not [task for task in replicas if task.done()]
+        await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
@@ -110,21 +118,19 @@ async def running(lease: Lease) -> AsyncIterator["asyncio.Task[None]"]:
 async def test_the_first_replica_becomes_active_and_renews_its_lease(clock: Clock) -> None:
     server = FakeLeases(clock)
     first = replica(server, "first", clock)
-    async with running(first):
+    async with running(first) as task:
         await until(first.active.get, first.active)
-        while server.writes < 5:
-            await _sleep(0)
+        await reached(lambda: server.writes >= 5, task)
         assert server.holder == "first"
 
 
 async def test_a_second_replica_waits_while_the_first_renews(clock: Clock) -> None:
     server = FakeLeases(clock)
     first, second = replica(server, "first", clock), replica(server, "second", clock)
-    async with running(first):
+    async with running(first) as task:
         await until(first.active.get, first.active)
-        async with running(second):
-            while server.writes < 20:
-                await _sleep(0)
+        async with running(second) as other:
+            await reached(lambda: server.writes >= 20, task, other)
             assert not second.active.get()
 
 
@@ -185,12 +191,10 @@ async def test_a_replica_survives_a_short_failure_of_the_server(clock: Clock) ->
         await until(first.active.get, first.active)
         server.down = True
         down_until = clock.now + STOP_S / 2
-        while clock.now < down_until:
-            await _sleep(0)
+        await reached(lambda: clock.now >= down_until, task)
         server.down = False
         writes = server.writes
-        while server.writes == writes:
-            await _sleep(0)
+        await reached(lambda: server.writes > writes, task)
         assert not task.done()
 
 
@@ -201,8 +205,7 @@ async def test_a_replica_stays_active_while_the_server_rejects_every_second_requ
         await until(first.active.get, first.active)
         server.rejects_every_second = True
         end = clock.now + 5 * STOP_S
-        while clock.now < end:
-            await _sleep(0)
+        await reached(lambda: clock.now >= end, task)
         assert not task.done()
 
 
@@ -214,7 +217,6 @@ async def test_a_replica_stays_active_when_another_client_annotates_its_lease(cl
         assert server.lease
         await server.put("", {**server.lease, "metadata": {**server.lease["metadata"], "annotations": {"a": "b"}}})
         writes = server.writes
-        while server.writes < writes + 3:
-            await _sleep(0)
+        await reached(lambda: server.writes >= writes + 3, task)
         assert not task.done()
         assert server.lease["metadata"]["annotations"] == {"a": "b"}
