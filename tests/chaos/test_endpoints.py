@@ -186,6 +186,7 @@ async def test_no_request_is_lost_while_the_only_pod_is_replaced(up: Up, load: T
     template = {"metadata": {"annotations": {"version": "next"}}}
     await replace_pods(up, {"replicas": 1, "strategy": strategy, "template": template}, 1)
     await load.stop()
+    await up.kill()  # a stop would wait for the grace period, because the pod ignores SIGTERM
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends
 
