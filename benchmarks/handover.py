@@ -29,8 +29,7 @@ from tests.pods.conftest import (
 )
 from tests.waiting import until
 
-from headgate.cli.refusal import ADMIN_SOCKET
-from headgate.envoy.node_ids import DIRECTORY
+from headgate.envoy.proxy_container import ADMIN_SOCKET, DIRECTORY
 
 POLL_S = 0.005
 SHOP = "shop"

@@ -34,10 +34,11 @@ POD = Key("", "Pod", "shop", "job-1")
 DEADLINE_S = 60
 SIDECAR = """
 import sys, time
-from headgate.cli import sidecar
+from headgate.cli import job_sidecar, main, sidecar
 sidecar.DIRECTORY = sidecar.SECRETS = sys.argv[1]
-sidecar.pause_randomly = lambda: time.sleep(0.05)
-sidecar.sidecar("run", job=True)
+sys.argv[1:] = ["sidecar", "run", "--job"]
+job_sidecar.pause_randomly = lambda: time.sleep(0.05)
+main()
 """
 """Runs `headgate sidecar run --job` with the files of a test, and with short pauses."""
 
@@ -46,7 +47,7 @@ import sys
 from headgate.cli import sidecar
 sidecar.DIRECTORY = sidecar.SECRETS = sys.argv[1]
 sidecar._drain = lambda: None
-sidecar.sidecar("drain")
+sidecar.main(["drain"])
 """
 """Runs `headgate sidecar drain` in a pod whose application has ended."""
 

@@ -14,7 +14,7 @@ from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
 from headgate.envoy.outcomes import parse_code
-from headgate.standalone.proxies.envoy_process import EnvoyFlags
+from headgate.standalone.proxies.envoy_flags import EnvoyFlags
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.unary_methods import CheckNode
 

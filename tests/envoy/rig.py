@@ -30,7 +30,8 @@ from headgate.model.routing import (
     Target,
 )
 from headgate.standalone.proxies.envoy_binary import find_envoy
-from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess
+from headgate.standalone.proxies.envoy_flags import EnvoyFlags
+from headgate.standalone.proxies.envoy_process import EnvoyProcess
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 from headgate.xds.unary_methods import UnaryMethod

@@ -16,7 +16,7 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.collector_export import with_collector
 from headgate.option import HostPort
 from headgate.standalone.proxies.envoy_binary import find_envoy
-from headgate.standalone.proxies.envoy_process import EnvoyFlags
+from headgate.standalone.proxies.envoy_flags import EnvoyFlags
 
 DEADLINE_S = 60
 SILENT = "192.0.2.53"

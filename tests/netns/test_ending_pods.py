@@ -18,10 +18,8 @@ COUNT = 40
 WORDS = b"words"
 DRAIN = """
 import sys
-from headgate.cli import refusal
+from headgate.cli import refusal, sidecar
 refusal.DIRECTORY, refusal.ADMIN_SOCKET = sys.argv[1:]
-refusal.refuse_after_application()  # as `headgate.cli.main` does
-from headgate.cli import sidecar
 sidecar._drain()
 """
 """Runs the preStop hook of a sidecar, but for the report of the last requests."""

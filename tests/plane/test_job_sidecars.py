@@ -9,10 +9,11 @@ import pytest
 from tests.make.objects import container, pod
 
 from headgate.errors import Unavailable
-from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, JobSidecars, has_application_ended
+from headgate.plane.job_sidecars import JobSidecars, has_application_ended
 from headgate.resources.meta import Key, Object
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import StatusError
+from headgate.xds.proxy_requests import HAS_ENDED, WAIT_FOR_REPORT
 from headgate.xds.unary_methods import CheckNode
 
 NODE = "sidecar/shop/job-1"

@@ -7,27 +7,27 @@ from typing import Any
 from headgate.admission.injection import Decision, PodNamespace, Sidecars, decide
 from headgate.admission.proxy_resources import proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
-from headgate.envoy.node_ids import DIRECTORY, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
-from headgate.envoy.probes import READY_PATH
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
+from headgate.envoy.proxy_container import (
+    COLLECTOR,
+    DIRECTORY,
+    EXCLUDED_INBOUND_PORTS,
+    JOB,
+    READY_PATH,
+    ROOTS_KEY,
+    SECRETS,
+)
 from headgate.options import NEVER_INJECTED, InjectionMode
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, PROBES, SIDECAR
 from headgate.resources.meta import Object, Value, part
 
 CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"
-ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
-SECRETS = "/run/headgate-secrets"
-TRY_SOCKET = f"{DIRECTORY}/try.sock"
-"""The socket on which a sidecar accepts the requests of `headgate try`."""
+ROOTS_CONFIG_MAP = "headgate-roots"
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 TOKEN_SECONDS = 12 * 60 * 60
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation with the container that `kubectl logs` and `kubectl exec` use, instead of the first one."""
-"""Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
-JOB = "--job"
-"""The option of the sidecar's program in pods that end by themselves, such as those of Jobs."""
-COLLECTOR = "HEADGATE_OTLP_COLLECTOR"
-"""The variable with the address of the user's OpenTelemetry collector."""
 _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 _MOVED_CHECKS = ("httpGet", "tcpSocket", "grpc")
 """The checks of probes that the sidecar makes for the kubelet."""
@@ -186,13 +186,12 @@ def proxy_container(options: SidecarOptions, role: str, hooks: Sequence[tuple[st
 
 
 def _redirection(options: SidecarOptions) -> dict[str, Any]:
-    ports = "EXCLUDED_INBOUND_PORTS"
     return {
         "name": INIT_CONTAINER,
         "image": options.image,
         "imagePullPolicy": options.pull_policy,
-        "command": ["headgate", "redirect", "apply", f"--excluded-inbound-ports=$({ports})"],
-        "env": [_field_variable(ports, f"metadata.annotations['{EXCLUDED_PORTS}']")],
+        "command": ["headgate", "sidecar", "redirect"],
+        "env": [_field_variable(EXCLUDED_INBOUND_PORTS, f"metadata.annotations['{EXCLUDED_PORTS}']")],
         "securityContext": _restricted(
             capabilities={"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
             runAsUser=0,

@@ -55,8 +55,6 @@ COMMANDS: Mapping[str, Command] = {
     "install": Command("install:install", "Install headgate on a Kubernetes cluster, or upgrade it."),
     "uninstall": Command("install:uninstall", "Remove headgate from a Kubernetes cluster."),
     "inject": Command("inject:inject", "Add sidecars to manifests of workloads for a cluster."),
-    "sidecar": Command("sidecar:sidecar", "Run the sidecar of a pod on Kubernetes.", hidden=True),
-    "gateway": Command("gateway:gateway", "Run the proxy of a Gateway on Kubernetes.", hidden=True),
     "control-plane": Command("control_plane:control_plane", "Run the control plane on Kubernetes.", hidden=True),
     "ca": Command("ca:ca", "Show the certificate authority of the mesh, or rotate its root."),
     "version": Command("version:version", "Show versions and the addresses of the running headgate."),

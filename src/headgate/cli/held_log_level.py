@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.cli.admin_socket import post
-from headgate.cli.refusal import ADMIN_SOCKET
-from headgate.envoy.node_ids import DIRECTORY
+from headgate.envoy.proxy_container import ADMIN_SOCKET, DIRECTORY
 from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
 

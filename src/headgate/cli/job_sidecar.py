@@ -6,10 +6,9 @@ Kubernetes before 1.29 has no native sidecars, and keeps a pod until all its con
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
-
-import typer
 
 from headgate.cli.proxy_calls import Calls, report_last_requests
 from headgate.errors import ProxyError
@@ -36,7 +35,7 @@ def end_with_application(calls: Calls, envoy: int, pause: Callable[[], None]) ->
             if str(error) != reported:
                 reported = str(error)
                 message = f"headgate: can't find out whether the application has ended, trying again: {error}"
-                typer.echo(printable(message), err=True)
+                sys.stderr.write(f"{printable(message)}\n")
         if has_ended:
             report_last_requests(calls)
             if os.getppid() == envoy:

@@ -24,8 +24,8 @@ from headgate.backoff import pauses
 from headgate.cli.output import note
 from headgate.cli.proxy_calls import ANSWER_S, Calls
 from headgate.cli.rendered_files import in_force
-from headgate.envoy.node_ids import DIRECTORY, PROBE_PORT
-from headgate.envoy.probes import READY_PATH
+from headgate.envoy.node_ids import PROBE_PORT
+from headgate.envoy.proxy_container import DIRECTORY, READY_PATH
 from headgate.errors import HeadgateError, ProxyError
 from headgate.kubernetes.sockets import listen
 from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, Query

@@ -1,17 +1,17 @@
 """Calls from the container of a proxy to the control plane."""
 
 import random
+import sys
 import time
 from pathlib import Path
 
 import grpc
 import msgspec
-import typer
 
 from headgate.errors import ProxyError
 from headgate.formatting import printable
-from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, Question, ReportRequest, SidecarAnswer
 from headgate.resources.meta import Value
+from headgate.xds.proxy_requests import HAS_ENDED, WAIT_FOR_REPORT, Question, ReportRequest, SidecarAnswer
 
 ANSWER_S = 10.0
 REPORT_S = 15.0
@@ -92,5 +92,6 @@ def report_last_requests(calls: Calls) -> None:
             if isinstance(error, NoAnswer) and time.monotonic() < end:
                 time.sleep(RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311 - it protects nothing
                 continue
-            typer.echo(printable(f"headgate: the last requests of the proxy may not be counted: {error}"), err=True)
+            message = f"headgate: the last requests of the proxy may not be counted: {error}"
+            sys.stderr.write(f"{printable(message)}\n")
         return

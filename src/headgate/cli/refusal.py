@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Self
 
 from headgate.cli.admin_socket import post
-from headgate.envoy.node_ids import DIRECTORY, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
+from headgate.envoy.proxy_container import ADMIN_SOCKET, DIRECTORY
 from headgate.errors import ProxyError
 
-ADMIN_SOCKET = "admin.sock"
 LISTEN, ESTABLISHED = "0A", "01"  # codes of socket states in /proc/net/tcp
-OWN_PORTS = frozenset({OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT})
+_OWN_PORTS = frozenset({OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT})
 _POLL_S = 0.02
 """Between two looks at the application's listeners where the kernel does not report closed sockets."""
 _NETLINK_SOCK_DIAG = 4  # linux/netlink.h
@@ -40,7 +40,12 @@ def refuse_after_application() -> None:
 
 def listeners_of_application() -> Iterator[int]:
     """Yield the ports on which the application listens."""
-    return (port for port, state in sockets() if state == LISTEN and port not in OWN_PORTS)
+    return (port for port, state in sockets() if state == LISTEN and port not in _OWN_PORTS)
+
+
+def connections_of_sidecar() -> Iterator[int]:
+    """Yield the port of each connection to the sidecar, without those of probes."""
+    return (port for port, state in sockets() if state == ESTABLISHED and port in _OWN_PORTS - {PROBE_PORT})
 
 
 def sockets() -> Iterator[tuple[int, str]]:

@@ -1,82 +1,84 @@
-"""`headgate sidecar`: the program and the hooks of the container that injection adds to pods on Kubernetes."""
+"""`headgate sidecar`: the programs of the containers that injection adds to pods on Kubernetes.
 
-import asyncio
-import http.client
+Each start of a pod runs three of them. So this module imports little, and each program imports what only it needs.
+"""
+
 import os
+import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
-
-from headgate.admission.sidecar_containers import COLLECTOR, JOB, ROOTS_KEY, SECRETS, TRY_SOCKET
-from headgate.cli.job_sidecar import end_with_application, pause_randomly
-from headgate.cli.output import usage_error
-from headgate.cli.proxy_calls import Calls, report_last_requests
-from headgate.cli.refusal import (
-    ADMIN_SOCKET,
-    ESTABLISHED,
-    OWN_PORTS,
-    listeners_of_application,
-    refuse_after_application,
-    sockets,
-)
-from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
-from headgate.envoy.collector_export import with_collector
-from headgate.envoy.node_ids import DIRECTORY, PROBE_PORT
+from headgate.envoy.node_ids import PROBE_PORT
 from headgate.envoy.node_ids import SIDECAR as NODE_PREFIX
-from headgate.envoy.probes import READY_PATH
+from headgate.envoy.pod_bootstrap import BOOTSTRAP, pod_bootstrap
+from headgate.envoy.proxy_container import (
+    COLLECTOR,
+    DIRECTORY,
+    EXCLUDED_INBOUND_PORTS,
+    JOB,
+    READY_PATH,
+    ROOTS_KEY,
+    SECRETS,
+    TRY_SOCKET,
+)
 from headgate.errors import HeadgateError
 from headgate.inotify import ENVOY_INSTANCES, missing_instances
-from headgate.option import parse_collector
 from headgate.standalone.proxies.envoy_binary import find_envoy
-from headgate.standalone.proxies.envoy_process import EnvoyFlags
+from headgate.standalone.proxies.envoy_flags import EnvoyFlags
 
-Action = Literal["run", "wait", "drain", "try", "log-level"]
+if TYPE_CHECKING:
+    from headgate.cli.proxy_calls import Calls
+
 POLL_S = 0.1
 QUIET_S = 2.0
 """The sidecar ends when the application has had no connection for this many seconds."""
 READY_S = 600.0
 
 
-def sidecar(
-    action: Annotated[
-        Action,
-        typer.Argument(
-            metavar="run|wait|drain|try|log-level",
-            help="run: start Envoy. wait: wait until Envoy has its configuration. "
-            "drain: wait until the application has ended, and its requests are counted. "
-            "try: send the requests of `headgate try`. log-level: for `headgate proxies --log-level`.",
-        ),
-    ],
-    job: Annotated[
-        bool,
-        typer.Option(
-            JOB,
-            help="The pod ends by itself. run: end Envoy after the application.",
-        ),
-    ] = False,
-) -> None:
-    """Run the sidecar of a pod. The container that injection adds runs the first ones, and users' commands the last two."""
-    if action == "run":
-        _run(job=job)
-    elif action == "wait":
-        _wait()
-    elif action == "try":
-        from headgate.cli.sidecar_try import send_batch  # its imports would delay the start of Envoy
-
-        asyncio.run(send_batch(Path(TRY_SOCKET)))
-    elif action == "log-level":
-        from headgate.cli.held_log_level import hold_level  # as above
-
-        asyncio.run(hold_level())
-    else:
-        _drain()
-        report_last_requests(calls_of(_node_id()))
+def main(words: Sequence[str]) -> None:
+    """Run a program of a sidecar's container. Injection adds the first five ones; commands of users run the last two."""
+    programs: Mapping[Sequence[str], Callable[[], None]] = {
+        ("redirect",): _redirect,
+        ("run",): _run,
+        ("run", JOB): lambda: _run(job=True),
+        ("wait",): _wait,
+        ("drain",): _end,
+        ("try",): _try,
+        ("log-level",): _hold_level,
+    }
+    if (program := programs.get(tuple(words))) is None:
+        raise HeadgateError(f"`headgate sidecar` runs one of: {', '.join(map(' '.join, programs))}")
+    program()
 
 
-def _run(*, job: bool) -> None:
+def _redirect() -> None:
+    """Redirect the pod's connections to the sidecar, but for the ports that an annotation of the pod excludes."""
+    from headgate.redirection.exclusions import parse_exclusions
+    from headgate.redirection.iptables import apply
+    from headgate.redirection.rules import rules
+
+    apply(rules(parse_exclusions(inbound_ports=os.environ.get(EXCLUDED_INBOUND_PORTS, ""))))
+
+
+def _try() -> None:
+    import asyncio
+
+    from headgate.cli.sidecar_try import send_batch
+
+    asyncio.run(send_batch(Path(TRY_SOCKET)))
+
+
+def _hold_level() -> None:
+    import asyncio
+
+    from headgate.cli.held_log_level import hold_level
+
+    asyncio.run(hold_level())
+
+
+def _run(*, job: bool = False) -> None:
     """Replace this process by Envoy. In a pod that ends by itself, a child process ends Envoy after the application.
 
     Envoy is the main process in both cases, so that it gets the signals and its exit code is that of the container.
@@ -84,13 +86,17 @@ def _run(*, job: bool) -> None:
     check_inotify_limit()
     envoy = os.getpid()
     if job and os.fork() == 0:
+        from headgate.cli.job_sidecar import end_with_application, pause_randomly
+
         end_with_application(calls_of(_node_id()), envoy, pause_randomly)
     else:
         exec_envoy(os.environ, _node_id())
 
 
-def calls_of(node_id: str) -> Calls:
+def calls_of(node_id: str) -> "Calls":
     """Return the calls of a proxy to the control plane."""
+    from headgate.cli.proxy_calls import Calls
+
     (xds,) = variables(os.environ, "HEADGATE_XDS")
     secrets = Path(SECRETS)
     return Calls(xds, node_id, token=secrets / "token", roots=secrets / ROOTS_KEY)
@@ -102,12 +108,11 @@ def _node_id() -> str:
 
 
 def variables(environ: Mapping[str, str], *names: str) -> Sequence[str]:
-    """Return the values of environment variables. Raises a usage error if one is missing."""
+    """Return the values of environment variables. Raises HeadgateError if one is missing."""
     missing = [name for name in names if not environ.get(name)]
     if missing:
-        raise usage_error(
-            f"the environment has no {' and '.join(missing)}: run the command in a container that headgate creates",
-            option="run",
+        raise HeadgateError(
+            f"the environment has no {' and '.join(missing)}: run the command in a container that headgate creates"
         )
     return [environ[name] for name in names]
 
@@ -121,26 +126,19 @@ def check_inotify_limit() -> None:
 def exec_envoy(environ: Mapping[str, str], node_id: str) -> None:
     """Write the bootstrap of a proxy and replace this process by Envoy."""
     (xds,) = variables(environ, "HEADGATE_XDS")
-    host, _, port = xds.rpartition(":")
-    directory, secrets = Path(DIRECTORY), Path(SECRETS)
-    sources = directory / "sources"  # Envoy watches this directory, so nothing else is written there
-    sources.mkdir(exist_ok=True)
-    content = bootstrap(
-        node_id=node_id,
-        admin_socket=str(directory / ADMIN_SOCKET),
-        xds=XdsAddress(host=host, port=int(port), name=host, roots=str(sources / "roots.json")),
-        token=str(sources / "token.json"),
-    )
-    files = {
-        sources / "token.json": token_source(str(secrets / "token")),
-        sources / "roots.json": roots_source(str(secrets / ROOTS_KEY)),
-        directory / "bootstrap.json": with_collector(content, parse_collector(environ.get(COLLECTOR, ""))),
-    }
-    for path, written in files.items():
-        path.write_bytes(written)
+    directory = Path(DIRECTORY)
+    files = dict(pod_bootstrap(node_id, xds, directory=DIRECTORY, secrets=SECRETS))
+    if collector := environ.get(COLLECTOR, ""):
+        from headgate.envoy.collector_export import with_collector
+        from headgate.option import parse_collector
+
+        files[BOOTSTRAP] = with_collector(files[BOOTSTRAP], parse_collector(collector))
+    for path, content in files.items():
+        (directory / path).parent.mkdir(exist_ok=True)
+        (directory / path).write_bytes(content)
     binary = str(find_envoy(environ))
     flags = EnvoyFlags(log_level=environ.get("HEADGATE_LOG_LEVEL") or "warning")
-    os.execv(binary, [binary, "-c", str(directory / "bootstrap.json"), *flags.arguments()])  # noqa: S606 - Envoy replaces this process
+    os.execv(binary, [binary, "-c", str(directory / BOOTSTRAP), *flags.arguments()])  # noqa: S606 - Envoy replaces this process
 
 
 def _wait() -> None:
@@ -153,14 +151,23 @@ def _wait() -> None:
 
 
 def _is_ready() -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", PROBE_PORT, timeout=1)
+    """Return whether Envoy has its configuration. To import `http.client` would take as long as all else in `headgate sidecar wait`."""
+    request = f"GET {READY_PATH} HTTP/1.1\r\nhost: sidecar\r\nconnection: close\r\n\r\n"
     try:
-        connection.request("GET", READY_PATH)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        with socket.create_connection(("127.0.0.1", PROBE_PORT), timeout=1) as connection:
+            connection.sendall(request.encode())
+            status_line = connection.makefile("rb").readline()
+    except OSError:
         return False
-    finally:
-        connection.close()
+    return status_line.split()[1:2] == [b"200"]
+
+
+def _end() -> None:
+    """Wait until the application has ended, and its requests are counted. The refusal of connections is urgent, so it is first."""
+    _drain()
+    from headgate.cli.proxy_calls import report_last_requests
+
+    report_last_requests(calls_of(_node_id()))
 
 
 def _drain() -> None:
@@ -168,14 +175,11 @@ def _drain() -> None:
 
     The kubelet kills the container at the end of the pod's grace period.
     """
+    from headgate.cli.refusal import connections_of_sidecar, listeners_of_application, refuse_after_application
+
     refuse_after_application()
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < QUIET_S:
         time.sleep(POLL_S)
-        if any(listeners_of_application()) or any(_connections_of_sidecar()):
+        if any(listeners_of_application()) or any(connections_of_sidecar()):
             quiet_since = time.monotonic()
-
-
-def _connections_of_sidecar() -> Iterator[int]:
-    """Yield the port of each connection to the sidecar, without those of probes."""
-    return (port for port, state in sockets() if state == ESTABLISHED and port in OWN_PORTS - {PROBE_PORT})

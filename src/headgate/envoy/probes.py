@@ -15,12 +15,11 @@ from headgate.envoy.durations import duration
 from headgate.envoy.http_connections import HEAD_MS, http_options
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.node_ids import PROBE_PORT
+from headgate.envoy.proxy_container import READY_PATH
 from headgate.envoy.reserved_headers import remove_reserved
 from headgate.model.probes import PortCheck, Probe
 from headgate.model.routing import Protocol, Workload
 
-READY_PATH = "/ready"
-"""The path of the sidecar's own readiness check. It differs from all paths of containers' probes: they have two parts."""
 FAILING_PERIOD_SECONDS = 1
 """The period of a TCP or gRPC probe while it fails. A port that does not accept connections costs the application
 nothing, and the pod becomes ready at the kubelet's next probe."""

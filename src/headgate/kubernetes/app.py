@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from headgate.admission.sidecar_containers import TRY_SOCKET, SidecarOptions
+from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.compiler.report import Finding
 from headgate.envoy import stats_sink
+from headgate.envoy.proxy_container import TRY_SOCKET
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import SecretKeyStore

@@ -5,9 +5,7 @@ from typing import Any
 
 from headgate.admission.proxy_resources import DEFAULTS
 from headgate.admission.sidecar_containers import SidecarOptions, proxy_container, proxy_volumes, pull_secrets
-
-WITHDRAWAL_S = 5
-"""Seconds in which nodes may send new connections to a gateway's pod that ends."""
+from headgate.envoy.proxy_container import WITHDRAWAL_S
 
 
 def gateway_pod(options: SidecarOptions, resources: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from headgate.kubernetes.gateway_pods import WITHDRAWAL_S
+from headgate.envoy.proxy_container import WITHDRAWAL_S
 from headgate.kubernetes.names import XDS_ADDRESS
 
 PROPAGATION_S: float = WITHDRAWAL_S

@@ -7,8 +7,9 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP, ROOTS_KEY
+from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.compiler.snapshot import KindSource, Snapshot
+from headgate.envoy.proxy_container import ROOTS_KEY
 from headgate.errors import Invalid, NotFound
 from headgate.kubernetes.names import NAME
 from headgate.kubernetes.retries import Step, Steps

@@ -18,7 +18,7 @@ from headgate.envoy.config import (
     NO_RESOURCES,
     Encoded,
 )
-from headgate.envoy.node_ids import SIDECAR, namespaced_name, pod_of
+from headgate.envoy.node_ids import SIDECAR, pod_of
 from headgate.envoy.resource_json import content
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
@@ -28,6 +28,7 @@ from headgate.plan.planning import PlanQuery, PlanResult
 from headgate.plane.call_records import call_records
 from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import HostState, Observed, mesh_state
+from headgate.plane.node_names import namespaced_name
 from headgate.plane.plans import planned
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
 from headgate.plane.proxy_status import TYPES, key_text, proxy_status, wanted_names, with_version

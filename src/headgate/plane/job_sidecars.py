@@ -15,39 +15,16 @@ from headgate.admission.sidecar_containers import CONTAINER
 from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.objects.ports import Reader
-from headgate.resources.meta import Key, Object, Value
+from headgate.resources.meta import Key, Object
 from headgate.xds.authentication import StatusError
+from headgate.xds.proxy_requests import HAS_ENDED, WAIT_FOR_REPORT, Question, ReportRequest, SidecarAnswer
 from headgate.xds.unary_methods import CheckNode, UnaryMethod
 
-HAS_ENDED = "/headgate.v1.JobSidecars/HasApplicationEnded"
-WAIT_FOR_REPORT = "/headgate.v1.JobSidecars/WaitForReport"
 MAX_CONCURRENT_READS = 4  # limits the load on the API server when many sidecars ask
 MAX_REPORT_WAIT_S = 30.0  # much longer than the few seconds between two reports of a proxy
 _NODE_PARTS = 3
 
 T = TypeVar("T")
-
-
-class Question(Value, frozen=True, kw_only=True):
-    """The request of `HAS_ENDED`, as JSON: the node ID of the sidecar."""
-
-    node: str
-
-
-class SidecarAnswer(Value, frozen=True, kw_only=True):
-    """The response of `HAS_ENDED`, as JSON: whether all other containers of the pod have ended and will not restart."""
-
-    ended: bool
-
-
-class ReportRequest(Value, frozen=True, kw_only=True):
-    """The request of `WAIT_FOR_REPORT`, as JSON: a node ID, and a time in epoch seconds by the proxy's clock.
-
-    The response is empty, and comes when the proxy has reported its requests until that time.
-    """
-
-    node: str
-    since: float
 
 
 class JobSidecars:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from ipaddress import ip_network
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
-from headgate.resources.meta import Value
 
 T = TypeVar("T")
 LARGEST_PORT = 65_535
@@ -17,7 +16,7 @@ ADDRESSES = "excluded-addresses"
 USERS = "excluded-users"
 
 
-class Exclusions(Value, frozen=True, kw_only=True):
+class Exclusions(NamedTuple):
     """Ports, addresses and users whose connections are not redirected; `excluded_addresses` are IPv4 and IPv6 CIDRs.
 
     Inbound ports are the pod's own, outbound ports those of destinations. Users are numeric (uid).

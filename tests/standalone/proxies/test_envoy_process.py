@@ -18,9 +18,9 @@ from tests.processes import runs
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_binary import find_envoy
+from headgate.standalone.proxies.envoy_flags import EnvoyFlags
 from headgate.standalone.proxies.envoy_process import (
     DEFAULT_FLAGS,
-    EnvoyFlags,
     EnvoyProcess,
     EnvoyState,
     MeshEnvoy,

@@ -1,8 +1,9 @@
 """Converts a proxy's log record of a request to a tap event, and redacts values unless the user requests them."""
 
-from headgate.envoy.node_ids import namespaced_name, pod_of
+from headgate.envoy.node_ids import pod_of
 from headgate.envoy.rbac import OPEN_POLICY
 from headgate.model.traces import trace_context
+from headgate.plane.node_names import namespaced_name
 from headgate.plane.tap.targets import port_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.meta import precise_timestamp

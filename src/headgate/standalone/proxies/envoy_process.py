@@ -28,6 +28,7 @@ from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 from headgate.standalone.proxies.admin import Admin
+from headgate.standalone.proxies.envoy_flags import EnvoyFlags
 from headgate.xds.authentication import LocalTokens
 
 LOG = "envoy.log"
@@ -44,25 +45,6 @@ RECORD = "envoy.json"
 _TOKEN, _TOKEN_SOURCE = "credentials/token", "credentials/token.json"
 """Files in the Envoy's directory. Envoy watches their directory, so nothing else may be written there: in the same directory
 as its log, each line at log level debug would wake Envoy, which would log a line."""
-
-
-class EnvoyFlags(Value, frozen=True, kw_only=True):
-    """Command line flags of Envoy, with defaults for a laptop. Envoy inherits the file descriptors `pass_fds`."""
-
-    log_level: str = "warning"
-    concurrency: int = 1
-    drain_s: int = 5
-    pass_fds: tuple[int, ...] = ()
-
-    def arguments(self) -> list[str]:
-        """Return the arguments after `-c BOOTSTRAP`."""
-        return [
-            "--disable-hot-restart",  # with hot restart, the Envoys of a machine would conflict
-            *("--concurrency", str(self.concurrency)),
-            *("--drain-time-s", str(self.drain_s)),
-            *("--drain-strategy", "immediate"),
-            *("-l", self.log_level),
-        ]
 
 
 DEFAULT_FLAGS = EnvoyFlags()
