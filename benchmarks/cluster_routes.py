@@ -4,15 +4,12 @@ HEADGATE_TEST_CLUSTER names the directory of the programs that start the cluster
 """
 
 import contextlib
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from benchmarks import routes
-from tests.api_client import Api
 from tests.e2e.gateway_api.objects import PORT, edge_gateway
-from tests.pods.cluster_host import build_traffic_image, token_kubeconfig, traffic_deployment
+from tests.pods.cluster_host import build_traffic_image, traffic_deployment
 from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod, http_service, program, started
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.traffic_pod import PORT as BACKEND_PORT
@@ -34,11 +31,9 @@ async def measure(scale: routes.Scale) -> None:
         except CannotStart as error:
             pytest.skip(str(error))
         install(cluster)
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-"))
-        kubeconfig = token_kubeconfig(cluster, Path(directory, "kubeconfig"), PLACE)
-        api, network = stack.enter_context(contextlib.closing(Api(kubeconfig))), Network()
+        network = Network()
         stack.callback(network.close)
-        edge = routes.Edge(address(cluster), kubeconfig, api, network, lambda: processes(cluster))
+        edge = routes.Edge(address(cluster), cluster.kubeconfig, cluster.api, network, lambda: processes(cluster))
         routes.change_under_load(edge, scale.changes)
         routes.attach_and_detach(edge, scale.attached, scale.settle)
         routes.create_with_probes(edge, scale.created)
@@ -63,11 +58,11 @@ def install(cluster: Cluster) -> None:
 
 def address(cluster: Cluster) -> Address:
     """Return the address of the Gateway."""
-    found = cluster.get("-n", PLACE, "gateway/edge")["status"]["addresses"][0]["value"]
+    found = cluster.get("gateway/edge", PLACE)["status"]["addresses"][0]["value"]
     return Address(found, PORT)
 
 
 def processes(cluster: Cluster) -> Mapping[str, int]:
     """Return the processes of the active replica and of the Gateway's Envoy."""
-    (proxy,) = cluster.get("-n", SYSTEM, "pods", "-l", PROXIES)["items"]
+    (proxy,) = cluster.get("pods", SYSTEM, PROXIES)["items"]
     return {"headgate": program(active_pod(cluster)), "Envoy": program(proxy["metadata"]["name"])}

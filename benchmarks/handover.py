@@ -112,7 +112,7 @@ async def measure(scale: Scale) -> None:
         except CannotStart as error:
             pytest.skip(str(error))
         install(cluster, scale.sidecars)
-        pods = cluster.get("-n", SHOP, "pods")["items"]
+        pods = cluster.get("pods", SHOP)["items"]
         watches = [Watch(program(pod["metadata"]["name"])) for pod in pods]
         for watch in watches:
             stack.enter_context(watch.running())

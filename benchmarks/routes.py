@@ -220,7 +220,7 @@ class StatusWrites:
         self.count, self.attached, self.changed = 0, 0, 0.0
         found = access(kubeconfig)
         self._connection = http.client.HTTPSConnection(found.host, found.port, context=found.tls)
-        self._connection.request("GET", WATCH, headers={"authorization": f"Bearer {found.token}"})
+        self._connection.request("GET", WATCH, headers=dict(found.headers))
         self._answer = self._connection.getresponse()
         threading.Thread(target=self._read, daemon=True).start()
 

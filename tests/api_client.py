@@ -5,10 +5,12 @@ import contextlib
 import http.client
 import json
 import ssl
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import yaml
 
@@ -19,21 +21,27 @@ APPLY = "application/apply-patch+yaml"
 
 
 class Access(NamedTuple):
-    """The address of an API server, its CA and the token for it."""
+    """The address of an API server, and what authenticates it and the client: a certificate in `tls`, or a token in `headers`."""
 
     host: str
     port: int
     tls: ssl.SSLContext
-    token: str
+    headers: Mapping[str, str]
 
 
 def access(kubeconfig: Path) -> Access:
-    """Return the address and the token in a kubeconfig that headgate wrote."""
+    """Return what a kubeconfig with one cluster and one user has."""
     content = yaml.safe_load(kubeconfig.read_text())
     cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
     host, _, port = cluster["server"].removeprefix("https://").rpartition(":")
-    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-    return Access(host, int(port), ssl.create_default_context(cadata=authority), user["token"])
+    tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    if "token" in user:
+        return Access(host, int(port), tls, {"authorization": f"Bearer {user['token']}"})
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"\n".join(base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key")))
+        file.flush()
+        tls.load_cert_chain(file.name)
+    return Access(host, int(port), tls, {})
 
 
 class Api:
@@ -42,7 +50,7 @@ class Api:
     def __init__(self, kubeconfig: Path) -> None:
         found = access(kubeconfig)
         self._connection = http.client.HTTPSConnection(found.host, found.port, timeout=PATIENCE_S, context=found.tls)
-        self._token = found.token
+        self._headers = found.headers
         self._turn = threading.Lock()
         self._groups: dict[str, tuple[str, ...]] = {
             "": ("v1",)
@@ -58,12 +66,12 @@ class Api:
         return self._answer("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log").decode()
 
     def _answer(self, method: str, path: str, body: Any = None, content: str = "application/json") -> bytes:
-        headers = {"authorization": f"Bearer {self._token}", "content-type": content}
+        headers = {**self._headers, "content-type": content}
         sent = None if body is None else json.dumps(body)
         with self._turn:
             try:
                 status, text = self._exchange(method, path, sent, headers)
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 raise AssertionError(f"{method} {path}: {error!r}") from error
         assert status < 300, f"{method} {path}: {status} {text.decode()}"
@@ -82,9 +90,13 @@ class Api:
         answer = self._connection.getresponse()
         return answer.status, answer.read()
 
-    def get(self, what: str, namespace: str = "default") -> Any:
-        """Return an object (`kind/name`) or a list of them (`kind`), with kubectl's names of kinds."""
-        return self.call("GET", self._place(what, namespace))
+    def get(self, what: str, namespace: str = "default", selector: str = "") -> Any:
+        """Return an object (`kind/name`) or a list of them (`kind`), with kubectl's names of kinds.
+
+        A kind that headgate does not know is written as `RESOURCE.VERSION.GROUP`; it is cluster-scoped without a namespace.
+        """
+        query = f"?{urlencode({'labelSelector': selector})}" if selector else ""
+        return self.call("GET", f"{self._place(what, namespace)}{query}")
 
     def delete(self, what: str, namespace: str = "default") -> None:
         """Delete an object (`kind/name`)."""
@@ -103,6 +115,10 @@ class Api:
 
     def _place(self, what: str, namespace: str) -> str:
         word, _, name = what.partition("/")
+        if "." in word:
+            plural, version, group = word.split(".", 2)
+            place = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            return "/".join(filter(None, (place, namespace and f"namespaces/{namespace}", plural, name)))
         names = next(names for names in NAMES if word in names.words)
         return self._path(names, self._served_version(names), namespace) + (f"/{name}" if name else "")
 

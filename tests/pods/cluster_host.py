@@ -22,7 +22,6 @@ from tests.pods.conftest import (
     build_image,
     http_service,
     mesh_namespace,
-    token,
     until,
     wait_for_port,
 )
@@ -48,10 +47,10 @@ class ClusterHost:
     The pods of the first namespace have sidecars, those of the second one have none.
     """
 
-    def __init__(self, cluster: Cluster, kubeconfig: Path) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.network = Network()
         self._cluster = cluster
-        self._api = Api(kubeconfig)
+        self._api = cluster.api
         self._applied: set[tuple[str, str]] = set()  # objects as `KIND/NAME`, with the namespace
         self._pods = {
             (place, name): ControlledPod(self._pod_address(place, name))
@@ -60,7 +59,7 @@ class ClusterHost:
         }
 
     def _pod_address(self, place: str, name: str) -> str:
-        (pod,) = self._cluster.get("-n", place, "pods", "-l", f"app={name}")["items"]
+        (pod,) = self._cluster.get("pods", place, f"app={name}")["items"]
         return str(pod["status"]["podIP"])
 
     def backends(self, namespace: str) -> Mapping[str, SiteBackend]:
@@ -132,7 +131,7 @@ class ClusterHost:
         """Create a Service, and wait until its pods are endpoints of the proxies."""
         written = {**http_service(namespace, name), "spec": {"selector": selector, "ports": ports}}
         created = self._apply(written, namespace)["metadata"]["uid"]
-        pods = self._cluster.get("-n", namespace, "pods", "-l", ",".join("=".join(item) for item in selector.items()))
+        pods = self._cluster.get("pods", namespace, ",".join("=".join(item) for item in selector.items()))
 
         def has_endpoints() -> bool:
             slices = self._api.get("endpointslices", namespace)["items"]
@@ -179,7 +178,7 @@ class ClusterHost:
             self._cluster.wait_for_nodes(SITE, app="v1")
 
     def _ports_of_gateway(self) -> set[int]:
-        found = self._cluster.get("-n", SYSTEM, f"service/{proxy_name(SITE, 'edge')}")
+        found = self._cluster.get(f"service/{proxy_name(SITE, 'edge')}", SYSTEM)
         return {port["port"] for port in found["spec"]["ports"]}
 
     def _wait_for_service_of_gateway(self) -> None:
@@ -200,7 +199,6 @@ class ClusterHost:
         """Close all connections."""
         for pod in self._pods.values():
             pod.close()
-        self._api.close()
         self.network.close()
 
 
@@ -259,18 +257,3 @@ def prepare(cluster: Cluster) -> None:
     cluster.kubectl("-n", SITE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
     for place in (SITE, NEIGHBOR):
         cluster.wait_in_sync(place)
-
-
-def token_kubeconfig(cluster: Cluster, path: Path, place: str = SITE) -> Path:
-    """Write a kubeconfig with the token of a cluster administrator, which `tests.api_client` needs; return its path.
-
-    The token is that of a ServiceAccount in the namespace `place`.
-    """
-    cluster.kubectl("-n", place, "create", "serviceaccount", "tests")
-    account = f"--serviceaccount={place}:tests"
-    cluster.kubectl("create", "clusterrolebinding", f"tests-{place}", "--clusterrole=cluster-admin", account)
-    found = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
-    path.write_text(
-        json.dumps({**found, "users": [{"name": "tests", "user": {"token": token(cluster, place, "tests")}}]})
-    )
-    return path

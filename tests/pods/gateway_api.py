@@ -12,5 +12,10 @@ def install_gateway_api(cluster: Cluster) -> None:
 
 
 def _is_established(cluster: Cluster, definition: str) -> bool:
-    conditions = cluster.get(f"crd/{definition}").get("status", {}).get("conditions") or ()
+    conditions = (
+        cluster.get(f"customresourcedefinitions.v1.apiextensions.k8s.io/{definition}")
+        .get("status", {})
+        .get("conditions")
+        or ()
+    )
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)

@@ -50,7 +50,7 @@ def stepped_canary(version: str) -> Object:
 
 
 def status(cluster: Cluster) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = cluster.get("-n", PLACE, "canary/website").get("status") or {}
+    found: Mapping[str, Any] = cluster.get("canary/website", PLACE).get("status") or {}
     return found
 
 
@@ -108,7 +108,7 @@ def test_a_healthy_version_gets_all_requests_although_the_active_replica_is_kill
 
 def test_a_failing_version_is_rolled_back(shop: Cluster) -> None:
     shop.kubectl("-n", PLACE, "delete", "canary/website", "--ignore-not-found")
-    until(lambda: not shop.get("-n", PLACE, "trafficsplits")["items"])
+    until(lambda: not shop.get("trafficsplits", PLACE)["items"])
     shop.apply(stepped_canary("broken"))
     until(lambda: status(shop).get("phase") == "Progressing")
     shop.wait_programmed("trafficsplit/website", PLACE)

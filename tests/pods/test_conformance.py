@@ -12,19 +12,18 @@ from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import marking
 from tests.e2e.gateway_api.test_tcp_routes import *  # noqa: F403
-from tests.pods.cluster_host import SITE, ClusterHost, prepare, token_kubeconfig
+from tests.pods.cluster_host import SITE, ClusterHost, prepare
 from tests.pods.conftest import Cluster
 from tests.pods.gateway_api import install_gateway_api
 
 
 @pytest.fixture(scope="module")
-def host(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterHost]:
+def host(shared_cluster: Cluster) -> Iterator[ClusterHost]:
     """A cluster with the pods and the Gateway that all tests share."""
     cluster = shared_cluster
     install_gateway_api(cluster)
     prepare(cluster)
-    kubeconfig = token_kubeconfig(cluster, tmp_path_factory.mktemp("conformance") / "kubeconfig")
-    with closing(ClusterHost(cluster, kubeconfig)) as found:
+    with closing(ClusterHost(cluster)) as found:
         yield found
 
 

@@ -25,6 +25,7 @@ from tests.pods.conftest import (
     is_deleted,
     is_ready,
     kill_program,
+    lease_holder,
     mesh_namespace,
     program,
     split_in,
@@ -118,7 +119,7 @@ def pods(cluster: Cluster, app: str) -> list[str]:
 
 def running(cluster: Cluster, place: str, selector: str = "") -> list[str]:
     """Return the names of the pods that a selector selects, without those that are being deleted."""
-    found = cluster.get("-n", place, "pods", "-l", selector)["items"]
+    found = cluster.get("pods", place, selector)["items"]
     return [pod["metadata"]["name"] for pod in found if not is_deleted(pod)]
 
 
@@ -126,7 +127,7 @@ def wait_ready(cluster: Cluster, app: str, count: int) -> None:
     """Wait until a Deployment has `count` ready pods that are not being deleted."""
 
     def ready() -> bool:
-        found = cluster.get("-n", SHOP, "pods", "-l", f"app={app}")["items"]
+        found = cluster.get("pods", SHOP, f"app={app}")["items"]
         return [is_ready(pod) for pod in found if not is_deleted(pod)] == [True] * count
 
     until(ready, f"{count} ready pods of {app}")
@@ -139,7 +140,7 @@ def counted(cluster: Cluster, place: str, path: str = "", caller: str = "") -> C
     from the pod `caller`.
     """
     url = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}{path and f'/{path}'}?t=15m"
-    answer = json.loads(cluster.kubectl("get", "--raw", url))
+    answer = cluster.api.call("GET", url)
     found: Counter[str] = Counter()
     for item in answer.get("items", [answer]):
         if caller and item["edge"]["resource"].get("name") != caller:
@@ -156,7 +157,7 @@ def results(cluster: Cluster, client: str) -> Counter[str]:
     """
     url = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{SHOP}/deployments/{client}/edges?t=15m"
     found: Counter[str] = Counter()
-    for item in json.loads(cluster.kubectl("get", "--raw", url))["items"]:
+    for item in cluster.api.call("GET", url)["items"]:
         server = item["edge"]["resource"]["name"]
         for metric in item["metrics"]:
             name, value = metric["name"], metric["value"]
@@ -173,7 +174,7 @@ def kill_active(cluster: Cluster, _place: str = "") -> None:
 
 def restarts(cluster: Cluster, place: str, pod: str) -> int:
     """Return how often the containers of a pod were restarted."""
-    statuses = cluster.get("-n", place, f"pod/{pod}")["status"]["containerStatuses"]
+    statuses = cluster.get(f"pod/{pod}", place)["status"]["containerStatuses"]
     return sum(status["restartCount"] for status in statuses)
 
 
@@ -259,11 +260,6 @@ def test_a_frozen_active_replica_is_replaced_and_ends_when_it_continues(shop: Cl
         assert active_pod(shop) != frozen
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
-
-
-def lease_holder(cluster: Cluster) -> str:
-    """Return the name of the replica that holds the Lease."""
-    return str(cluster.get("-n", SYSTEM, "lease/headgate-control-plane")["spec"]["holderIdentity"])
 
 
 def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effect(shop: Cluster) -> None:
@@ -414,7 +410,7 @@ def test_all_pods_that_are_created_while_replicas_end_get_a_sidecar(shop: Cluste
 
 def wait_for_webhooks(cluster: Cluster) -> None:
     """Let the API server wait for each answer of a webhook, and not only for 2 s: a busy machine may take longer."""
-    found = cluster.get("mutatingwebhookconfiguration/headgate")
+    found = cluster.get("mutatingwebhookconfigurations.v1.admissionregistration.k8s.io/headgate")
     for hook in found["webhooks"]:
         hook["timeoutSeconds"] = 30
     cluster.kubectl("replace", "-f", "-", stdin=json.dumps(found))
@@ -422,7 +418,7 @@ def wait_for_webhooks(cluster: Cluster) -> None:
 
 def webhook_replicas(cluster: Cluster) -> int:
     """Return to how many replicas the API server may send webhook requests."""
-    subsets = cluster.get("-n", SYSTEM, "endpoints/headgate-webhooks").get("subsets", ())
+    subsets = cluster.get("endpoints.v1./headgate-webhooks", SYSTEM).get("subsets", ())
     return sum(len(one.get("addresses", ())) for one in subsets)
 
 

@@ -62,7 +62,7 @@ def running(shared_cluster: Cluster) -> Iterator[Cluster]:
     installed.kubectl("-n", REVIEW, "apply", "-f", EXAMPLES / "bookstore")
     installed.wait_rolled_out(OUTSIDE, "client")
     for name in (*names, ROLLOUT, REVIEW):
-        deployments = installed.get("-n", name, "deployments")["items"]
+        deployments = installed.get("deployments", name)["items"]
         installed.wait_rolled_out(name, *(item["metadata"]["name"] for item in deployments))
         installed.wait_in_sync(name)
     installed.kubectl("-n", ROLLOUT, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
@@ -81,7 +81,7 @@ def client(place: str, *, account: str) -> dict[str, Any]:
 def counts(cluster: Cluster, name: str, metric: str, window: str) -> Mapping[str, int]:
     """Return a metric's count for each Deployment of a namespace, over a window such as `30s`."""
     path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{name}/deployments?t={window}"
-    items = json.loads(cluster.kubectl("get", "--raw", path))["items"]
+    items = cluster.api.call("GET", path)["items"]
     return {
         item["resource"]["name"]: int(one["value"])
         for item in items
@@ -142,7 +142,7 @@ def test_the_workflow_of_the_specification_sends_no_request_to_a_wrong_version(r
     """R1 to R7: each step of examples/foobar-rollout, counted by the versions that answer one client."""
     steps = EXAMPLES / "foobar-rollout/steps"
     running.kubectl("-n", ROLLOUT, "delete", "--ignore-not-found", "--wait", "-f", steps)
-    until(lambda: all(map(is_deleted, running.get("-n", ROLLOUT, "pods", "-l", "version=v2")["items"])) or None)
+    until(lambda: all(map(is_deleted, running.get("pods", ROLLOUT, "version=v2")["items"])) or None)
     running.wait_in_sync(ROLLOUT)
     send = ("client", SEND, "foobar", 8080, "foobar")
     assert running.python(ROLLOUT, *send, 100) == {"v1": 100}

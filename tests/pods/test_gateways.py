@@ -84,13 +84,13 @@ def web_route(root: str, *, host: str = "") -> Object:
 
 def address(cluster: Cluster, name: str, place: str = WEB) -> str:
     """Return the address of a Gateway."""
-    found: str = cluster.get("-n", place, f"gateway/{name}")["status"]["addresses"][0]["value"]
+    found: str = cluster.get(f"gateway/{name}", place)["status"]["addresses"][0]["value"]
     return found
 
 
 def led(cluster: Cluster, name: str) -> bool:
     """Return whether the cluster leads clients without a sidecar to the gateway of a Service."""
-    found = cluster.get("-n", WEB, "endpointslices", "-l", f"kubernetes.io/service-name={name}")["items"]
+    found = cluster.get("endpointslices", WEB, f"kubernetes.io/service-name={name}")["items"]
     return any(item["metadata"]["name"] == f"{name}-headgate-gateway" for item in found)
 
 
@@ -102,7 +102,7 @@ def runs(cluster: Cluster, name: str) -> bool:
 def images(cluster: Cluster, name: str) -> set[str]:
     """Return the images of the pods of the gateway of a Service, whose containers may still run."""
     label = f"app.kubernetes.io/instance={proxy_name(WEB, name, of='service')}"
-    pods = cluster.get("-n", SYSTEM, "pods", "-l", label)["items"]
+    pods = cluster.get("pods", SYSTEM, label)["items"]
     return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
 
@@ -119,7 +119,7 @@ def specified_canary(proxy: str, *, share: int = 100) -> Object:
 
 def proxies(cluster: Cluster) -> list[str]:
     """Return the names of the pods that run the proxies of this module's Gateways."""
-    pods = cluster.get("-n", SYSTEM, "pods", "-l", "app.kubernetes.io/name=headgate-gateway")["items"]
+    pods = cluster.get("pods", SYSTEM, "app.kubernetes.io/name=headgate-gateway")["items"]
     names = [pod["metadata"]["name"] for pod in pods if not is_deleted(pod)]
     return [name for name in names if name.startswith(OWN_GATEWAYS)]
 
@@ -127,7 +127,7 @@ def proxies(cluster: Cluster) -> list[str]:
 def endpoints(cluster: Cluster) -> list[Any]:
     """Return the endpoints of the Gateway `edge`."""
     label = f"kubernetes.io/service-name={proxy_name(WEB, 'edge')}"
-    slices = cluster.get("-n", SYSTEM, "endpointslices", "-l", label)["items"]
+    slices = cluster.get("endpointslices", SYSTEM, label)["items"]
     return [endpoint for one in slices for endpoint in one["endpoints"] or () if endpoint["conditions"].get("ready")]
 
 
@@ -205,7 +205,7 @@ def test_a_canary_is_judged_by_requests_through_the_gateway(edge: Cluster) -> No
 
     def promoted() -> bool:
         ask(40)
-        status = edge.get("-n", WEB, "canary/judged").get("status") or {}
+        status = edge.get("canary/judged", WEB).get("status") or {}
         found = {item["type"] for item in status.get("conditions", ()) if item["status"] == "True"}
         assert {"Promoted", "Programmed"} <= found, status
         return True
@@ -220,7 +220,7 @@ def test_a_wrong_parameter_is_reported_and_does_not_stop_running_proxies(edge: C
         edge.apply(config_map("edge", data, namespace=WEB, labels=labels))
 
     def accepted() -> str:
-        found = edge.get("-n", WEB, "gateway/edge")["status"]["conditions"]
+        found = edge.get("gateway/edge", WEB)["status"]["conditions"]
         return next(f"{item['reason']} {item['message']}" for item in found if item["type"] == "Accepted")
 
     reference = {"group": "", "kind": "ConfigMap", "name": "edge"}
@@ -260,6 +260,6 @@ def test_a_deleted_gateway_leaves_no_proxy(edge: Cluster) -> None:
 
 def services_of_gateways(cluster: Cluster) -> list[str]:
     """Return the names of the Services of this module's Gateways."""
-    services = cluster.get("-n", SYSTEM, "services", "-l", "app.kubernetes.io/name=headgate-gateway")["items"]
+    services = cluster.get("services", SYSTEM, "app.kubernetes.io/name=headgate-gateway")["items"]
     names = [service["metadata"]["name"] for service in services]
     return [name for name in names if name.startswith(OWN_GATEWAYS)]

@@ -45,7 +45,7 @@ def test_helm_installs_upgrades_and_uninstalls(empty_cluster: Cluster) -> None:
     with load(cluster, PLACE, "website") as counts:
         cluster.run(helm, "upgrade", "headgate", CHART, *OPTIONS, "--set", values, *WAIT)
         cluster.wait_rolled_out(SYSTEM, "headgate")
-        assert cluster.get("-n", SYSTEM, "deployment/headgate")["spec"]["replicas"] == 1
+        assert cluster.get("deployment/headgate", SYSTEM)["spec"]["replicas"] == 1
         assert _sidecars(cluster) == before
         cluster.wait_in_sync(PLACE)  # with the next active replica, so that clients learn of the new pods
         cluster.kubectl("-n", PLACE, "rollout", "restart", "deployment/website")
@@ -70,7 +70,7 @@ def _sidecars(cluster: Cluster) -> set[tuple[str, str, int]]:
     name = "headgate-sidecar"
     return {
         (pod["metadata"]["uid"], container["image"], status["restartCount"])
-        for pod in cluster.get("-n", PLACE, "pods")["items"]
+        for pod in cluster.get("pods", PLACE)["items"]
         for container in pod["spec"]["containers"]
         for status in pod["status"]["containerStatuses"]
         if container["name"] == status["name"] == name and not pod["metadata"].get("deletionTimestamp")

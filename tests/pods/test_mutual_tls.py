@@ -168,19 +168,19 @@ def test_mutual_tls_stays_strict_while_replicas_are_replaced_and_killed(bank: Cl
 
 def strict(cluster: Cluster) -> Any:
     """Return the TLSConfig, which selects the pods of the server and of the client."""
-    return cluster.get("-n", BANK, "tlsconfig/strict")
+    return cluster.get("tlsconfig/strict", BANK)
 
 
 def is_ready_endpoint(cluster: Cluster, replaced: str, service: str) -> bool:
     """Return whether a Service has a ready endpoint other than the replaced pod. It gets one after the pod is ready."""
-    slices = cluster.get("-n", BANK, "endpointslices", "-l", f"kubernetes.io/service-name={service}")["items"]
+    slices = cluster.get("endpointslices", BANK, f"kubernetes.io/service-name={service}")["items"]
     endpoints = [endpoint for one in slices for endpoint in one["endpoints"] or ()]
     return any(item["conditions"]["ready"] and item["targetRef"]["name"] != replaced for item in endpoints)
 
 
 def pod_names(cluster: Cluster, app: str) -> list[str]:
     """Return the names of a Deployment's pods."""
-    return [item["metadata"]["name"] for item in cluster.get("-n", BANK, "pods", "-l", f"app={app}")["items"]]
+    return [item["metadata"]["name"] for item in cluster.get("pods", BANK, f"app={app}")["items"]]
 
 
 @contextmanager

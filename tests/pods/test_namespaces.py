@@ -60,14 +60,14 @@ class Mesh:
 
     def pods(self, place: str, *apps: str) -> Sequence[dict[str, Any]]:
         """Return the pods of a namespace that are not being deleted, of these applications if any are given."""
-        found = self.cluster.get("-n", place, "pods")["items"]
+        found = self.cluster.get("pods", place)["items"]
         left = (pod for pod in found if not pod["metadata"].get("deletionTimestamp"))
         return [pod for pod in left if not apps or pod["metadata"]["labels"]["app"] in apps]
 
     def counted(self, place: str, deployment: str) -> int:
         """Return how many requests a Deployment answered in the last 15 minutes, by the metrics API."""
         path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}/deployments/{deployment}?t=15m"
-        metrics = json.loads(self.cluster.kubectl("get", "--raw", path))["metrics"]
+        metrics = self.cluster.api.call("GET", path)["metrics"]
         return sum(int(metric["value"]) for metric in metrics if metric["name"] == "success_count")
 
 

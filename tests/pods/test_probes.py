@@ -37,12 +37,12 @@ def _has_failed(cluster: Cluster, text: str) -> bool:
 
     Probes fail in other ways before the sidecar listens, and on a busy machine.
     """
-    events = cluster.get("-n", VAULT, "events")["items"]
+    events = cluster.get("events", VAULT)["items"]
     found = (item for item in events if item["involvedObject"].get("fieldPath") == "spec.containers{app}")
     return any(item["reason"] == "Unhealthy" and text in item["message"] for item in found)
 
 
 def _ready(cluster: Cluster) -> dict[str, bool]:
     """Return for each container whether it is ready."""
-    pods = cluster.get("-n", VAULT, "pods")["items"]
+    pods = cluster.get("pods", VAULT)["items"]
     return {item["name"]: item["ready"] for pod in pods for item in pod["status"].get("containerStatuses", ())}

@@ -2,15 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.api_client import Api
 from tests.delivery import HASH, PORT, Argo, ArgoRoute, ArgoSplit, FlaggerRoute, FlaggerSplit, Object, is_programmed
 from tests.draws import fits
 from tests.make.objects import gateway
-from tests.pods.cluster_host import build_traffic_image, settle, token_kubeconfig, traffic_deployment
+from tests.pods.cluster_host import build_traffic_image, settle, traffic_deployment
 from tests.pods.conftest import Cluster, http_service, mesh_namespace, until, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.traffic_pod import ControlledPod
@@ -50,9 +49,9 @@ ACCESS = (
 class Rollouts:
     """A namespace with the pods of a Canary, a Rollout and two protected Services."""
 
-    def __init__(self, cluster: Cluster, api: Api) -> None:
-        self.api = api
-        found = cluster.get("-n", PLACE, "pods")["items"]
+    def __init__(self, cluster: Cluster) -> None:
+        self.api = cluster.api
+        found = cluster.get("pods", PLACE)["items"]
         addresses = {pod["metadata"]["name"].rsplit("-", 2)[0]: pod["status"]["podIP"] for pod in found}
         self.pods = {name: ControlledPod(addresses[name]) for name in (*COUNTED, *CLIENTS)}
 
@@ -93,7 +92,7 @@ class Rollouts:
 
 
 @pytest.fixture(scope="module")
-def rollouts(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollouts]:
+def rollouts(shared_cluster: Cluster) -> Iterator[Rollouts]:
     """A cluster whose pods are behind the Services that Flagger and the user of Argo Rollouts create."""
     install_gateway_api(shared_cluster)
     build_traffic_image()
@@ -111,17 +110,15 @@ def rollouts(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
         *(service_of(name, protocol) for name, protocol in (("service-1", "http"), ("service-2", "tcp"))),
         gateway("edge", namespace=PLACE),
     )
-    kubeconfig = token_kubeconfig(shared_cluster, tmp_path_factory.mktemp("delivery") / "kubeconfig", PLACE)
-    with ExitStack() as stack:
-        api = stack.enter_context(closing(Api(kubeconfig)))
-        FlaggerSplit(api.call, PLACE, "v1alpha1").create_services()
-        services = ArgoSplit(api.call, PLACE, "v1alpha1")
-        services.create_services("demo", "demo-stable", "demo-canary", "demo-experiment")
-        services.select("demo-experiment", VERSIONS["v3"])
-        shared_cluster.wait_rolled_out(PLACE, *COUNTED, *CLIENTS)
-        shared_cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
-        shared_cluster.wait_in_sync(PLACE)
-        found = stack.enter_context(closing(Rollouts(shared_cluster, api)))
+    call = shared_cluster.api.call
+    FlaggerSplit(call, PLACE, "v1alpha1").create_services()
+    services = ArgoSplit(call, PLACE, "v1alpha1")
+    services.create_services("demo", "demo-stable", "demo-canary", "demo-experiment")
+    services.select("demo-experiment", VERSIONS["v3"])
+    shared_cluster.wait_rolled_out(PLACE, *COUNTED, *CLIENTS)
+    shared_cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
+    shared_cluster.wait_in_sync(PLACE)
+    with closing(Rollouts(shared_cluster)) as found:
         wait_for_port(*found.request_to_gateway().address)
         yield found
 

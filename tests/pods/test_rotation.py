@@ -26,7 +26,7 @@ from tests.pods.load import failures, load
 
 from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
 
-BANK = "rotation"
+BANK, OWN = "rotation", "app.kubernetes.io/name=headgate"
 VOLUME_SYNC = 20
 """Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 SERVED_S = 10
@@ -100,7 +100,7 @@ def only_root(cluster: Cluster) -> x509.Certificate:
 
 def running(cluster: Cluster, place: str, **labels: str) -> Mapping[str, str]:
     """Return the addresses of the pods that are not being deleted, by name."""
-    found = cluster.get("-n", place, "pods", "-l", ",".join(f"{name}={value}" for name, value in labels.items()))
+    found = cluster.get("pods", place, ",".join(f"{name}={value}" for name, value in labels.items()))
     return {
         pod["metadata"]["name"]: pod["status"]["podIP"]
         for pod in found["items"]
@@ -139,12 +139,12 @@ def assert_only_new_root(cluster: Cluster, old: x509.Certificate) -> None:
 
 def bundles(cluster: Cluster) -> Iterator[x509.Certificate]:
     """Yield the roots that the API server and sidecars trust for the control plane's servers."""
-    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
-        for hook in cluster.get(f"{kind}/headgate")["webhooks"]:
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        for hook in cluster.get(f"{kind}.v1.admissionregistration.k8s.io/headgate")["webhooks"]:
             yield from _decoded(hook["clientConfig"]["caBundle"])
-    for item in cluster.get("apiservices", "-l", "app.kubernetes.io/name=headgate")["items"]:
+    for item in cluster.get("apiservices.v1.apiregistration.k8s.io", selector=OWN)["items"]:
         yield from _decoded(item["spec"]["caBundle"])
-    for item in cluster.get("customresourcedefinitions", "-l", "app.kubernetes.io/name=headgate")["items"]:
+    for item in cluster.get("customresourcedefinitions.v1.apiextensions.k8s.io", selector=OWN)["items"]:
         if "webhook" in item["spec"]["conversion"]:
             yield from _decoded(item["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"])
     yield from volume_roots(cluster)
@@ -152,7 +152,7 @@ def bundles(cluster: Cluster) -> Iterator[x509.Certificate]:
 
 def volume_roots(cluster: Cluster) -> list[x509.Certificate]:
     """Return the roots that kubelets write into the volumes of sidecars."""
-    config = cluster.get("-n", BANK, "configmap/headgate-roots")
+    config = cluster.get("configmap/headgate-roots", BANK)
     return x509.load_pem_x509_certificates(config["data"]["roots.pem"].encode())
 
 

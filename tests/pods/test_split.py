@@ -61,7 +61,7 @@ class Shop:
     def counted(self) -> int:
         """Return how many requests all Deployments received in the last 15 minutes, by the metrics API."""
         path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{SHOP}/deployments?t=15m"
-        items = json.loads(self.cluster.kubectl("get", "--raw", path))["items"]
+        items = self.cluster.api.call("GET", path)["items"]
         values = [metric for item in items for metric in item["metrics"] if metric["name"].endswith("_count")]
         return sum(int(metric["value"]) for metric in values)
 
@@ -87,12 +87,13 @@ def shop(shared_cluster: Cluster) -> Shop:
 
 def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(shop: Shop) -> None:
     """R4, R5. One client sends 1,000 requests, and 400 after a change of the weights."""
+    wait = ("wait", "trafficsplit/canary", "-n", SHOP, "--timeout", "240s")
     shop.cluster.apply(split_in(SHOP, "canary", "website", website_v1=90, website_v2=10))
-    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
+    shop.cluster.headgate(*wait)
     shop.cluster.wait_in_sync(SHOP)  # with new pods of another test
     assert shop.send(1000) == {"v1": 900, "v2": 100}
     shop.cluster.apply(split_in(SHOP, "canary", "website", website_v1=1, website_v2=3))
-    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
+    shop.cluster.headgate(*wait)
     assert shop.send(400) == {"v1": 100, "v2": 300}
 
 
@@ -216,9 +217,9 @@ def test_old_versions_are_converted_without_a_change_of_weights(shop: Shop) -> N
         backend["weight"] = weight
     wait_replicas(shop.cluster)
     shop.cluster.apply(written)
-    found = shop.cluster.get("-n", SHOP, "trafficsplits.v1alpha1.split.smi-spec.io/old")
+    found = shop.cluster.get("trafficsplits.v1alpha1.split.smi-spec.io/old", SHOP)
     assert [backend["weight"] for backend in found["spec"]["backends"]] == ["1500m", "100m"]
-    stored = shop.cluster.get("-n", SHOP, "trafficsplits.v1alpha4.split.smi-spec.io/old")
+    stored = shop.cluster.get("trafficsplits.v1alpha4.split.smi-spec.io/old", SHOP)
     assert [backend["weight"] for backend in stored["spec"]["backends"]] == [15, 1]
     shop.cluster.kubectl("-n", SHOP, "delete", "trafficsplit/old")
 
@@ -265,7 +266,7 @@ def test_a_sidecar_object_adds_a_container_to_new_pods(shop: Shop) -> None:
     until(lambda: _sidecar_pods(shop)["restartNeeded"] == 1)
     shop.cluster.kubectl("-n", SHOP, "rollout", "restart", "deployment/v2")
     shop.cluster.wait_rolled_out(SHOP, "v2")
-    shop.cluster.wait_programmed("sidecar/monitor", SHOP)
+    shop.cluster.headgate("wait", "sidecar/monitor", "-n", SHOP, "--timeout", "240s")
     (pod,) = _pods(shop, "v2")
     assert sorted(item["name"] for item in pod["spec"]["containers"]) == ["app", "headgate-sidecar", "monitor"]
 
@@ -295,7 +296,7 @@ def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_wi
     for caller in ("client", "offline"):
         assert shop.cluster.python(place, caller, COUNT, "website", 10) == {"v1": 10}
     assert "v1" not in shop.cluster.python(place, "outside", COUNT, "website", 10)
-    pods = {item["metadata"]["labels"]["app"]: item for item in shop.cluster.get("-n", place, "pods")["items"]}
+    pods = {item["metadata"]["labels"]["app"]: item for item in shop.cluster.get("pods", place)["items"]}
     assert pods["client"]["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "20m", "memory": "64Mi"},
         "limits": {"cpu": "500m", "memory": "1Gi"},
@@ -327,10 +328,10 @@ def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
 
 def _pods(shop: Shop, app: str = "") -> list[dict[str, Any]]:
     """Return the pods that are not being deleted, of one Deployment if `app` names it."""
-    pods = shop.cluster.get("-n", SHOP, "pods", *(["-l", f"app={app}"] if app else []))["items"]
+    pods = shop.cluster.get("pods", SHOP, f"app={app}" if app else "")["items"]
     return [pod for pod in pods if not is_deleted(pod)]
 
 
 def _sidecar_pods(shop: Shop) -> dict[str, int]:
-    found: dict[str, int] = shop.cluster.get("-n", SHOP, "sidecar/monitor")["status"]["pods"]
+    found: dict[str, int] = shop.cluster.get("sidecar/monitor", SHOP)["status"]["pods"]
     return found

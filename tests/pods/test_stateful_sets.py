@@ -77,21 +77,21 @@ def test_each_name_of_a_pod_leads_to_this_pod_and_the_split_of_its_service_appli
 
 
 def test_the_split_says_that_it_does_not_route_connections_to_pods_with_names(database: Cluster) -> None:
-    findings = json.loads(database.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/findings"))["items"]
+    findings = database.api.call("GET", "/apis/inspect.headgate.dev/v1/findings")["items"]
     (message,) = (item["message"] for item in findings if item["reason"] == "NotRouted" and PLACE in item["message"])
     assert f"port {TCP} of the headless Service {PLACE}/db is tcp" in message
 
 
 def test_the_name_of_a_replaced_pod_leads_to_the_new_one(database: Cluster) -> None:
     def first() -> Object:
-        pod: Object = database.get("-n", PLACE, "pod/db-0")
+        pod: Object = database.get("pod/db-0", PLACE)
         return pod
 
     before = first()["metadata"]["uid"]
     database.kubectl("-n", PLACE, "delete", "pod", "db-0", "--wait=false")
 
     def replaced() -> bool:
-        pods = database.get("-n", PLACE, "pods", "-l", "app=db")["items"]
+        pods = database.get("pods", PLACE, "app=db")["items"]
         return {pod["metadata"]["uid"] for pod in pods if is_ready(pod) and not is_deleted(pod)} - {before} == {
             pod["metadata"]["uid"] for pod in pods
         }

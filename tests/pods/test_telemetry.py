@@ -99,7 +99,7 @@ class Telemetry(NamedTuple):
 def only_pod(cluster: Cluster, place: str, **labels: str) -> Any:
     """Return the only pod with these labels."""
     selector = ",".join(f"{name}={value}" for name, value in labels.items())
-    (pod,) = cluster.get("-n", place, "pods", "-l", selector)["items"]
+    (pod,) = cluster.get("pods", place, selector)["items"]
     return pod
 
 
@@ -184,7 +184,7 @@ def test_a_collector_and_a_prometheus_get_exact_counts_and_requests_succeed_with
     cluster = telemetry.cluster
     cluster.wait_programmed("httproute/edge", SHOP)
     cluster.wait_in_sync(SHOP)
-    address = cluster.get("-n", SHOP, "gateway/edge")["status"]["addresses"][0]["value"]
+    address = cluster.get("gateway/edge", SHOP)["status"]["addresses"][0]["value"]
     wait_for_port(address, 80)
     assert cluster.python(SHOP, "client", SEND, "server", DIRECT) == [200] * DIRECT
     for _ in range(BY_GATEWAY):
