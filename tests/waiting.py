@@ -10,8 +10,8 @@ T = TypeVar("T")
 POLL_S = 0.02
 
 
-def until(condition: Callable[[], T | None], what: str = "", seconds: float = DEADLINE_S) -> T:
-    """Call `condition` until it returns a true value; return that value.
+def until(condition: Callable[[], T | None], what: str = "", seconds: float = DEADLINE_S, *, poll: float = POLL_S) -> T:
+    """Call `condition` every `poll` seconds until it returns a true value; return that value.
 
     AssertionError and LookupError of `condition` count as false. Raises AssertionError after `seconds`.
     """
@@ -25,4 +25,4 @@ def until(condition: Callable[[], T | None], what: str = "", seconds: float = DE
         except (AssertionError, LookupError) as error:
             failure = repr(error)
         assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure}"
-        time.sleep(max(POLL_S, time.monotonic() - begun))  # leave half of the CPU time to other processes
+        time.sleep(max(poll, time.monotonic() - begun))  # leave half of the CPU time to other processes

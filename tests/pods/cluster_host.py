@@ -6,6 +6,7 @@ test, the objects that it applied are deleted, and the Gateway gets its first li
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -236,8 +237,9 @@ def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str
     return written
 
 
+@cache
 def build_traffic_image() -> None:
-    """Build the image of the Deployments of `traffic_deployment`."""
+    """Build the image of the Deployments of `traffic_deployment`, once for the cluster of this process."""
     sources = "e2e", "protocols.py", "wire.py", "pods/traffic_pod.py"
     added = [word for source in sources for word in ("--add", f"{TESTS}/{source}:/opt/tests/tests/{source}")]
     build_image(TRAFFIC_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *added, "--env", "PYTHONPATH=/opt/tests")

@@ -38,6 +38,7 @@ TEST_S = 900
 """The limit of a test with its fixtures, of which the start of a cluster takes START_S at most."""
 PATIENCE_S = 120
 """The limit of waits. The next active replica waits until the Lease of a killed one has expired, and all proxies connect again."""
+POLL_S = 0.1
 T = TypeVar("T")
 SYSTEM = "headgate-system"
 ACTIVE = {"headgate.dev/active": "true"}
@@ -48,8 +49,8 @@ _newest_ports = itertools.count(20001)
 
 
 def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_S) -> T:
-    """Do what `until` of the world on one machine does, with a longer limit."""
-    return waiting.until(condition, what, seconds)
+    """Do what `until` of the world on one machine does, with a longer limit, and fewer calls of the API server."""
+    return waiting.until(condition, what, seconds, poll=POLL_S)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
