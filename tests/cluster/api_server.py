@@ -195,6 +195,7 @@ def _etcd(assets: Path, root: Path, clients: str, peers: str) -> list[str]:
         *("--listen-client-urls", clients, "--advertise-client-urls", clients),
         *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
         *("--initial-cluster", f"default={peers}"),
+        "--unsafe-no-fsync",  # the data is deleted with the test; on a busy disk a write waited for milliseconds
     ]
 
 

@@ -60,12 +60,14 @@ def emptied(server: KubeApiServer, leftovers: Leftovers) -> Iterator[None]:
     """Remove all objects that the `with` block creates, with webhooks, definitions and roles."""
     before = definitions(server)
     yield
-    for path in definitions(server).keys() - before:
+    new = definitions(server).keys() - before
+    for path in new:
         status, answer = server.call("DELETE", path)
         assert status in {200, 404}, answer  # the API server deletes the APIServices of a definition
     leftovers.remove()
-    while definitions(server).keys() - before:
-        time.sleep(0.1)  # the API server removes a definition after its objects
+    for path in new:
+        while server.call("GET", path)[0] != 404:
+            time.sleep(0.1)  # the API server removes a definition after its objects
 
 
 @contextmanager
