@@ -92,9 +92,8 @@ def test_the_name_of_a_replaced_pod_leads_to_the_new_one(database: Cluster) -> N
 
     def replaced() -> bool:
         pods = database.get("pods", PLACE, "app=db")["items"]
-        return {pod["metadata"]["uid"] for pod in pods if is_ready(pod) and not is_deleted(pod)} - {before} == {
-            pod["metadata"]["uid"] for pod in pods
-        }
+        uids = {pod["metadata"]["uid"] for pod in pods if is_ready(pod) and not is_deleted(pod)}
+        return len(pods) == len(uids - {before}) == len(PODS)
 
     until(replaced, "another pod db-0")
     database.wait_in_sync(PLACE)
