@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import yaml
 from tests.decoding import validate
 
@@ -36,5 +35,5 @@ def read(path: Path) -> Mapping[Key, Object]:
 def compiled(case: str) -> Compiled:
     """Compile the objects of a case with its settings."""
     file = HERE / case / "settings.yaml"
-    settings = msgspec.convert(yaml.safe_load(file.read_text()), Settings) if file.exists() else Settings()
+    settings = Settings(**yaml.safe_load(file.read_text())) if file.exists() else Settings()
     return compile_mesh(snapshot_of(read(HERE / case / "in.yaml")), settings)
