@@ -19,6 +19,8 @@ _SUFFIXES = {
     **{f"{letter}i": Fraction(1024 ** (power + 1)) for power, letter in enumerate("KMGTPE")},
 }
 PERCENTAGE = r"^[0-9]{1,4}(\.[0-9]{1,6})?%$"
+SHARE = r"^(100(\.0{1,6})?|[0-9]{1,2}(\.[0-9]{1,6})?)%$"
+"""The grammar of a share of requests, which is above 0% and at most 100%. A rule excludes 0%."""
 _LONGEST = 40  # the most characters of a quantity, which limits the cost of parsing
 _LARGEST_EXPONENT = 18
 
@@ -44,6 +46,14 @@ def parse_percentage(text: str) -> Fraction:
     if not re.fullmatch(PERCENTAGE, text, re.ASCII):
         raise ValueError(f"{text!r} is not a percentage; write for example 1% or 99.5%")
     return Fraction(text[:-1]) / 100
+
+
+def parse_share(text: str) -> Fraction:
+    """Return the exact value of a share such as `20%`. Raises ValueError with a message for the user."""
+    share = parse_percentage(text)
+    if not 0 < share <= 1:
+        raise ValueError(f"must be above 0% and at most 100%, not {text}; write for example 20%")
+    return share
 
 
 def _scale(suffix: str, text: str) -> Fraction:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 from tests.cli.conftest import ServedMesh, ended
+from tests.make.rollouts import conditions_of, state_of
 from tests.rollout.canaries import ANALYSIS, website_canary
 
 from headgate.cli.output import print_whole
@@ -26,13 +27,13 @@ from headgate.rollout.controller import RolloutController
 from headgate.telemetry.increments import Increments
 
 WEBSITE = CANARY.key("default", "website")
+MESSAGE = "step 1 of 3, 10% to v2: nothing is decided"
 COUNTED: dict[str, Any] = {
     "observedGeneration": 1,
-    "phase": "Progressing",
-    "message": "step 1 of 3, 10% to v2: nothing is decided",
+    "conditions": conditions_of("Progressing", MESSAGE),
     "step": 1,
-    "steps": 3,
-    "canaryWeight": "10%",
+    "stepCount": 3,
+    "canaryShare": "10%",
     "backends": [
         {"service": "v1", "weight": 9, "requests": 900, "failures": 9},
         {"service": "v2", "weight": 1, "requests": 100, "failures": 3},
@@ -60,11 +61,10 @@ async def controlled(served: ServedMesh) -> AsyncIterator[ServedMesh]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def stored(served: ServedMesh, key: Key = WEBSITE, **status: str) -> Object:
-    """Return an object once its status has some values."""
+async def stored(served: ServedMesh, key: Key = WEBSITE, *, state: str = "") -> Object:
+    """Return an object once its rollout has a state."""
     async for change in served.store.watch(key.group, key.kind, since="0"):
-        found = change.object.get("status") or {}
-        if change.key == key and status.items() <= found.items():
+        if change.key == key and (not state or state_of(change.object.get("status") or {}) == state):
             return await served.store.get(key)
     raise AssertionError("a watch never ends")
 
@@ -76,7 +76,7 @@ async def test_status_shows_requests_with_intervals_and_evidence_as_bars(served:
     assert ran.code == 0, ran.err
     lines = [line.rstrip() for line in ran.out.splitlines()]
     assert lines[0] == "Canary default/website  Progressing  step 1 of 3, 10%"
-    assert lines[1] == COUNTED["message"]
+    assert lines[1] == MESSAGE
     assert lines[3].split() == ["BACKEND", "ROLE", "SHARE", "REQUESTS", "FAILED", "RATE", "99%", "INTERVAL"]
     assert lines[5].split()[:6] == ["v2", "canary", "10%", "100", "3", "3%"]
     assert "success      ███████████▋········  58%  ██▍·················  12%" in lines
@@ -93,7 +93,7 @@ async def test_a_canary_without_analysis_or_without_a_control_plane_has_a_status
     assert (ran.code, ran.out) == (0, "Canary default/website  Pending\nno control plane has processed it yet\n")
     backends = [{"service": "v1", "weight": 9}, {"service": "v2", "weight": 1}]
     await served.status(
-        website_canary(), {"observedGeneration": 1, "phase": "Split", "message": "fixed", "backends": backends}
+        website_canary(), {"observedGeneration": 1, "conditions": conditions_of("Split", "fixed"), "backends": backends}
     )
     ran = await served.run("rollout", "status", "website")
     assert [line.split() for line in ran.out.splitlines()[3:]] == [["BACKEND", "SHARE"], ["v1", "90%"], ["v2", "10%"]]
@@ -103,20 +103,20 @@ async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_h
     controlled: ServedMesh,
 ) -> None:
     await controlled.store.create(website_canary())
-    await stored(controlled, phase="Progressing")
+    await stored(controlled, state="Progressing")
     ran = await controlled.run("rollout", "pause", "website")
     assert ran.code == 0, ran.err
     obj = await controlled.store.get(WEBSITE)
-    assert (obj["spec"]["paused"], obj["status"]["phase"]) == (True, "Paused")
+    assert (obj["spec"]["paused"], state_of(obj["status"])) == (True, "Paused")
     ran = await controlled.run("rollout", "resume", "website", "-o", "json")
     obj = await controlled.store.get(WEBSITE)
-    assert (obj["spec"]["paused"], json.loads(ran.out)["phase"]) == (False, "Progressing")
+    assert (obj["spec"]["paused"], json.loads(ran.out)["state"]) == (False, "Progressing")
     assert "annotations" not in obj["metadata"]
 
 
 async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(controlled: ServedMesh) -> None:
     await controlled.store.create(website_canary())
-    await stored(controlled, phase="Progressing")
+    await stored(controlled, state="Progressing")
     ran = await controlled.run("rollout", "promote", "website")
     assert (ran.code, ran.out.startswith("canary/website: step 2 of 3, 50% to v2")) == (0, True), ran.err
     first = (await controlled.store.get(WEBSITE))["metadata"]["annotations"]["headgate.dev/rollout-command"]
@@ -133,29 +133,33 @@ async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(cont
 
 async def test_resume_sets_the_weights_again_after_an_edit_of_the_split(controlled: ServedMesh) -> None:
     await controlled.store.create(website_canary())
-    await stored(controlled, phase="Progressing")
+    await stored(controlled, state="Progressing")
     split_key = TRAFFIC_SPLIT.key("default", "website")
     split = await stored(controlled, split_key)
     backends = [{"service": "v1", "weight": 1}, {"service": "v2", "weight": 3}]
     edited = await controlled.store.update({**split, "spec": {**split["spec"], "backends": backends}})
-    await stored(controlled, phase="Paused")
+    await stored(controlled, state="Paused")
     ran = await controlled.run("rollout", "resume", "website")
     assert ran.code == 0, ran.err
     since = edited["metadata"]["resourceVersion"]
     change = await anext(aiter(controlled.store.watch(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind, since=since)))
     assert [row["weight"] for row in change.object["spec"]["backends"]] == [9, 1]
-    assert (await controlled.store.get(WEBSITE))["status"]["phase"] == "Progressing"
+    assert state_of((await controlled.store.get(WEBSITE))["status"]) == "Progressing"
 
 
 @pytest.mark.parametrize(
     ("change", "status", "expected"),
     [
-        ("promote", {"phase": "Promoted"}, "is already Promoted"),
-        ("abort", {"phase": "RolledBack"}, "`headgate rollout restart website` begins with the first step again"),
-        ("promote", {"phase": "Invalid", "message": "the split exists"}, "has no rollout: the split exists"),
+        ("promote", {"conditions": conditions_of("Promoted")}, "is already Promoted"),
+        (
+            "abort",
+            {"conditions": conditions_of("RolledBack")},
+            "`headgate rollout restart website` begins with the first step again",
+        ),
+        ("promote", {"conditions": conditions_of("Invalid", "the split exists")}, "has no rollout: the split exists"),
         (
             "resume",
-            {"phase": "Paused", "rollout": json.dumps({"pause": "the step has a pause"})},
+            {"conditions": conditions_of("Paused"), "rollout": {"pause": "the step has a pause"}},
             "`headgate rollout promote website` begins the next one",
         ),
     ],
@@ -192,11 +196,11 @@ async def test_watch_prints_a_line_for_each_change_and_exits_with_1_after_a_roll
     await served.store.create(website_canary())
     await served.status(website_canary(), COUNTED)
     process = await served.start("rollout", "watch", "website")
-    assert (await process.stdout.readline()).decode()[9:] == f"Progressing: {COUNTED['message']}\n"
-    await served.status(website_canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    assert (await process.stdout.readline()).decode()[9:] == f"Progressing: {MESSAGE}\n"
+    await served.status(website_canary(), {**COUNTED, "conditions": conditions_of("RolledBack", "rolled back")})
     ran = await ended(process)
     assert (ran.code, ran.out[9:]) == (1, "RolledBack: rolled back\n")
-    await served.status(website_canary(), {**COUNTED, "phase": "Promoted", "message": "promoted"})
+    await served.status(website_canary(), {**COUNTED, "conditions": conditions_of("Promoted", "promoted")})
     assert (await served.run("rollout", "watch", "website")).code == 0
     assert (await served.run("rollout", "watch", "website", "-o", "json")).code == 2
 
@@ -205,10 +209,10 @@ async def test_watch_goes_on_until_a_pending_restart_is_obeyed(served: ServedMes
     restarted = website_canary()
     restarted["metadata"]["annotations"] = {"headgate.dev/rollout-command": "restart/1"}
     await served.store.create(restarted)
-    await served.status(website_canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    await served.status(website_canary(), {**COUNTED, "conditions": conditions_of("RolledBack", "rolled back")})
     process = await served.start("rollout", "watch", "website")
     assert b"RolledBack" in await process.stdout.readline()
-    over = {"phase": "Promoted", "message": "promoted", "rollout": json.dumps({"command": "restart/1"})}
+    over = {"conditions": conditions_of("Promoted", "promoted"), "rollout": {"command": "restart/1"}}
     await served.status(website_canary(), {**COUNTED, **over})
     assert (await ended(process)).code == 0
 
@@ -226,12 +230,14 @@ async def test_a_terminal_shows_the_evidence_over_time_with_a_mark_between_steps
     async def updates() -> AsyncIterator[RolloutStatus]:
         for step, promote in ((1, 0), (1, 50), (1, 90), (2, 0), (3, 100)):  # step 3 has the evidence of step 2
             criteria = [{"name": "success", "rollBack": "30%", "promote": f"{promote}%"}]
-            phase = "Promoted" if promote == 100 else "Progressing"
-            yield rollout_status(with_status(website_canary(), step=step, criteria=criteria, phase=phase))
+            state = "Promoted" if promote == 100 else "Progressing"
+            yield rollout_status(
+                with_status(website_canary(), step=step, criteria=criteria, conditions=conditions_of(state))
+            )
 
     terminal = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
     last = await show(updates(), terminal)
-    assert last.phase == "Promoted"
+    assert last.state == "Promoted"
     lines = [line.split() for line in terminal.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     assert lines[-2:] == [["roll", "back", "▃▃▃│▃▃", "30%"], ["promote", "▁▄▇│▁█", "100%"]]
 
@@ -240,8 +246,8 @@ async def test_a_narrow_terminal_shows_the_newest_evidence() -> None:
     async def updates() -> AsyncIterator[RolloutStatus]:
         for number in range(101):
             criteria = [{"name": "success", "rollBack": f"{number}%", "promote": "0%"}]
-            phase = "RolledBack" if number == 100 else "Progressing"
-            yield rollout_status(with_status(website_canary(), criteria=criteria, phase=phase))
+            state = "RolledBack" if number == 100 else "Progressing"
+            yield rollout_status(with_status(website_canary(), criteria=criteria, conditions=conditions_of(state)))
 
     terminal = Console(file=io.StringIO(), force_terminal=True, width=40, height=24, color_system=None)
     await show(updates(), terminal)
@@ -252,7 +258,10 @@ async def test_a_narrow_terminal_shows_the_newest_evidence() -> None:
 
 LONG = "website-payments-with-a-long-name"
 LONG_STATUS: dict[str, Any] = {
-    "message": f"step 1 of 3, 10% to {LONG}-v2: nothing is decided; more requests are needed from clients of the root",
+    "conditions": conditions_of(
+        "Promoted",
+        f"step 1 of 3, 10% to {LONG}-v2: nothing is decided; more requests are needed from clients of the root",
+    ),
     "backends": [
         {"service": f"{LONG}-v1", "weight": 9, "requests": 90_012, "failures": 912},
         {"service": f"{LONG}-v2", "weight": 1, "requests": 10_012, "failures": 33},
@@ -275,7 +284,7 @@ LONG_WORDS = {
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 async def test_status_and_watch_break_and_cut_no_word(width: int) -> None:
-    over = with_status(website_canary(), **LONG_STATUS, phase="Promoted")
+    over = with_status(website_canary(), **LONG_STATUS)
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=80, color_system=None)
     print_whole(console, picture(rollout_status(over)))
     shown = Console(file=io.StringIO(), force_terminal=True, width=width, height=80, color_system=None)
@@ -298,7 +307,10 @@ def test_the_summary_names_the_least_evidence_to_promote_and_the_most_to_roll_ba
     obj = with_status(website_canary(), criteria=criteria)
     assert summary(obj) == "Progressing: step 1 of 3, 10%; evidence to promote 12%, to roll back 58%"
     message = "rolled back at step 1 of 3, 10%: more requests fail than at v1; v2 failed 3 of 100 requests"
-    assert summary(with_status(website_canary(), phase="RolledBack", message=message)) == message.partition(";")[0]
+    assert (
+        summary(with_status(website_canary(), conditions=conditions_of("RolledBack", message)))
+        == message.partition(";")[0]
+    )
 
 
 async def test_wait_waits_until_every_proxy_has_the_weights_of_a_canary(served: ServedMesh) -> None:

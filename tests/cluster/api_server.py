@@ -94,11 +94,11 @@ class KubeApiServer:
         return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)}
 
     def call(
-        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", accept: str = "*/*"
     ) -> tuple[int, Any]:
         """Call the API as admin; return the status and the response."""
         connection = self._connection()
-        headers = {"authorization": f"Bearer {ADMIN}", "content-type": content_type}
+        headers = {"authorization": f"Bearer {ADMIN}", "content-type": content_type, "accept": accept}
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()

@@ -3,6 +3,7 @@
 import pytest
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.versions import ANALYSIS, Versions
+from tests.make.rollouts import message_of, state_of
 from tests.waiting import until
 
 SPECIFIED = """
@@ -29,7 +30,7 @@ def test_the_specified_canary_creates_its_service_and_splits_exactly(versions: V
     """R32: the Service `web` is created, and gives 10 % to web-next and 90 % to web-current (R33)."""
     mesh, namespace = versions.mesh, versions.namespace
     mesh.submit(SPECIFIED, namespace=namespace)
-    until(lambda: versions.status("my-canary").get("phase") == "Split")
+    until(lambda: state_of(versions.status("my-canary")) == "Split")
     until(lambda: mesh.get("service/web", namespace)["spec"]["clusterIP"])
     mesh.conditions("my-canary", namespace, Programmed="True")
     request = mesh.request("web", 8080, namespace=namespace)
@@ -47,7 +48,7 @@ def test_a_failing_version_gets_no_requests_any_more_and_the_status_says_why(ver
     with mesh.load(mesh.request("web", 8080, namespace=namespace)) as load:
         status = versions.ended("RolledBack")
     assert set(load.counts) <= {"current", "500"}
-    assert "more requests fail than at web-current; web-next failed " in status["message"]
+    assert "more requests fail than at web-current; web-next failed " in message_of(status)
     assert {item["service"]: item["weight"] for item in status["backends"]} == {"web-current": 1, "web-next": 0}
     assert mesh.event("RolledBack", "web", namespace)[0] == "Warning"
     assert mesh.send(100, mesh.request("web", 8080, namespace=namespace)) == {"current": 100}
@@ -85,4 +86,4 @@ def test_a_user_promotes_and_aborts_and_sees_it(versions: Versions) -> None:
     mesh.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=promote/1", "-n", namespace)
     until(lambda: versions.status()["step"] == 2)
     mesh.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=abort/2", "--overwrite", "-n", namespace)
-    assert "aborted by a user" in versions.ended("RolledBack")["message"]
+    assert "aborted by a user" in message_of(versions.ended("RolledBack"))

@@ -9,6 +9,7 @@ from tests.e2e.canaries import TESTER, canary_of_website
 from tests.e2e.gateway_api.objects import edge_route, gateway_address, gateway_for_hosts, rule_to
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
+from tests.make.rollouts import message_of, state_of
 from tests.waiting import until
 from tests.wire import Request
 
@@ -81,7 +82,7 @@ def changed(manifest: str, **spec: Any) -> str:
 def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(
     mesh: RunningMesh, namespace: str
 ) -> None:
-    manifest = canary_of_website(steps=[{"weight": 50}])
+    manifest = canary_of_website(steps=[{"share": "50%"}])
     shop = Shop(mesh, namespace, changed(manifest, paused=True))
     shop.v2.status = "500 Broken"
     shop.until_counting()
@@ -89,8 +90,8 @@ def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_bac
     shop.until_counts({"website-v1": (90, 0), "website-v2": (10, 10)})
 
     mesh.submit(changed(manifest, paused=False), namespace=namespace)
-    until(lambda: shop.status["phase"] == "RolledBack")
-    assert "website-v2 failed 10 of 10 requests" in shop.status["message"]
+    until(lambda: state_of(shop.status) == "RolledBack")
+    assert "website-v2 failed 10 of 10 requests" in message_of(shop.status)
     until(lambda: json.loads(shop.status["rollout"])["since"], "every proxy has the weights")
     assert mesh.send(100, shop.request) == {"v1": 100}
     proxies = mesh.get("trafficsplit/website", namespace)["status"]["proxies"]
@@ -100,7 +101,7 @@ def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_bac
 def test_copies_and_matches_before_the_first_share_apply_to_requests_through_a_gateway(
     mesh: RunningMesh, namespace: str
 ) -> None:
-    manifest = canary_of_website(mirror="50%", match=TESTERS, steps=[{"weight": 10, "pause": True}], minRequests=10)
+    manifest = canary_of_website(mirror="50%", matches=TESTERS, steps=[{"share": "10%", "pause": True}], minRequests=10)
     shop = Shop(mesh, namespace, manifest)
     assert shop.status["step"] == 1
     assert mesh.send(40, shop.request) == {"v1": 40}
@@ -109,7 +110,7 @@ def test_copies_and_matches_before_the_first_share_apply_to_requests_through_a_g
     def is_next() -> bool:  # the second step lasts, because its evidence are requests of testers
         if shop.status["step"] == 1:
             mesh.send(20, shop.request)
-        return bool(shop.status["step"] == 2 and "waiting" not in shop.status["message"])
+        return bool(shop.status["step"] == 2 and "waiting" not in message_of(shop.status))
 
     until(is_next)
     assert mesh.send(20, shop.request) == {"v1": 20}

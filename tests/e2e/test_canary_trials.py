@@ -6,6 +6,7 @@ from typing import Any
 from tests.e2e.canaries import TESTER, canary_of_website
 from tests.e2e.manifests import annotated, external
 from tests.e2e.running_mesh import RunningMesh
+from tests.make.rollouts import message_of, state_of
 from tests.waiting import until
 from tests.wire import Request
 
@@ -19,7 +20,7 @@ class Trial:
         mesh.apply(external("website-v1", self.v1), external("website-v2", self.v2), namespace=namespace)
         mesh.apply(manifest or canary_of_website(**analysis), namespace=namespace)
         self.request: Request = until(lambda: mesh.request("website", 8080, namespace=namespace))
-        self.until_status(lambda status: "waiting" not in status["message"])
+        self.until_status(lambda status: "waiting" not in message_of(status))
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -41,19 +42,21 @@ class Trial:
 
 def test_copies_and_then_testers_reach_the_canary_before_any_other_user(mesh: RunningMesh, namespace: str) -> None:
     match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-    trial = Trial(mesh, namespace, mirror="50%", match=match, steps=[{"weight": 10, "pause": True}], minRequests=100)
+    trial = Trial(
+        mesh, namespace, mirror="50%", matches=match, steps=[{"share": "10%", "pause": True}], minRequests=100
+    )
     testers = trial.request._replace(headers=TESTER)
     assert trial.status["step"] == 1
     assert mesh.send(20, trial.request) == {"v1": 20}
     assert mesh.send(20, testers) == {"v1": 20}
     until(lambda: trial.v2.requests > 0)
 
-    trial.until_status(lambda status: status["step"] == 2 and "waiting" not in status["message"])
+    trial.until_status(lambda status: status["step"] == 2 and "waiting" not in message_of(status))
     assert mesh.send(20, trial.request) == {"v1": 20}
     assert mesh.send(20, testers) == {"v2": 20}
     mesh.conditions("website-match", namespace, Programmed="True")
 
-    trial.until_status(lambda status: status["step"] == 3 and "waiting" not in status["message"])
+    trial.until_status(lambda status: status["step"] == 3 and "waiting" not in message_of(status))
     assert "mirror" not in mesh.get("trafficsplit/website", namespace)["metadata"]["annotations"]
     until(lambda: "website-match" not in str(mesh.get("trafficsplits", namespace)["items"]))
     assert "website-match" not in str(mesh.get("httproutegroups", namespace)["items"])
@@ -65,12 +68,12 @@ def test_copies_and_then_testers_reach_the_canary_before_any_other_user(mesh: Ru
 
 
 def test_failing_copies_roll_back_before_any_user_gets_the_canary(mesh: RunningMesh, namespace: str) -> None:
-    trial = Trial(mesh, namespace, mirror="50%", steps=[{"weight": 10, "pause": True}], minRequests=100_000)
+    trial = Trial(mesh, namespace, mirror="50%", steps=[{"share": "10%", "pause": True}], minRequests=100_000)
     trial.v2.status = "500 Broken"
-    status = trial.until_status(lambda status: status["phase"] == "RolledBack")
+    status = trial.until_status(lambda status: state_of(status) == "RolledBack")
     assert (
         "rolled back at step 1 of 3, copies of 50% of the requests: more requests fail than at website-v1"
-        in status["message"]
+        in message_of(status)
     )
     mesh.settle()
     active = f"/stats?filter=mirror/{namespace}/.*upstream_rq_active"
@@ -84,7 +87,9 @@ def test_failing_copies_roll_back_before_any_user_gets_the_canary(mesh: RunningM
 
 def test_sticky_users_keep_their_version_while_the_canarys_share_rises(mesh: RunningMesh, namespace: str) -> None:
     """The requests of each user go to one version, and both versions are still compared."""
-    sticky = annotated(canary_of_website(steps=[{"weight": 50, "pause": True}], interval="1h"), sticky="header:x-user")
+    sticky = annotated(
+        canary_of_website(steps=[{"share": "50%", "pause": True}], interval="1h"), sticky="header:x-user"
+    )
     trial = Trial(mesh, namespace, manifest=sticky)
 
     def versions() -> Mapping[str, str]:
@@ -98,7 +103,7 @@ def test_sticky_users_keep_their_version_while_the_canarys_share_rises(mesh: Run
     assert 0 < sum(version == "v2" for version in before.values()) < 20
     trial.until_status(lambda status: all(row.get("requests") for row in status["backends"]))
     mesh.kubectl("annotate", "canary", "website", "headgate.dev/rollout-command=promote/1", "-n", namespace)
-    until(lambda: trial.status["step"] == 2 and "waiting" not in trial.status["message"])
+    until(lambda: trial.status["step"] == 2 and "waiting" not in message_of(trial.status))
     mesh.settle()
     after = versions()
     assert {name for name, version in before.items() if version == "v2"} < {

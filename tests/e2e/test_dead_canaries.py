@@ -3,6 +3,7 @@
 import pytest
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.versions import ANALYSIS, Versions
+from tests.make.rollouts import message_of
 from tests.waiting import until
 
 
@@ -19,19 +20,19 @@ def test_a_canary_that_refuses_connections_is_rolled_back_and_loses_no_request(v
     with mesh.load(mesh.request("web", 8080, namespace=namespace)) as load:
         status = versions.ended("RolledBack")
     assert set(load.counts) == {"current"}
-    assert (
-        "rolled back at step 1 of 3, 10%: more requests fail than at web-current; web-next failed " in status["message"]
+    assert "rolled back at step 1 of 3, 10%: more requests fail than at web-current; web-next failed " in message_of(
+        status
     )
-    assert "attempts without a connection among them" in status["message"]
+    assert "attempts without a connection among them" in message_of(status)
 
 
 def test_a_canary_that_dies_after_its_evidence_is_complete_is_not_promoted(versions: Versions) -> None:
     mesh, namespace = versions.mesh, versions.namespace
     versions.begin({**ANALYSIS, "interval": "20s", "steps": [], "minRequests": 1})
     with mesh.load(mesh.request("web", 8080, namespace=namespace)) as load:
-        until(lambda: "the evidence is complete" in versions.status()["message"], seconds=60)
+        until(lambda: "the evidence is complete" in message_of(versions.status()), seconds=60)
         mesh.delete("endpointslice/web-next-http-0", namespace)
-        until(lambda: "web-next has had no ready endpoint since " in versions.status()["message"], seconds=60)
+        until(lambda: "web-next has had no ready endpoint since " in message_of(versions.status()), seconds=60)
         status = versions.ended("RolledBack")
     assert set(load.counts) == {"current", "next"}
-    assert "web-next has had no ready endpoint for 20s" in status["message"]
+    assert "web-next has had no ready endpoint for 20s" in message_of(status)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.versions import ANALYSIS, Versions
+from tests.make.rollouts import message_of
 from tests.wire import Client, Request
 
 OK, BAD = "/ok", "/bad"
@@ -61,4 +62,4 @@ def test_a_canary_that_always_fails_one_path_is_rolled_back(versions: Periodic, 
     versions.begin({**ANALYSIS, "steps": [], "success": {"margin": "1%"}, "errorProbability": "0.01%"}, percent)
     with versions.load(period):
         status = versions.ended("RolledBack")
-    assert "more requests fail than at web-current" in status["message"]
+    assert "more requests fail than at web-current" in message_of(status)

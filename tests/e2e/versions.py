@@ -6,11 +6,12 @@ from typing import Any
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
 from tests.make.objects import canary, manifest
+from tests.make.rollouts import state_of
 from tests.waiting import until
 
 ANALYSIS: Mapping[str, Any] = {
     "canary": "web-next",
-    "steps": [{"weight": 50}],
+    "steps": [{"share": "50%"}],
     "interval": "1s",
     "success": {"margin": "20%"},  # 40 requests rule out a drop of 20 %
 }
@@ -39,7 +40,7 @@ class Versions:
     def begin(self, analysis: Mapping[str, Any], percent: int = 10) -> None:
         """Begin a rollout, and wait until clients reach the current version."""
         self.mesh.submit(external("web", self.current), canary_of_web(analysis, percent), namespace=self.namespace)
-        until(lambda: self.status()["phase"] == "Progressing")
+        until(lambda: state_of(self.status()) == "Progressing")
         until(lambda: self.mesh.send(1, self.mesh.request("web", 8080, namespace=self.namespace)) == {"current": 1})
 
     def ended(self, phase: str) -> Mapping[str, Any]:
@@ -48,7 +49,7 @@ class Versions:
         def last() -> Mapping[str, Any] | None:
             status = self.status()
             programmed = next(item["status"] for item in status["conditions"] if item["type"] == "Programmed")
-            return status if (status["phase"], programmed) == (phase, "True") else None
+            return status if (state_of(status), programmed) == (phase, "True") else None
 
         found: Mapping[str, Any] = until(last, phase, seconds=60)
         return found

@@ -67,7 +67,7 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
         "spec": {
             "service": "web",
             "backends": [{"service": "web-v1", "weight": "900m"}, {"service": "web-v2", "weight": "100m"}],
-            "analysis": {"canary": "web-v2", "steps": [{"weight": 50}]},
+            "analysis": {"canary": "web-v2", "steps": [{"share": "50%"}]},
         }
     },
 }

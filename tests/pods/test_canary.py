@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.make.objects import Object, canary
+from tests.make.rollouts import message_of, state_of
 from tests.pods.conftest import (
     BIN,
     Cluster,
@@ -45,7 +46,12 @@ def shop(shared_cluster: Cluster) -> Cluster:
 def stepped_canary(version: str) -> Object:
     """Return a Canary that gives a version 10 %, half, and then all requests of the website."""
     weights = {"website-v1": "900m", f"website-{version}": "100m"}
-    rules = {"canary": f"website-{version}", "steps": [{"weight": 50}], "interval": "2s", "success": {"margin": "10%"}}
+    rules = {
+        "canary": f"website-{version}",
+        "steps": [{"share": "50%"}],
+        "interval": "2s",
+        "success": {"margin": "10%"},
+    }
     return canary("website", weights, analysis=rules, namespace=PLACE)
 
 
@@ -60,7 +66,7 @@ def ended(cluster: Cluster, phase: str) -> Mapping[str, Any]:
     def last() -> Mapping[str, Any] | None:
         found = status(cluster)
         programmed = [item["status"] for item in found.get("conditions", ()) if item["type"] == "Programmed"]
-        return found if (found.get("phase"), programmed) == (phase, ["True"]) else None
+        return found if (state_of(found), programmed) == (phase, ["True"]) else None
 
     result: Mapping[str, Any] = until(last, phase)
     return result
@@ -84,7 +90,7 @@ def steps(cluster: Cluster) -> Generator[int]:
 
 def test_a_healthy_version_gets_all_requests_although_the_active_replica_is_killed_at_each_step(shop: Cluster) -> None:
     shop.apply(stepped_canary("v2"))
-    until(lambda: status(shop).get("phase") == "Progressing")
+    until(lambda: state_of(status(shop)) == "Progressing")
     shop.wait_programmed("trafficsplit/website", PLACE)
     with closing(steps(shop)) as reached:
         assert next(reached) == 1  # without requests, the first step goes on
@@ -102,7 +108,7 @@ def test_a_healthy_version_gets_all_requests_although_the_active_replica_is_kill
         "OldVersionUnused",
     }
     with load(shop, PLACE, "website") as counts:
-        until(lambda: status(shop)["phase"] == "Promoted")
+        until(lambda: state_of(status(shop)) == "Promoted")
     assert set(counts) == {"v2"}
 
 
@@ -110,13 +116,13 @@ def test_a_failing_version_is_rolled_back(shop: Cluster) -> None:
     shop.kubectl("-n", PLACE, "delete", "canary/website", "--ignore-not-found")
     until(lambda: not shop.get("trafficsplits", PLACE)["items"])
     shop.apply(stepped_canary("broken"))
-    until(lambda: status(shop).get("phase") == "Progressing")
+    until(lambda: state_of(status(shop)) == "Progressing")
     shop.wait_programmed("trafficsplit/website", PLACE)
     with load(shop, PLACE, "website") as counts:
         found = ended(shop, "RolledBack")
     assert counts["v1"] > 0
     assert "v2" not in counts
-    assert "more requests fail than at website-v1; website-broken failed " in found["message"]
+    assert "more requests fail than at website-v1; website-broken failed " in message_of(found)
     with load(shop, PLACE, "website") as counts:
-        until(lambda: status(shop)["phase"] == "RolledBack")
+        until(lambda: state_of(status(shop)) == "RolledBack")
     assert set(counts) == {"v1"}

@@ -15,7 +15,7 @@ from headgate.rollout.transitions import following
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 
-ANALYSIS: Mapping[str, Any] = {"canary": "v2", "steps": [{"weight": 50}], "interval": "30s"}
+ANALYSIS: Mapping[str, Any] = {"canary": "v2", "steps": [{"share": "50%"}], "interval": "30s"}
 
 
 def website_canary(*, analysis: Mapping[str, Any] | None = ANALYSIS, **more: Any) -> Object:

@@ -9,6 +9,7 @@ from typing import Any
 from tests import virtual_time
 from tests.make.objects import port as service_port
 from tests.make.objects import service
+from tests.make.rollouts import state_of
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Gone, NotFound, Unavailable
@@ -141,9 +142,9 @@ class RolloutRig:
         annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": command}}
         await self.store.update({**obj, "metadata": annotated})
 
-    async def until_phase(self, key: Key, phase: str) -> None:
-        """Wait until the status has a phase. The time of a real webhook passes meanwhile."""
-        while (await self.status(key)).get("phase") != phase:
+    async def until_state(self, key: Key, state: str) -> None:
+        """Wait until the status has a state. The time of a real webhook passes meanwhile."""
+        while state_of(await self.status(key)) != state:
             await asyncio.sleep(0.01)
 
     async def load(self, seconds: int, copies: Counts | None = None, **backends: Counts) -> None:

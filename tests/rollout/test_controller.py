@@ -1,13 +1,13 @@
 """The controller writes statuses, splits and Events, and any replica continues what another one began (R108, R109, D19)."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from aiohttp import web
 from tests.make.objects import service
+from tests.make.rollouts import message_of, state_of
 from tests.rollout.canaries import ANALYSIS, requests, website_canary
 from tests.rollout.controller_rig import POD, RolloutRig, run
 
@@ -29,9 +29,10 @@ def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> 
             root = await rig.store.get(Key("", "Service", "default", "website"))
             assert root["spec"]["ports"][0]["appProtocol"] == "http"
             status = await rig.status(key)
-            assert (status["phase"], status["observedGeneration"]) == ("Split", 1)
+            assert (state_of(status), status["observedGeneration"]) == ("Split", 1)
             assert [item["type"] for item in status["conditions"] if item["status"] == "True"] == [
                 "Accepted",
+                "ResolvedRefs",
                 "Programmed",
             ]
 
@@ -56,8 +57,8 @@ def test_backends_of_other_namespaces_count_by_their_written_names() -> None:
                 )
                 await rig.load(1, v1=requests(90))
             status = await rig.status(key)
-            assert (status["phase"], await rig.weights()) == ("RolledBack", {"v1": 1, "v2.next": 0})
-            assert "more requests fail than at v1; v2.next failed " in status["message"]
+            assert (state_of(status), await rig.weights()) == ("RolledBack", {"v1": 1, "v2.next": 0})
+            assert "more requests fail than at v1; v2.next failed " in message_of(status)
 
     run(scenario)
 
@@ -69,9 +70,10 @@ def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_
             await rig.load(200, v1=requests(90), v2=requests(10))
             assert await rig.weights() == {"v1": 0, "v2": 1}
             status = await rig.status(key)
-            assert status["phase"] == "Promoted"
+            assert state_of(status) == "Promoted"
             assert {item["type"] for item in status["conditions"] if item["status"] == "True"} == {
                 "Accepted",
+                "ResolvedRefs",
                 "Programmed",
                 "Promoted",
                 "OldVersionUnused",
@@ -90,7 +92,7 @@ def test_requests_from_before_a_step_are_no_evidence_although_they_are_reported_
             await rig.load(5, v1=requests(90), v2=requests(10, failed=10))
             await rig.load(20, v1=requests(90), v2=requests(10))
             status = await rig.status(key)
-            assert status["phase"] == "Progressing"
+            assert state_of(status) == "Progressing"
             assert [row["failures"] for row in status["backends"]] == [0, 0]
 
     run(scenario)
@@ -120,9 +122,9 @@ def test_another_replica_continues_with_the_evidence_of_the_last_one() -> None:
         for _ in range(20):  # each replica is killed after some seconds
             async with rig.replica():
                 await rig.load(9, v1=requests(90), v2=requests(10))
-            if (await rig.status(key))["phase"] == "Promoted":
+            if state_of(await rig.status(key)) == "Promoted":
                 break
-        assert (await rig.status(key))["phase"] == "Promoted"
+        assert state_of(await rig.status(key)) == "Promoted"
         assert await rig.weights() == {"v1": 0, "v2": 1}
 
     run(scenario)
@@ -134,8 +136,8 @@ def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
         async with rig.replica():
             await rig.load(5, v1=requests(90), v2=requests(10))
         obj = await rig.store.get(key)
-        state = {**json.loads(obj["status"]["rollout"]), "step": 1, "since": 0.0}
-        decided = {**obj["status"], "rollout": json.dumps(state)}
+        state = {**obj["status"]["rollout"], "step": 1, "since": 0.0}
+        decided = {**obj["status"], "rollout": state}
         await rig.store.update({**obj, "status": decided}, subresource="status")
         async with rig.replica():
             await asyncio.sleep(3)
@@ -174,14 +176,14 @@ def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> N
             await rig.store.update({**split, "spec": {**split["spec"], "backends": backends}})
             await rig.load(60, v1=requests(10), v2=requests(30, failed=9))
             status = await rig.status(key)
-            assert (status["phase"], await rig.weights()) == ("Paused", {"v1": 1, "v2": 3})
-            assert "edited" in status["message"]
+            assert (state_of(status), await rig.weights()) == ("Paused", {"v1": 1, "v2": 3})
+            assert "edited" in message_of(status)
             assert {row["service"]: row["weight"] for row in status["backends"]} == {"v1": 1, "v2": 3}
             obj = await rig.store.get(key)
             annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "resume/1"}}
             await rig.store.update({**obj, "metadata": annotated})
             await asyncio.sleep(3)
-            assert ((await rig.status(key))["phase"], await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+            assert (state_of(await rig.status(key)), await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
 
     run(scenario)
 
@@ -195,10 +197,10 @@ def test_matches_that_a_user_wrote_into_the_split_are_removed_when_the_rollout_r
             matches = [{"kind": "HTTPRouteGroup", "name": "api"}]
             await rig.store.update({**split, "spec": {**split["spec"], "matches": matches}})
             await asyncio.sleep(3)
-            assert (await rig.status(key))["phase"] == "Paused"
+            assert state_of(await rig.status(key)) == "Paused"
             await rig.command(key, "resume/1")
             await asyncio.sleep(3)
-            assert (await rig.status(key))["phase"] == "Progressing"
+            assert state_of(await rig.status(key)) == "Progressing"
             split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
             assert not split["spec"].get("matches")
 
@@ -232,7 +234,7 @@ def test_a_rollout_that_begins_again_after_a_conflict_does_not_obey_an_old_comma
             split = await rig.store.get(split_key)
             await rig.store.update({**split, "metadata": {**split["metadata"], "ownerReferences": []}})
             await asyncio.sleep(3)
-            assert (await rig.status(key))["phase"] == "Invalid"
+            assert state_of(await rig.status(key)) == "Invalid"
             await rig.store.delete(split_key)
             await asyncio.sleep(3)
             assert await rig.weights() == {"v1": 9, "v2": 1}
@@ -246,14 +248,14 @@ def test_of_two_canaries_of_a_service_the_older_wins_and_the_younger_says_so() -
         second = await rig.create(website_canary(name="c-second"))
         async with rig.replica():
             await asyncio.sleep(3)
-            assert (await rig.status(first))["phase"] == "Progressing"
+            assert state_of(await rig.status(first)) == "Progressing"
             status = await rig.status(second)
-            assert status["phase"] == "Invalid"
-            assert "already belongs to Canary default/b-first" in status["message"]
+            assert state_of(status) == "Invalid"
+            assert "already belongs to Canary default/b-first" in message_of(status)
             assert await rig.weights("c-second") is None
             await rig.store.delete(first)
             await asyncio.sleep(3)
-            assert (await rig.status(second))["phase"] == "Progressing"
+            assert state_of(await rig.status(second)) == "Progressing"
 
     run(scenario)
 
@@ -281,7 +283,7 @@ def test_an_invalid_canary_does_not_stop_other_canaries() -> None:
         key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
-            assert (await rig.status(key))["phase"] == "Progressing"
+            assert state_of(await rig.status(key)) == "Progressing"
 
     run(scenario)
 
@@ -299,7 +301,7 @@ def test_a_canary_may_be_deleted_while_its_status_is_written(caplog: pytest.LogC
             await asyncio.sleep(3)
             await rig.create(website_canary())
             await asyncio.sleep(3)
-            assert (await rig.status(key))["phase"] == "Progressing"
+            assert state_of(await rig.status(key)) == "Progressing"
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
     run(scenario)
@@ -312,12 +314,12 @@ def test_a_canary_that_replaces_one_of_the_same_name_begins_its_own_rollout() ->
         key = await rig.create(website_canary())
         async with rig.replica():
             await rig.command(key, "abort/1")
-            await rig.until_phase(key, "RolledBack")
+            await rig.until_state(key, "RolledBack")
             async with rig.store.broken_watches():
                 await rig.store.delete(key)
                 await rig.create(website_canary())
             await asyncio.sleep(60)
-            assert ((await rig.status(key))["phase"], await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+            assert (state_of(await rig.status(key)), await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
 
     run(scenario)
 
@@ -335,7 +337,7 @@ def test_a_split_of_a_user_is_not_taken_over() -> None:
         key = await rig.create(website_canary())
         async with rig.replica():
             await asyncio.sleep(3)
-            assert "exists and does not belong to the Canary; delete it" in (await rig.status(key))["message"]
+            assert "exists and does not belong to the Canary; delete it" in message_of(await rig.status(key))
             assert await rig.weights() == {"v1": 1}
             await rig.store.delete(TRAFFIC_SPLIT.key("default", "website"))
             await asyncio.sleep(3)
@@ -367,7 +369,7 @@ def test_an_annotation_that_a_user_adds_to_the_split_does_not_stop_the_rollout()
             annotations = {**split["metadata"]["annotations"], MIRROR: "v2=5%", "headgate.dev/sticky": "source"}
             await rig.store.update({**split, "metadata": {**split["metadata"], "annotations": annotations}})
             await rig.load(200, v1=requests(90), v2=requests(10))
-            assert (await rig.status(key))["phase"] == "Promoted"
+            assert state_of(await rig.status(key)) == "Promoted"
 
     run(scenario)
 
@@ -378,7 +380,7 @@ def test_the_copies_end_when_they_cause_a_rollback() -> None:
         async with rig.replica():
             await rig.load(60, v1=requests(90), copies=requests(18, failed=5))
             assert (await rig.weights(), await rig.mirror()) == ({"v1": 1, "v2": 0}, None)
-            assert (await rig.status(key))["phase"] == "RolledBack"
+            assert state_of(await rig.status(key)) == "RolledBack"
 
     run(scenario)
 
@@ -386,7 +388,7 @@ def test_the_copies_end_when_they_cause_a_rollback() -> None:
 def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_requests_to_the_canary() -> None:
     async def scenario(rig: RolloutRig) -> None:
         match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-        key = await rig.create(website_canary(analysis={**ANALYSIS, "match": match}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "matches": match}))
         rig.acknowledging.clear()
         async with rig.replica():
             await rig.load(3, v1=requests(90), v2=requests(10))
@@ -397,7 +399,7 @@ def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_reque
             assert split["backends"] == [{"service": "v2", "weight": 1}]
             assert split["matches"] == [{"kind": "HTTPRouteGroup", "name": "website-match"}]
             assert await rig.weights() == {"v1": 1, "v2": 0}
-            assert "waiting until every proxy has the weights" in (await rig.status(key))["message"]
+            assert "waiting until every proxy has the weights" in message_of(await rig.status(key))
             rig.acknowledging.set()
         async with rig.replica():
             await asyncio.sleep(3)
@@ -416,15 +418,15 @@ def test_a_group_of_a_user_is_not_taken_over() -> None:
         metadata = {"name": "website-match", "namespace": "default"}
         await rig.create({"apiVersion": ROUTE_GROUP.hub, "kind": ROUTE_GROUP.kind, "metadata": metadata, "spec": spec})
         match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
-        key = await rig.create(website_canary(analysis={**ANALYSIS, "match": match}))
+        key = await rig.create(website_canary(analysis={**ANALYSIS, "matches": match}))
         async with rig.replica():
             await asyncio.sleep(3)
-            message = (await rig.status(key))["message"]
+            message = message_of(await rig.status(key))
             assert "HTTPRouteGroup default/website-match exists and does not belong to the Canary; delete it" in message
             obj = await rig.store.get(key)
             await rig.store.update({**obj, "spec": website_canary()["spec"]})
             await asyncio.sleep(3)
-            assert (await rig.status(key))["phase"] == "Progressing", "without a match the name is not needed"
+            assert state_of(await rig.status(key)) == "Progressing", "without a match the name is not needed"
 
 
 def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
@@ -441,15 +443,15 @@ def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
         port = runner.addresses[0][1]
         await rig.store.create(service("tests", port, clusterIP="127.0.0.1"))
         await rig.serve("v1", "v2")
-        hook = {"name": "check", "when": "before", "service": "tests", "port": port}
+        hook = {"name": "check", "when": "Before", "service": "tests", "port": port}
         key = await rig.create(website_canary(analysis={**ANALYSIS, "webhooks": [hook]}))
         async with rig.replica():
-            await rig.until_phase(key, "RolledBack")
+            await rig.until_state(key, "RolledBack")
             status[0] = 200
             await rig.command(key, "restart/1")
-            await rig.until_phase(key, "Progressing")
+            await rig.until_state(key, "Progressing")
             await asyncio.sleep(60)
-            assert ((await rig.status(key))["phase"], await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+            assert (state_of(await rig.status(key)), await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
         await runner.cleanup()
 
     run(scenario)

@@ -60,7 +60,7 @@ def test_a_canary_that_returns_continues(rollout: Rollout) -> None:
 
 
 def test_a_passed_step_with_a_gate_is_rolled_back_too() -> None:
-    rollout = rollout_with(steps=[{"weight": 10, "pause": True}, {"weight": 50}])
+    rollout = rollout_with(steps=[{"share": "10%", "pause": True}, {"share": "50%"}])
     rollout.look(120, v1=requests(90), v2=requests(10))
     assert rollout.state.pause is Pause.GATE
     rollout.look(1, v1=requests(100), ready=False)
@@ -160,7 +160,7 @@ def test_client_errors_are_compared_when_the_spec_says_so() -> None:
 
 def test_the_latency_limit_follows_the_primary() -> None:
     """A busy start of the primary loosens the limit only while it lasts."""
-    rollout = rollout_with(latency=[{"percentile": "p99", "maxIncrease": "10%"}])
+    rollout = rollout_with(latencies=[{"percentile": "p99", "maxIncrease": "10%"}])
     rollout.look(20, v1=requests(90, slow=10), v2=requests(10, slow=1))
     busy = seconds(rollout.state.latency_limits["p99.maxIncrease"])
     rollout.look(30, v1=requests(90), v2=requests(10))

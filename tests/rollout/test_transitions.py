@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import structs
+from tests.make.rollouts import state_of
 from tests.rollout.canaries import ANALYSIS, Rollout, plan_of, requests, website_canary
 
 from headgate.durations import microseconds
@@ -15,7 +15,7 @@ from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout import criteria
 from headgate.rollout.plan import Plan
-from headgate.rollout.state import Pause, Phase, State, WebhookAnswer, state_in
+from headgate.rollout.state import Pause, Phase, State, WebhookAnswer, state_fields, state_in
 from headgate.rollout.status import canary_status
 from headgate.telemetry.counters import histogram
 
@@ -164,14 +164,14 @@ def test_the_literal_rule_of_the_specification_rolls_back_at_the_first_failure()
 
 
 def test_slow_requests_roll_back_by_an_absolute_limit() -> None:
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "max": "500ms"}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latencies": [{"percentile": "p99", "max": "500ms"}]}))
     rollout.look(60, v1=requests(90, slow=9), v2=requests(10, slow=1))
     assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p99.max")
     assert "the p99 latency is above 500ms" in rollout.message
 
 
 def test_slow_requests_roll_back_by_a_limit_relative_to_the_primary() -> None:
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latencies": [{"percentile": "p99", "maxIncrease": "10%"}]}))
     rollout.look(5, v1=requests(90, slow=1), v2=requests(10))
     assert "more requests to v1 are needed to know its percentile (p99.maxIncrease)" in rollout.message
     rollout.look(15, v1=requests(90, slow=1), v2=requests(10))
@@ -182,7 +182,7 @@ def test_slow_requests_roll_back_by_a_limit_relative_to_the_primary() -> None:
 
 def test_other_latency_buckets_do_not_shift_the_limit_of_a_running_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     """The status has durations, which another version of headgate with other buckets understands."""
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latencies": [{"percentile": "p99", "maxIncrease": "10%"}]}))
     rollout.look(20, v1=requests(90, slow=1), v2=requests(10))
     (limit,) = rollout.state.latency_limits.values()
 
@@ -199,13 +199,12 @@ def test_other_latency_buckets_do_not_shift_the_limit_of_a_running_rollout(monke
     assert microseconds_of((10, 50, *BOUNDS_US)) == before
 
 
-def test_a_status_with_limits_of_an_earlier_version_keeps_its_step_and_evidence() -> None:
-    """Earlier versions stored indexes of buckets: the limit is taken again, from the next requests of the primary."""
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
+def test_a_state_in_a_status_keeps_all_evidence() -> None:
+    """Go writes 1000.0 as 1000. Fields of other versions of headgate are skipped."""
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "latencies": [{"percentile": "p99", "maxIncrease": "10%"}]}))
     rollout.look(20, v1=requests(90, slow=1), v2=requests(10))
-    stored = msgspec.to_builtins(structs.replace(rollout.state, latency_limits={}))
-    old = msgspec.json.encode({**stored, "limits": {"p99.maxIncrease": 97}}).decode()
-    assert state_in({"status": {"rollout": old}}) == structs.replace(rollout.state, latency_limits={})
+    fields = {**state_fields(rollout.state), "since": int(rollout.state.since), "other": {"p99.maxIncrease": 97}}
+    assert state_in({"status": {"rollout": fields}}) == rollout.state
 
 
 def test_a_paused_rollout_keeps_its_weights_and_its_evidence(rollout: Rollout) -> None:
@@ -220,7 +219,9 @@ def test_a_paused_rollout_keeps_its_weights_and_its_evidence(rollout: Rollout) -
 
 
 def test_a_step_with_a_pause_waits_for_a_user() -> None:
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}, {"weight": 50}]}))
+    rollout = Rollout(
+        website_canary(analysis={**ANALYSIS, "steps": [{"share": "10%", "pause": True}, {"share": "50%"}]})
+    )
     rollout.look(300, v1=requests(90), v2=requests(10))
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.GATE)
     assert "`headgate rollout promote` continues" in rollout.message
@@ -232,7 +233,7 @@ def test_a_step_with_a_pause_waits_for_a_user() -> None:
 
 
 def test_a_failing_canary_is_rolled_back_while_a_step_waits_for_a_user() -> None:
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}]}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "steps": [{"share": "10%", "pause": True}]}))
     rollout.look(300, v1=requests(90), v2=requests(10))
     rollout.look(60, v1=requests(90), v2=requests(10, failed=5))
     assert rollout.state.phase is Phase.ROLLED_BACK
@@ -291,7 +292,7 @@ def status_of(rollout: Rollout) -> Mapping[str, Any]:
 
 def test_other_rules_after_a_rollback_leave_its_reason_and_its_counts() -> None:
     latency = [{"percentile": "p99", "max": "500ms"}]
-    obj = website_canary(analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}], "latency": latency})
+    obj = website_canary(analysis={**ANALYSIS, "steps": [{"share": "20%"}, {"share": "50%"}], "latencies": latency})
     rollout = Rollout(obj)
     rollout.pass_step()
     rollout.pass_step()
@@ -303,7 +304,7 @@ def test_other_rules_after_a_rollback_leave_its_reason_and_its_counts() -> None:
         "rolled back at step 2 of 2, 100%: the criterion p99.max was violated; v2 failed 0"
     )
     status = status_of(rollout)
-    assert (status["phase"], status["step"], status["steps"]) == ("RolledBack", 2, 2)
+    assert (state_of(status), status["step"], status["stepCount"]) == ("RolledBack", 2, 2)
     assert [item["name"] for item in status["criteria"]] == ["success"]
 
 
@@ -364,7 +365,7 @@ def hooked(when: str, **analysis: Any) -> Rollout:
 
 
 def test_before_a_webhook_agrees_the_canary_gets_no_request() -> None:
-    rollout = hooked("before")
+    rollout = hooked("Before")
     rollout.look(60, answers=SILENT)
     assert rollout.plan.weights(rollout.state) == {"v1": 1, "v2": 0}
     assert "waiting until webhooks agree: check (no response)" in rollout.message
@@ -373,7 +374,7 @@ def test_before_a_webhook_agrees_the_canary_gets_no_request() -> None:
 
 
 def test_a_step_needs_the_agreement_of_webhooks() -> None:
-    rollout = hooked("during")
+    rollout = hooked("During")
     rollout.look(1, answers=SILENT)
     rollout.look(300, v1=requests(90), v2=requests(10), answers=SILENT)
     assert rollout.state.step == 0
@@ -382,7 +383,7 @@ def test_a_step_needs_the_agreement_of_webhooks() -> None:
     assert rollout.state.step == 1
 
 
-@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("when", ["Before", "During"])
 def test_a_webhook_that_refuses_rolls_back(when: str) -> None:
     rollout = hooked(when)
     rollout.look(1, answers=REFUSES)
@@ -391,7 +392,7 @@ def test_a_webhook_that_refuses_rolls_back(when: str) -> None:
 
 
 def test_a_webhook_that_refuses_changes_no_weight_in_a_dry_run() -> None:
-    rollout = hooked("during", dryRun=True)
+    rollout = hooked("During", dryRun=True)
     rollout.look(200, v1=requests(90), v2=requests(10), answers=REFUSES)
     rollout.look(200, v1=requests(90), v2=requests(10), answers=REFUSES)
     assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
@@ -399,9 +400,9 @@ def test_a_webhook_that_refuses_changes_no_weight_in_a_dry_run() -> None:
 
 
 def test_a_webhook_that_refuses_rolls_back_a_paused_rollout_once_it_continues() -> None:
-    rollout = hooked("during")
+    rollout = hooked("During")
     running = rollout.plan
-    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "webhooks": [hook_of("during")]}, paused=True)
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "webhooks": [hook_of("During")]}, paused=True)
     rollout.look(5, answers=REFUSES)
     rollout.look(5, answers=REFUSES)
     assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PAUSED, {"v1": 9, "v2": 1})
@@ -410,7 +411,7 @@ def test_a_webhook_that_refuses_rolls_back_a_paused_rollout_once_it_continues() 
     assert rollout.state.phase is Phase.ROLLED_BACK
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["Before", "After"])
 def test_a_restarted_rollout_asks_its_webhooks_again(when: str) -> None:
     rollout = hooked(when)
     rollout.look(1, command="abort/1")
@@ -419,7 +420,7 @@ def test_a_restarted_rollout_asks_its_webhooks_again(when: str) -> None:
 
 
 def test_webhooks_learn_the_end_once() -> None:
-    rollout = hooked("after")
+    rollout = hooked("After")
     rollout.look(1, command="abort/1")
     rollout.look(1, answers=SILENT)
     assert rollout.state.informed == ()
@@ -453,17 +454,17 @@ def test_failing_copies_roll_back_before_a_user_reaches_the_canary() -> None:
 
 def test_slow_copies_roll_back_by_a_limit_of_latency() -> None:
     latency = [{"percentile": "p90", "max": "500ms"}]
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%", "latency": latency}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%", "latencies": latency}))
     rollout.look(60, v1=requests(90), copies=requests(18, slow=9))
     assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p90.max")
 
 
 def test_matching_requests_are_judged_between_the_copies_and_the_first_share() -> None:
-    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%", "match": MATCH}))
+    rollout = Rollout(website_canary(analysis={**ANALYSIS, "mirror": "20%", "matches": MATCH}))
     rollout.look(300, v1=requests(90), copies=requests(18))
     rollout.look(0)
     assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (StepKind.MATCH, ALL_TO_V1)
-    assert "step 2 of 5, the requests that fit spec.analysis.match to v2" in rollout.message
+    assert "step 2 of 5, the requests that fit spec.analysis.matches to v2" in rollout.message
     rollout.pass_step()
     assert (rollout.state.step, rollout.plan.weights(rollout.state)) == (2, {"v1": 9, "v2": 1})
 
@@ -471,7 +472,7 @@ def test_matching_requests_are_judged_between_the_copies_and_the_first_share() -
 def test_before_the_first_share_the_canary_is_compared_with_the_primary_and_not_with_an_unused_baseline() -> None:
     backends = [{"service": name, "weight": weight} for name, weight in (("v1", 8), ("base", 1), ("v2", 1))]
     rollout = Rollout(
-        website_canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "match": MATCH, "steps": []})
+        website_canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "matches": MATCH, "steps": []})
     )
     assert rollout.plan.reference(rollout.state) == "v1"
     assert rollout.plan.weights(rollout.state) == {"v1": 1, "base": 0, "v2": 0}
@@ -480,8 +481,8 @@ def test_before_the_first_share_the_canary_is_compared_with_the_primary_and_not_
 
 
 def test_other_rules_do_not_replace_the_agreement_of_webhooks() -> None:
-    rollout = hooked("before")
-    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "webhooks": [{**hook_of("before"), "port": 81}]})
+    rollout = hooked("Before")
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "webhooks": [{**hook_of("Before"), "port": 81}]})
     rollout.look(2)
     assert (rollout.state.pause, rollout.plan.weights(rollout.state)) == (Pause.BEFORE, {"v1": 1, "v2": 0})
 
@@ -494,7 +495,7 @@ def test_other_rules_do_not_replace_edited_weights(rollout: Rollout) -> None:
 
 
 def test_removed_steps_do_not_promote_the_canary(rollout: Rollout) -> None:
-    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}]})
+    rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "steps": [{"share": "20%"}, {"share": "50%"}]})
     rollout.look(0)
     rollout.pass_step()
     rollout.pass_step()

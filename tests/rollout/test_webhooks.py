@@ -13,14 +13,14 @@ from tests.make.objects import service
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
 from headgate.plane.feed import snapshot_of
-from headgate.resources.mesh.canary.types import Webhook
+from headgate.resources.mesh.canary.types import Webhook, When
 from headgate.resources.meta import Key
 from headgate.resources.registry import key_of
 from headgate.rollout.state import WebhookAnswer
 from headgate.rollout.webhooks import Occasion, Webhooks
 
 CANARY = Key("headgate.dev", "Canary", "default", "website")
-FIRST, SECOND = Occasion("subject", 0, "during"), Occasion("subject", 1, "during")
+FIRST, SECOND = Occasion("subject", 0, When.DURING), Occasion("subject", 1, When.DURING)
 
 
 class Program:
@@ -47,7 +47,7 @@ class Program:
         port = runner.addresses[0][1]
         obj = service("tests", port, clusterIP=address)
         hooks = Webhooks(Latest(snapshot_of({key_of(obj): obj})), asyncio.get_running_loop().time)
-        yield hooks, Webhook(name="check", when="during", service="tests", port=port, path="/ready")
+        yield hooks, Webhook(name="check", when=When.DURING, service="tests", port=port, path="/ready")
         await hooks.close()
         await runner.cleanup()
 
@@ -117,7 +117,7 @@ def test_without_a_server_there_is_no_answer_and_the_reason_is_known() -> None:
     async def scenario() -> None:
         known: Latest[Snapshot | None] = Latest(None)
         hooks = Webhooks(known, asyncio.get_running_loop().time)
-        hook = Webhook(name="check", when="during", service="tests", port=1)
+        hook = Webhook(name="check", when=When.DURING, service="tests", port=1)
         found = await answer_to(hooks, hook, FIRST)
         assert found == WebhookAnswer(None, "Service default/tests does not exist, or has no address")
         obj = service("tests", 1, clusterIP="127.0.0.1")

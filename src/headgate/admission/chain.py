@@ -13,6 +13,7 @@ from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.decode import Check, Checked, check
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Object, namespace_of
+from headgate.resources.schema.defaults import with_schema_defaults
 from headgate.resources.smi.self_reference import self_reference
 from headgate.resources.smi.split_fields import SELF_REFERENCE
 from headgate.resources.smi.traffic_split import TrafficSplit
@@ -32,8 +33,10 @@ def object_check(settings: Settings) -> Check:
             if index is not None:
                 message = SELF_REFERENCE.format(root=found.value.spec.service)
                 return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=found.unknown)
-        complete = DEFAULTERS.get((found.hub["apiVersion"], found.hub["kind"])) if found.hub else None
-        return found._replace(hub=complete(found.hub)) if complete and found.hub else found
+        if not found.hub:
+            return found
+        complete = DEFAULTERS.get((found.hub["apiVersion"], found.hub["kind"]), with_schema_defaults)
+        return found._replace(hub=complete(found.hub))
 
     return checked
 

@@ -13,7 +13,7 @@ from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
 from headgate.cli.connection import find_api
 from headgate.cli.output import EXIT_FAILURE, Format, TimedOut, answer, print_whole, stderr, stdout, usage_error
-from headgate.cli.rollout_status import RolloutStatus, picture, rollout_status
+from headgate.cli.rollout_status import INVALID, RolloutStatus, picture, rollout_status
 from headgate.cli.rollout_watch import show
 from headgate.cli.wait import Timeout, parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
@@ -59,7 +59,7 @@ def rollout(
     key = CANARY.key(namespace or client.namespace, name)
     if action == "watch":
         last = asyncio.run(_watch(client, key))
-        raise typer.Exit(0 if last.phase == Phase.PROMOTED.value else EXIT_FAILURE)
+        raise typer.Exit(0 if last.state == Phase.PROMOTED.value else EXIT_FAILURE)
     if action == "status":
         found = rollout_status(asyncio.run(_read(client, key)))
         answer(found, output, lambda: print_whole(stdout(), picture(found)))
@@ -137,11 +137,11 @@ def check_change(key: Key, obj: Object, change: Change) -> None:
     """Raise HeadgateError for a change without an effect, with the change that has the wanted effect."""
     _check_analysis(key, obj)
     status = rollout_status(obj)
-    if status.phase == Phase.INVALID.value:
+    if status.state == INVALID:
         raise HeadgateError(f"{key} has no rollout: {status.message}")
     if status.is_over and change != "restart":
         again = f"`headgate rollout restart {key.name}` begins with the first step again"
-        raise HeadgateError(f"the rollout of {key} is already {status.phase} ({status.message}); {again}")
+        raise HeadgateError(f"the rollout of {key} is already {status.state} ({status.message}); {again}")
     if change == "resume" and state_in(obj).pause is Pause.GATE:
         raise HeadgateError(f"{key} has passed its step; `headgate rollout promote {key.name}` begins the next one")
 

@@ -1,4 +1,4 @@
-"""The status of a Canary as text: its phase, its backends with their failed requests, and the evidence of each criterion."""
+"""The status of a Canary as text: its state, its backends with their failed requests, and the evidence of each criterion."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,19 +12,21 @@ from headgate.cli.output import FittedTable, WrappedText
 from headgate.errors import HeadgateError
 from headgate.formatting import NONE
 from headgate.quantity import parse_percentage
-from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND, Analysis
+from headgate.resources.mesh.canary.types import PROMOTED, ROLLOUT_COMMAND, Analysis
 from headgate.resources.meta import Input, Object
 from headgate.rollout.messages import share_text
 from headgate.rollout.state import Phase, state_in
 from headgate.statistics.intervals import rate_interval
 
 BAR_WIDTH = 20
-PHASE_STYLES = {
+INVALID = "Invalid"
+"""The state of a Canary that is not accepted."""
+STATE_STYLES = {
     Phase.PROGRESSING.value: "bold cyan",
     Phase.PAUSED.value: "bold yellow",
     Phase.PROMOTED.value: "bold green",
     Phase.ROLLED_BACK.value: "bold red",
-    Phase.INVALID.value: "bold red",
+    INVALID: "bold red",
 }
 ROLL_BACK_STYLE, PROMOTE_STYLE = "red", "green"
 _PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉"
@@ -45,15 +47,33 @@ class _Backend(Input, frozen=True, kw_only=True):
     failures: int | None = None
 
 
+class _Condition(Input, frozen=True, kw_only=True):
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
 class _Status(Input, frozen=True, kw_only=True):
     observed_generation: int = 0
-    phase: str = ""
-    message: str = "no control plane has processed it yet"
+    conditions: tuple[_Condition, ...] = ()
     step: int = 0
-    steps: int = 0
-    canary_weight: str = ""
+    step_count: int = 0
+    canary_share: str = ""
     backends: tuple[_Backend, ...] = ()
     criteria: tuple[Criterion, ...] = ()
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """The state of the rollout in a word and in a sentence: that of the condition which decides."""
+        found = {condition.type: condition for condition in self.conditions}
+        accepted, programmed = found.get("Accepted"), found.get("Programmed")
+        if accepted is None or programmed is None:
+            return "", "no control plane has processed it yet"
+        if accepted.status == "False":
+            return INVALID, accepted.message
+        promoted = found.get(PROMOTED)
+        return (promoted.reason, promoted.message) if promoted else (Phase.SPLIT.value, programmed.message)
 
 
 class BackendRow(Input, frozen=True, kw_only=True):
@@ -76,17 +96,17 @@ class RolloutStatus(Input, frozen=True, kw_only=True):
     """The status of a Canary for people and scripts. `confidence` is that of the intervals, from 0 to 1.
 
     `is_current` says whether a control plane has processed the last change of the spec and the last command.
-    `phase` is empty until a control plane has processed the Canary.
+    `state` is empty until a control plane has processed the Canary.
     """
 
     namespace: str
     name: str
-    phase: str
+    state: str
     message: str
     is_current: bool
     step: int
-    steps: int
-    canary_weight: str
+    step_count: int
+    canary_share: str
     confidence: float
     backends: tuple[BackendRow, ...]
     criteria: tuple[Criterion, ...]
@@ -94,7 +114,7 @@ class RolloutStatus(Input, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         """Whether the rollout has ended, and no later change is pending."""
-        return self.is_current and self.phase in (Phase.PROMOTED.value, Phase.ROLLED_BACK.value)
+        return self.is_current and self.state in (Phase.PROMOTED.value, Phase.ROLLED_BACK.value)
 
 
 class Progress(NamedTuple):
@@ -108,6 +128,7 @@ def rollout_status(obj: Object) -> RolloutStatus:
     """Return the status of a Canary. Raises HeadgateError if it can't be decoded."""
     metadata, spec = obj["metadata"], obj["spec"]
     status = _decoded(obj)
+    state, message = status.state
     analysis = msgspec.convert(spec["analysis"], Analysis) if spec.get("analysis") else None
     error = float(analysis.tolerated_error) if analysis else 0.0
     roles = {analysis.canary: "canary", analysis.baseline: "baseline"} if analysis else {}
@@ -117,12 +138,12 @@ def rollout_status(obj: Object) -> RolloutStatus:
     return RolloutStatus(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
-        phase=status.phase,
-        message=status.message,
+        state=state,
+        message=message,
         is_current=is_observed and command in ("", state_in(obj).command),
         step=status.step,
-        steps=status.steps,
-        canary_weight=status.canary_weight,
+        step_count=status.step_count,
+        canary_share=status.canary_share,
         confidence=1 - error,
         backends=tuple(
             _row(backend, roles.get(backend.service, "primary" if roles else ""), total, error)
@@ -144,10 +165,10 @@ def summary(obj: Object) -> str:
     """Return the state of a Canary in one line: the evidence of a running rollout, or why it does not run."""
     status = rollout_status(obj)
     progress = progress_of(status)
-    if status.phase != Phase.PROGRESSING.value or progress is None:
+    if status.state != Phase.PROGRESSING.value or progress is None:
         return status.message.partition(";")[0]
     evidence = f"evidence to promote {progress.promote:.0%}, to roll back {progress.roll_back:.0%}"
-    return f"{status.phase}: step {status.step} of {status.steps}, {status.canary_weight}; {evidence}"
+    return f"{status.state}: step {status.step} of {status.step_count}, {status.canary_share}; {evidence}"
 
 
 def picture(status: RolloutStatus, *more: RenderableType) -> Group:
@@ -155,10 +176,10 @@ def picture(status: RolloutStatus, *more: RenderableType) -> Group:
     title = Text.assemble(
         (f"Canary {status.namespace}/{status.name}", "bold"),
         "  ",
-        (status.phase or "Pending", PHASE_STYLES.get(status.phase, "")),
+        (status.state or "Pending", STATE_STYLES.get(status.state, "")),
     )
-    if status.steps:
-        title.append(f"  step {status.step} of {status.steps}, {status.canary_weight}")
+    if status.step_count:
+        title.append(f"  step {status.step} of {status.step_count}, {status.canary_share}")
     parts: list[RenderableType] = [title, WrappedText(status.message)]
     if status.backends:
         parts += ["", FittedTable(_backends(status))]

@@ -77,7 +77,7 @@ async def show(updates: AsyncIterator[RolloutStatus], console: Console | None = 
 async def _as_lines(updates: AsyncIterator[RolloutStatus], console: Console) -> RolloutStatus:
     shown = ""
     async for status in updates:
-        text = f"{status.phase or 'Pending'}: {status.message}"
+        text = f"{status.state or 'Pending'}: {status.message}"
         if text != shown:
             console.print(f"{time.strftime('%H:%M:%S')} {text}", soft_wrap=True)
         shown = text

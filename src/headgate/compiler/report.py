@@ -60,10 +60,10 @@ class SplitOutcome(Value, frozen=True, kw_only=True):
 
 
 class StatusCondition(Value, frozen=True, kw_only=True):
-    """A condition of a status as in the Gateway API: type, status, reason and message."""
+    """A condition of a status as in the Gateway API: type, status, reason and message. The status None is Unknown."""
 
     type: str
-    status: bool
+    status: bool | None
     reason: str
     message: str = ""
 

@@ -1,5 +1,6 @@
 """The cells of `kubectl get` on one machine: functions from an object to a text or a number."""
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ Cell: TypeAlias = str | int
 Cells: TypeAlias = Callable[[Object], Cell]
 
 NONE = "<none>"
-_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.status')
+_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
 _ROLE = "node-role.kubernetes.io/"
 # Formats of ages: the age in seconds below which a format applies, the unit and its seconds, the smaller unit and its
 # seconds (0: no smaller unit).
@@ -65,10 +66,20 @@ def at(path: str, default: Cell = NONE) -> Cells:
 
 
 def at_json_path(path: str) -> Cells:
-    """Return a column that shows the value at a JSONPath: a field, or the status of a condition."""
+    """Return a column that shows the value at a JSONPath, a field or one of a condition, as a cluster does.
+
+    A value that is absent is an empty cell.
+    """
     if found := _CONDITION.fullmatch(path):
-        return condition(found[1])
-    return at(path.removeprefix("."))
+        return of_type("status.conditions", found[1], found[2], "")
+
+    def cell(obj: Object) -> Cell:
+        found = value(obj, path.removeprefix("."))
+        if isinstance(found, list | tuple | Mapping):
+            return json.dumps(found, separators=(",", ":"), sort_keys=True)
+        return "" if found is None else found if isinstance(found, int) else str(found)
+
+    return cell
 
 
 def since(*paths: str) -> Cells:
@@ -96,9 +107,22 @@ def labels(path: str) -> Cells:
     return lambda obj: _words(value(obj, path) or {}) or NONE
 
 
-def pod_labels(obj: Object) -> str:
-    """Return the labels of the pods that a TLSConfig selects."""
-    return _words(obj["spec"]["selector"]["matchLabels"]) or "<all>"
+def selector(path: str) -> Cells:
+    """Return a column that shows the label selector at `path` as kubectl writes one: `app=web,tier in (a,b),!old`."""
+
+    def cell(obj: Object) -> Cell:
+        selector = value(obj, path)
+        texts = [_words(selector.get("matchLabels") or {}), *map(_requirement, selector.get("matchExpressions") or ())]
+        return ",".join(filter(None, texts)) or "<all>"
+
+    return cell
+
+
+def _requirement(row: Mapping[str, Any]) -> str:
+    operator = row["operator"]
+    if operator in ("Exists", "DoesNotExist"):
+        return f"{'' if operator == 'Exists' else '!'}{row['key']}"
+    return f"{row['key']} {operator.lower()} ({','.join(row['values'])})"
 
 
 def _words(labels: Mapping[str, Any]) -> str:

@@ -1,9 +1,10 @@
 """The columns of `kubectl get`, on one machine and in CustomResourceDefinitions.
 
-A CustomResourceDefinition prints the value at one JSONPath. A column without a JSONPath combines several values, so
-only the embedded API prints it.
+A CustomResourceDefinition prints the value at one JSONPath. Of a column that combines several values, `status.summary` has
+the text for it. Columns of kinds whose definitions are not headgate's need no JSONPath.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from headgate.resources.meta import Object
 from headgate.resources.schema.builders import Schema
 
 _AGE_PATH = ".metadata.creationTimestamp"
+_SUMMARY = ".status.summary."
 
 
 class Column(NamedTuple):
@@ -35,9 +37,27 @@ class Column(NamedTuple):
         return (self.cell or cells.at_json_path(self.path))(obj)
 
 
-def condition_path(type: str) -> str:
-    """Return the JSONPath of the status of a condition."""
-    return f'.status.conditions[?(@.type=="{type}")].status'
+def condition_path(type: str, field: str = "status") -> str:
+    """Return the JSONPath of a field of a condition."""
+    return f'.status.conditions[?(@.type=="{type}")].{field}'
+
+
+def summary_path(field: str) -> str:
+    """Return the JSONPath of a text in `status.summary`, which the status writer takes from the column's `cell`.
+
+    A CustomResourceDefinition can't combine values, so the status has them as text.
+    """
+    return f"{_SUMMARY}{field}"
+
+
+def with_summary(columns: Iterable[Column], obj: Object, status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a status with the texts of the columns that combine several values. A cell that can't be computed is left out."""
+    texts: dict[str, Cell] = {}
+    for column in columns:
+        if column.cell and column.path.startswith(_SUMMARY):
+            with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+                texts[column.path.removeprefix(_SUMMARY)] = column.cell(obj)
+    return {**status, "summary": texts} if texts else status
 
 
 def additional_printer_columns(columns: Iterable[Column], schema: Schema) -> list[Mapping[str, Any]]:
@@ -86,19 +106,21 @@ STATE = (
     Column("Accepted", condition_path("Accepted"), "Whether the object is valid and in use."),
     Column("Programmed", condition_path("Programmed"), PROGRAMMED),
 )
-PROXIES = Column(
-    "Proxies",
-    "",
-    "The proxies that have acknowledged the configuration, out of all proxies that need it.",
-    wide=True,
-    cell=cells.ratio("status.proxies.programmed", "status.proxies.total"),
+PROXIES = (
+    Column(
+        "Proxies", ".status.proxies.total", "The number of proxies that need the configuration.", "integer", wide=True
+    ),
+    Column(
+        "Acknowledged",
+        ".status.proxies.programmed",
+        "The number of proxies that have acknowledged the configuration.",
+        "integer",
+        wide=True,
+    ),
 )
-SIDECARS = Column(
-    "Sidecars",
-    "",
-    "The pods with a sidecar, out of all pods that the object selects.",
-    wide=True,
-    cell=cells.ratio("status.pods.sidecars", "status.pods.total"),
+SELECTED = (
+    Column("Selected", ".status.pods.total", "The number of pods that the object selects.", "integer", wide=True),
+    Column("Sidecars", ".status.pods.sidecars", "The number of these pods with a sidecar.", "integer", wide=True),
 )
 IN_TEMPLATE = (
     Column("Containers", cell=_of_containers("name", ""), wide=True),

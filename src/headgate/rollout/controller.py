@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import structs
 
@@ -28,13 +28,14 @@ from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND, Canary
 from headgate.resources.meta import Key, Object, Value, part, service_name
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, key_of
 from headgate.rollout.criteria import RecentLatencies
+from headgate.rollout.messages import message
 from headgate.rollout.owned_split import (
     MANAGER,
     MATCH_SUFFIX,
     edit_of,
     has,
+    is_applied,
     is_copying,
-    is_in_force,
     is_owned,
     replaced,
     wanted_objects,
@@ -43,7 +44,7 @@ from headgate.rollout.plan import Plan
 from headgate.rollout.ready_endpoints import canary_is_ready, missing_services
 from headgate.rollout.root_services import RootServices
 from headgate.rollout.state import Facts, Pause, State, state_in
-from headgate.rollout.status import Problem, call_body, canary_status, invalid_status
+from headgate.rollout.status import Problem, call_body, canary_status, refused_status, unreadable_status
 from headgate.rollout.transitions import following
 from headgate.rollout.webhooks import AGAIN_S, Webhooks, occasion_of, when_called
 from headgate.telemetry.counters.counts import Counts, sum_of
@@ -54,6 +55,7 @@ LOOK_S = 1.0  # Seconds between two looks at the counts.
 SETTLE_S = float(CLUSTER_SECONDS)  # Seconds of a step whose reports may have requests from before the step.
 WRITE_S = 5.0  # Seconds between two writes of a status in which only counts differ.
 MOST_WRITES_PER_S = 20.0  # Writes per second of statuses in which only counts differ. Many Canaries share them.
+_StatusWith: TypeAlias = Callable[[Object, Problem, float], Mapping[str, Any]]
 GIVE_UP_S = 3600.0  # Seconds after the end of a rollout in which webhooks are called until they answer.
 
 log = logging.getLogger(__name__)
@@ -211,9 +213,13 @@ class RolloutController:
             return
         try:
             plan = self._plan(key, obj)
-            if plan is None or obj["metadata"].get("deletionTimestamp"):
-                return  # admission names the mistakes of an invalid object
-            if problem := self._problem(key, obj, winners):
+            if obj["metadata"].get("deletionTimestamp"):
+                return
+            if plan is None:
+                await self._report(
+                    obj, unreadable_status, Problem("Invalid", "; ".join(map(str, check_stored(obj).causes)))
+                )
+            elif problem := self._problem(key, obj, winners):
                 await self._refuse(key, obj, problem)
             else:
                 await self._reconcile(key, obj, plan)
@@ -239,7 +245,7 @@ class RolloutController:
         if winner != key:
             what = f"Service {obj['spec']['service']} already belongs to {winner}, which is older; delete one of both"
             return Problem("Conflicted", f"spec.service: {what}")
-        has_match = bool((obj["spec"].get("analysis") or {}).get("match"))
+        has_match = bool((obj["spec"].get("analysis") or {}).get("matches"))
         for name, stored in self._stored(key).items():
             if not is_owned(stored, obj) and (has_match or name == _split_key(key)):
                 what = f"{name} exists and does not belong to the Canary"
@@ -256,7 +262,11 @@ class RolloutController:
         """Write why a Canary does nothing, and delete the objects that it owns."""
         await self._delete(obj, self._stored(key))
         self._forget(key)
-        status = invalid_status(obj, problem, self._clock())
+        await self._report(obj, refused_status, problem)
+
+    async def _report(self, obj: Object, status_with: _StatusWith, problem: Problem) -> None:
+        """Write the status of a Canary with a problem, and an Event, unless it has this status."""
+        status = status_with(obj, problem, self._clock())
         if status != obj.get("status"):
             await self._ports.objects.update({**obj, "status": status}, subresource="status")
             await self._ports.events.record(obj, type="Warning", reason=problem.reason, message=problem.message)
@@ -322,8 +332,8 @@ class RolloutController:
         wanted = wanted_objects(obj, plan.canary, plan.weights(known.state), plan.kind(known.state))
         return Facts(
             now=now,
-            in_force=all(_is_applied(stored.get(key_of(item)), item) for item in wanted),
-            edit=edit_of(split) if split else "",
+            in_force=all(is_applied(stored.get(key_of(item)), item) for item in wanted),
+            edit=edit_of(split) if split else None,
             command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
             counts={written[name]: counts for name, counts in taken.items() if name in written},
             copies=sum_of(copies.values()),
@@ -341,7 +351,9 @@ class RolloutController:
             return
         when, every_s = when_called(state), analysis.interval_seconds if state.is_counting else AGAIN_S
         is_late = state.phase.is_over and self._clock() > (state.since or inf) + GIVE_UP_S
-        hooks = [hook for hook in analysis.hooks(when) if hook.name not in state.informed and not is_late]
+        hooks = [
+            hook for hook in analysis.webhooks if hook.when is when and hook.name not in state.informed and not is_late
+        ]
         body = call_body(key, plan, state)
         for hook in hooks:
             self._webhooks.call(key, hook, occasion_of(state), body, every_s)
@@ -360,13 +372,14 @@ class RolloutController:
         await self._ports.objects.update({**obj, "status": status}, subresource="status")
         self._rollouts[key] = structs.replace(rollout, stored=rollout.state, written=now)
         if moved:
-            await self._announce(obj, rollout, status["message"])
+            await self._announce(obj, plan, rollout, now)
 
-    async def _announce(self, obj: Object, rollout: Rollout, text: str) -> None:
+    async def _announce(self, obj: Object, plan: Plan, rollout: Rollout, now: float) -> None:
         """Record an Event about a transition that users wait for."""
         before, state = rollout.stored, rollout.state
         if _milestone(before) == _milestone(state):
             return
+        text = message(plan, state, now)
         kind: Literal["Normal", "Warning"] = "Warning" if state.needs_attention else "Normal"
         await self._ports.events.record(obj, type=kind, reason=state.phase.value, message=text)
 
@@ -379,13 +392,6 @@ class RolloutController:
 
 def _milestone(state: State) -> tuple[object, ...]:
     return state.subject, state.phase, state.pause, state.step
-
-
-def _is_applied(stored: Object | None, wanted: Object) -> bool:
-    """Return whether an object is stored as wanted and, if it is a split, every proxy has it."""
-    if stored is None or not has(stored, wanted):
-        return False
-    return wanted["kind"] != TRAFFIC_SPLIT.kind or is_in_force(stored)
 
 
 def _split_key(canary: Key) -> Key:

@@ -138,7 +138,7 @@ class RecentLatencies(Value, frozen=True):
 
     def after(self, latency: Buckets, analysis: Analysis | None) -> "RecentLatencies":
         """Return the last requests after more of them; a part has as many as the relative limits of an analysis need."""
-        criteria = analysis.latency if analysis else ()
+        criteria = analysis.latencies if analysis else ()
         most = max((tail_requests(item) for item in criteria if item.max_increase), default=0)
         newer = self.newer + latency
         return RecentLatencies(newer, 0) if _timed(newer) >= most else RecentLatencies(self.older, newer)
@@ -152,7 +152,7 @@ def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, 
     that it judges, but each of its bets may have another limit.
     """
     limits = dict(known)
-    for criterion in analysis.latency:
+    for criterion in analysis.latencies:
         if criterion.max_increase and _timed(reference) >= tail_requests(criterion):
             bound = percentile_bound(reference, float(criterion.quantile))
             limits |= {} if bound is None else {_increase(criterion): from_microseconds(_microseconds(bound))}
@@ -258,7 +258,7 @@ def _criteria(analysis: Analysis, limits: Mapping[str, str]) -> Iterator[Criteri
         yield _absolute(SUCCESS_MIN, float(1 - success.least))
     if (errors := analysis.client_errors) is not None:
         yield _relative(CLIENT_ERRORS, float(errors.tolerated_increase), float(errors.excluded_increase))
-    for criterion in analysis.latency:
+    for criterion in analysis.latencies:
         tail = float(1 - criterion.quantile)
         if criterion.max_microseconds is not None:
             bound = bound_at(criterion.max_microseconds)

@@ -31,7 +31,7 @@ def expected_objects(
     is_foreign = split in stored and not is_owned(stored[split], obj)
     if is_foreign or _belongs_to_another(key, canary, root, snapshot, domain):
         return {}
-    edit = edit_of(stored[split]) if split in stored else ""
+    edit = edit_of(stored[split]) if split in stored else None
     command = (metadata.get("annotations") or {}).get(ROLLOUT_COMMAND, "")
     state = following(plan, state_in(obj), Facts(now=0.0, edit=edit, command=command))
     found: dict[Key, Object | None] = {}

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from headgate.durations import formatted
 from headgate.formatting import pluralize
-from headgate.resources.mesh.canary.types import Analysis, StepKind
+from headgate.resources.mesh.canary.types import Analysis, StepKind, When
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
 from headgate.rollout.plan import Plan
@@ -64,7 +64,7 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
         yield "paused, because the weights of the TrafficSplit were edited; `headgate rollout resume` sets them again"
         return
     if state.pause is Pause.BEFORE:
-        yield _waiting_for(state, plan.hooks("before"))
+        yield _waiting_for(state, plan.hooks(When.BEFORE))
         return
     if state.lost:
         yield _lost(plan, analysis, state)
@@ -125,7 +125,7 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
         yield f"the evidence is complete, the step lasts until {timestamp(state.since + analysis.interval_seconds)}"
     elif analysis.dry_run and not state.replies:
         yield "a dry run, which would promote now"
-    elif hooks := plan.hooks("during"):
+    elif hooks := plan.hooks(When.DURING):
         yield f"the evidence is complete, {_waiting_for(state, hooks)}"
 
 
@@ -177,7 +177,7 @@ def _step(plan: Plan, state: State) -> str:
     what = {
         StepKind.SHARE: share_text(step.share),
         StepKind.MIRROR: f"copies of {plan.analysis.mirror if plan.analysis else ''} of the requests",
-        StepKind.MATCH: "the requests that fit spec.analysis.match",
+        StepKind.MATCH: "the requests that fit spec.analysis.matches",
     }
     return f"step {state.step + 1} of {len(plan.shares)}, {what[step.kind]}"
 
@@ -188,6 +188,6 @@ def _violation(plan: Plan, state: State, name: str) -> str:
         return f"the criterion {name} was violated"  # the spec has changed since
     if not kind or first == "success":
         return _CRITERIA[name].format(reference=plan.reference(state), limit=plan.analysis.success.min)
-    limits = [item for item in plan.analysis.latency if item.percentile == first]
+    limits = [item for item in plan.analysis.latencies if item.percentile == first]
     limit = next((item.max if kind == "max" else item.max_increase for item in limits), "")
     return _CRITERIA[kind].format(percentile=first, limit=limit, reference=plan.reference(state))

@@ -6,7 +6,6 @@ HTTPRouteGroup matches to the canary; it has precedence over the first (D8).
 The split carries its weights in an annotation too. If they differ from those of its spec, a user has edited the spec.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from headgate.resources.mesh.canary.types import CANARY_WEIGHTS, Canary, StepKin
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT
 from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
+from headgate.rollout.state import Edit
 
 MANAGER = "headgate-rollout"
 MATCH_SUFFIX = "-match"
@@ -36,10 +36,10 @@ def wanted_objects(
     if analysis and kind is StepKind.MIRROR:
         annotations[MIRROR] = f"{analysis.canary}={analysis.mirror}"
     spec = _split_spec(canary, weights)
-    split = _owned(obj, TRAFFIC_SPLIT, spec, annotations={**annotations, CANARY_WEIGHTS: json.dumps(weights)})
+    split = _owned(obj, TRAFFIC_SPLIT, spec, annotations={**annotations, CANARY_WEIGHTS: _weights_text(weights)})
     if not analysis or kind is not StepKind.MATCH:
         return (split,)
-    group = _owned(obj, ROUTE_GROUP, {"matches": obj["spec"]["analysis"]["match"]}, suffix=MATCH_SUFFIX)
+    group = _owned(obj, ROUTE_GROUP, {"matches": obj["spec"]["analysis"]["matches"]}, suffix=MATCH_SUFFIX)
     matches = [{"kind": ROUTE_GROUP.kind, "name": group["metadata"]["name"]}]
     matched = {**_split_spec(canary, {analysis.canary: 1}), "matches": matches}
     return group, _owned(obj, TRAFFIC_SPLIT, matched, suffix=MATCH_SUFFIX), split
@@ -86,17 +86,19 @@ def is_owned(stored: Object, owner: Object) -> bool:
     return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
 
 
-def edit_of(split: Object) -> str:
-    """Return the backends and matches that a user has written into an owned split, as JSON; empty if there are none."""
-    annotations = split["metadata"].get("annotations") or {}
+def _weights_text(weights: Mapping[str, int]) -> str:
+    """Return weights as the annotation has them: `website-v1=9,website-v2=1`, in the order of the names."""
+    return ",".join(f"{service}={weight}" for service, weight in sorted(weights.items()))
+
+
+def edit_of(split: Object) -> Edit | None:
+    """Return the backends and matches that a user has written into an owned split; None if there are none."""
     spec = split["spec"]
-    try:
-        written = json.loads(annotations.get(CANARY_WEIGHTS, ""))
-    except ValueError:
-        written = None
-    if written == {backend["service"]: backend["weight"] for backend in spec["backends"]} and not spec.get("matches"):
-        return ""
-    return json.dumps([spec["backends"], spec.get("matches") or []], sort_keys=True)
+    weights = {backend["service"]: backend["weight"] for backend in spec["backends"]}
+    matches = tuple(match["name"] for match in spec.get("matches") or ())
+    if _annotations(split).get(CANARY_WEIGHTS) == _weights_text(weights) and not matches:
+        return None
+    return Edit(weights=weights, matches=matches)
 
 
 def replaced(split: Object, wanted: Object) -> Object:
@@ -105,12 +107,14 @@ def replaced(split: Object, wanted: Object) -> Object:
     return {**split, "metadata": metadata, "spec": wanted["spec"]}
 
 
-def edited_weights(edit: str) -> Mapping[str, int]:
-    """Return the weights by backend in a text of `edit_of`."""
-    return {backend["service"]: backend["weight"] for backend in json.loads(edit)[0]}
+def is_applied(stored: Object | None, wanted: Object) -> bool:
+    """Return whether an object is stored as wanted and, if it is a split, every proxy has it."""
+    if stored is None or not has(stored, wanted):
+        return False
+    return wanted["kind"] != TRAFFIC_SPLIT.kind or _is_programmed(stored)
 
 
-def is_in_force(split: Object) -> bool:
+def _is_programmed(split: Object) -> bool:
     """Return whether every proxy that needs the split has acknowledged its current generation."""
     generation = split["metadata"].get("generation", 0)
     conditions = (split.get("status") or {}).get("conditions") or ()

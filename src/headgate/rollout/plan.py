@@ -8,7 +8,7 @@ from functools import cached_property
 import msgspec
 
 from headgate.quantity import parse_percentage
-from headgate.resources.mesh.canary.types import Analysis, Canary, CanarySpec, RolloutStep, StepKind
+from headgate.resources.mesh.canary.types import Analysis, Canary, CanarySpec, RolloutStep, StepKind, When
 from headgate.resources.smi.split_fields import STICKY
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Criterion, Thresholds
@@ -102,8 +102,8 @@ class Plan:
         """Return whether the current step ends only when a user promotes."""
         return self.step(state).pause
 
-    def hooks(self, when: str) -> Sequence[str]:
-        """Return the names of the webhooks of a time: `before`, `during` or `after`."""
+    def hooks(self, when: When) -> Sequence[str]:
+        """Return the names of the webhooks of a time."""
         return [hook.name for hook in self.analysis.hooks(when)] if self.analysis else []
 
     def criteria(self, state: State) -> Sequence[Criterion]:

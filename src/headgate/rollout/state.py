@@ -5,7 +5,7 @@ The state is in the Canary's status, so any replica of the control plane continu
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, structs
@@ -33,7 +33,6 @@ class Phase(Enum):
     PAUSED = "Paused"
     PROMOTED = "Promoted"
     ROLLED_BACK = "RolledBack"
-    INVALID = "Invalid"  # the status says why; no state has this phase
 
     @property
     def is_over(self) -> bool:
@@ -82,6 +81,13 @@ class Life(Value, frozen=True, kw_only=True):
     unconnected: int = 0
 
 
+class Edit(Value, frozen=True, kw_only=True):
+    """What a user has written into an owned split: the weight of each backend, and the names of its matches."""
+
+    weights: Mapping[str, int]
+    matches: tuple[str, ...] = ()
+
+
 class State(Value, frozen=True, kw_only=True):
     """The state of a rollout.
 
@@ -102,7 +108,7 @@ class State(Value, frozen=True, kw_only=True):
     evidence: Mapping[str, Evidence] = {}
     latency_limits: Mapping[str, Annotated[str, Meta(pattern=r"^\d{1,8}(\.\d{1,3})?(us|ms|s)$")]] = {}
     command: str = ""
-    edit: str = ""
+    edit: Edit | None = None
     life: Life = Life()
     lost: Loss | None = None
     lost_since: float = 0.0
@@ -144,9 +150,15 @@ class State(Value, frozen=True, kw_only=True):
 def state_in(obj: Object) -> State:
     """Return the state in the status of a Canary; a new one if there is none, or if it can't be read."""
     try:
-        return msgspec.json.decode(part(obj, "status").get("rollout") or "{}", type=State)
-    except msgspec.DecodeError:
+        return msgspec.convert(part(part(obj, "status"), "rollout"), State)
+    except msgspec.ValidationError:
         return State()
+
+
+def state_fields(state: State) -> Mapping[str, Any]:
+    """Return a state as JSON for the status of a Canary."""
+    fields: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(state))
+    return fields
 
 
 class Facts(NamedTuple):
@@ -163,7 +175,7 @@ class Facts(NamedTuple):
     in_force: bool = False
     ready: bool = True
     missing: tuple[str, ...] = ()
-    edit: str = ""
+    edit: Edit | None = None
     command: str = ""
     counts: Mapping[str, Counts] = {}
     copies: Counts = Counts()

@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
+from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import StatusCondition
 from headgate.plane.status.conditions import status_of, timed
-from headgate.resources.meta import Key, Object, timestamp
+from headgate.resources.mesh.canary.types import OLD_VERSION_UNUSED, PROMOTED
+from headgate.resources.meta import Key, Object, part, timestamp
 from headgate.rollout.messages import message, share_text
-from headgate.rollout.owned_split import edited_weights
 from headgate.rollout.plan import Plan
-from headgate.rollout.state import Pause, Phase, State, state_in
+from headgate.rollout.state import Pause, Phase, State, state_fields, state_in
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -24,9 +25,8 @@ class Problem(msgspec.Struct, frozen=True):
 
 def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[str, Any]:
     """Return the whole status of a Canary. `now` is in seconds since the epoch."""
-    is_edited, text = state.pause is Pause.EDITED, message(plan, state, now)
-    weights = edited_weights(state.edit) if is_edited else plan.weights(state)
-    status = _status(obj, state.phase, text, list(_conditions(plan, state, text)), now)
+    weights = state.edit.weights if state.pause is Pause.EDITED and state.edit else plan.weights(state)
+    status = _status(obj, list(_conditions(plan, state, message(plan, state, now))), now)
     status["backends"] = [{"service": service, "weight": weight} for service, weight in weights.items()]
     if plan.analysis:
         names = () if state.phase is Phase.PROMOTED else (plan.reference(state), plan.analysis.canary)
@@ -34,9 +34,9 @@ def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[
         for row in status["backends"]:
             if sample := seen.get(row["service"]):
                 row |= {"requests": sample.trials, "failures": sample.events}
-        status |= {"step": state.step + 1, "steps": len(plan.shares), "canaryWeight": share_text(plan.share(state))}
+        status |= {"step": state.step + 1, "stepCount": len(plan.shares), "canaryShare": share_text(plan.share(state))}
         status["criteria"] = list(_criteria(plan, state))
-    status["rollout"] = _encoded(state)
+    status["rollout"] = state_fields(state)
     return status
 
 
@@ -50,7 +50,7 @@ def call_body(key: Key, plan: Plan, state: State) -> Mapping[str, Any]:
         "canary": plan.analysis.canary if plan.analysis else "",
         "phase": state.phase.value,
         "step": state.step + 1,
-        "canaryWeight": share_text(plan.share(state)),
+        "canaryShare": share_text(plan.share(state)),
         "requests": {"canary": canary.trials, "reference": reference.trials},
         "failures": {"canary": canary.events, "reference": reference.events},
     }
@@ -71,40 +71,67 @@ def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:
         yield {**row, "promote": _part(known.fine.evidence, thresholds.fine)} if known.fine else row
 
 
-def _encoded(state: State) -> str:
-    return msgspec.json.encode(state).decode()
-
-
 def _part(evidence: float, threshold: float) -> str:
     return f"{min(max(log(evidence) / log(threshold), 0.0), 1.0):.0%}"
 
 
-def invalid_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:
-    """Return the status of a Canary that does nothing.
+def refused_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:
+    """Return the status of a Canary that is valid, and does nothing.
 
     If the problem ends, the rollout begins again, and does not obey the last command a second time.
     """
-    conditions = [StatusCondition(type="Accepted", status=False, reason=problem.reason, message=problem.message)]
-    status = _status(obj, Phase.INVALID, problem.message, conditions, now)
-    return {**status, "rollout": _encoded(State(command=state_in(obj).command))}
+    unknown = f"the rollout does not run: {problem.message}"
+    types = (
+        ConditionType.RESOLVED_REFS.value,
+        *((PROMOTED, OLD_VERSION_UNUSED) if part(obj, "spec").get("analysis") else ()),
+    )
+    found = [
+        _not_accepted(problem),
+        *(StatusCondition(type=name, status=None, reason=problem.reason, message=unknown) for name in types),
+        StatusCondition(
+            type=ConditionType.PROGRAMMED.value,
+            status=False,
+            reason=Reason.INVALID.value,
+            message="no proxy is configured for this object; see the other conditions",
+        ),
+    ]
+    return {**_status(obj, found, now), "rollout": state_fields(State(command=state_in(obj).command))}
 
 
-def _status(obj: Object, phase: Phase, text: str, conditions: list[StatusCondition], now: float) -> dict[str, Any]:
-    generation = obj["metadata"].get("generation", 0)
-    before = status_of(obj).get("conditions")
-    return {
-        "observedGeneration": generation,
-        "phase": phase.value,
-        "message": text,
-        "conditions": timed(conditions, before, generation=generation, now=timestamp(now)),
-    }
+def unreadable_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:
+    """Return the status of an invalid Canary, whose objects and conditions stay as they are."""
+    before = status_of(obj)
+    accepted = _status(obj, [_not_accepted(problem)], now)
+    others = [row for row in before.get("conditions") or () if row["type"] != ConditionType.ACCEPTED.value]
+    return {**before, **accepted, "conditions": [*accepted["conditions"], *others]}
+
+
+def _not_accepted(problem: Problem) -> StatusCondition:
+    return StatusCondition(
+        type=ConditionType.ACCEPTED.value, status=False, reason=problem.reason, message=problem.message
+    )
+
+
+def _status(obj: Object, conditions: list[StatusCondition], now: float) -> dict[str, Any]:
+    generation, before = obj["metadata"].get("generation", 0), status_of(obj).get("conditions")
+    timed_conditions = timed(conditions, before, generation=generation, now=timestamp(now))
+    return {"observedGeneration": generation, "conditions": timed_conditions}
 
 
 def _conditions(plan: Plan, state: State, text: str) -> Iterator[StatusCondition]:
-    yield StatusCondition(type="Accepted", status=True, reason="Accepted", message="the object is valid")
+    yield StatusCondition(
+        type=ConditionType.ACCEPTED.value, status=True, reason="Accepted", message="the object is valid"
+    )
+    missing = [f"Service {name} not found; it gets no traffic until it exists" for name in state.missing]
+    yield StatusCondition(
+        type=ConditionType.RESOLVED_REFS.value,
+        status=not missing,
+        reason=Reason.BACKEND_NOT_FOUND.value if missing else "ResolvedRefs",
+        message="; ".join(missing) or "every backend exists",
+    )
     in_force = state.since > 0
     yield StatusCondition(
-        type="Programmed",
+        type=ConditionType.PROGRAMMED.value,
         status=in_force,
         reason="Programmed" if in_force else "Pending",
         message=f"{'every proxy has' if in_force else 'not every proxy has'} the weights of the TrafficSplit",
@@ -112,11 +139,12 @@ def _conditions(plan: Plan, state: State, text: str) -> Iterator[StatusCondition
     if plan.analysis is None:
         return
     is_promoted = state.phase is Phase.PROMOTED
-    yield StatusCondition(type="Promoted", status=is_promoted, reason=state.phase.value, message=text)
-    unused = is_promoted and in_force
-    old = plan.spec.primary
     yield StatusCondition(
-        type="OldVersionUnused",
+        type=PROMOTED, status=is_promoted if state.phase.is_over else None, reason=state.phase.value, message=text
+    )
+    unused, old = is_promoted and in_force, plan.spec.primary
+    yield StatusCondition(
+        type=OLD_VERSION_UNUSED,
         status=unused,
         reason="NoTraffic" if unused else "InUse",
         message=f"no proxy sends {old} new requests; it may be scaled down" if unused else f"{old} may get requests",

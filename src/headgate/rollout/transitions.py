@@ -6,7 +6,7 @@ sets the same weights.
 
 from msgspec import structs
 
-from headgate.resources.mesh.canary.types import Analysis, StepKind
+from headgate.resources.mesh.canary.types import Analysis, StepKind, When
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Comparison, Judgment, Verdict
 from headgate.rollout.plan import Plan
@@ -38,7 +38,7 @@ def _ended(plan: Plan, state: State, facts: Facts) -> State:
     """Note when every proxy has the last weights, and which webhooks know the end."""
     since = state.since or (facts.now if facts.in_force else 0.0)
     known = {*state.informed, *(name for name, answer in facts.answers.items() if answer.agrees is not None)}
-    return structs.replace(state, since=since, informed=tuple(name for name in plan.hooks("after") if name in known))
+    return structs.replace(state, since=since, informed=tuple(name for name in plan.hooks(When.AFTER) if name in known))
 
 
 def _running(plan: Plan, state: State, facts: Facts) -> State:
@@ -50,7 +50,7 @@ def _running(plan: Plan, state: State, facts: Facts) -> State:
     if refusing and not plan.is_held:
         return _rolled_back(state, f"{WEBHOOK} {', '.join(refusing)}")
     if state.pause is Pause.BEFORE:
-        agreed = not plan.spec.paused and facts.agree(plan.hooks("before"))
+        agreed = not plan.spec.paused and facts.agree(plan.hooks(When.BEFORE))
         return structs.replace(state, phase=Phase.PROGRESSING, pause=None, since=0.0) if agreed else state
     state = _looked_after(plan, state, facts)
     if (
@@ -90,7 +90,7 @@ def _started(plan: Plan, before: State) -> State:
 def _begun(plan: Plan, state: State) -> State:
     """Begin the first step; the canary gets no request before the webhooks have agreed."""
     begun = _step(plan, structs.replace(state, latency_limits={}, cause="", informed=()), 0)
-    is_asked = not begun.phase.is_over and plan.hooks("before")
+    is_asked = not begun.phase.is_over and plan.hooks(When.BEFORE)
     return structs.replace(begun, pause=Pause.BEFORE) if is_asked else begun
 
 
@@ -138,7 +138,7 @@ def _obeyed(plan: Plan, state: State, verb: str) -> State:
 
 def _paused(plan: Plan, state: State, facts: Facts) -> State:
     """Pause, or end a pause. A rollout whose split was edited stays paused until the user resumes it."""
-    if state.pause is Pause.EDITED or facts.edit not in ("", state.edit):
+    if state.pause is Pause.EDITED or facts.edit not in (None, state.edit):
         edit = facts.edit or state.edit
         return structs.replace(state, phase=Phase.PAUSED, pause=Pause.EDITED, edit=edit, since=0.0)
     state = structs.replace(state, edit=facts.edit)
@@ -222,7 +222,7 @@ def _judged(plan: Plan, state: State, facts: Facts) -> State:
         and _is_alive(plan, plan.analysis, state, facts)
         and facts.now >= state.since + plan.analysis.interval_seconds
         and state.seen.candidate.trials >= plan.analysis.min_requests
-        and facts.agree(plan.hooks("during"))
+        and facts.agree(plan.hooks(When.DURING))
     )
     if not is_ready:
         return state

@@ -14,9 +14,9 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.http_failures import describe
 from headgate.latest import Latest
 from headgate.model.authorities import url_host
-from headgate.resources.mesh.canary.types import Webhook
+from headgate.resources.mesh.canary.types import Webhook, When
 from headgate.resources.meta import Key
-from headgate.rollout.state import Pause, State, WebhookAnswer
+from headgate.rollout.state import Pause, Phase, State, WebhookAnswer
 
 TIMEOUT_S = 10.0
 AGAIN_S = 10.0
@@ -24,11 +24,11 @@ AGAIN_S = 10.0
 
 
 class Occasion(NamedTuple):
-    """What a webhook is called about: a phase of a step. Answers about an earlier occasion do not count."""
+    """What a webhook is called about: the time in a step, or the end. Answers about an earlier occasion do not count."""
 
     begun_by: str
     step: int
-    phase: str
+    time: Phase | When | None
 
 
 class _Call(NamedTuple):
@@ -104,11 +104,11 @@ class Webhooks:
 
 def occasion_of(state: State) -> Occasion:
     """Return what webhooks are called about in a state."""
-    return Occasion(state.begun_by, state.step, state.phase.value if state.phase.is_over else when_called(state))
+    return Occasion(state.begun_by, state.step, state.phase if state.phase.is_over else when_called(state))
 
 
-def when_called(state: State) -> str:
-    """Return which webhooks a state calls: `before`, `during` or `after`; empty while it calls none."""
+def when_called(state: State) -> When | None:
+    """Return which webhooks a state calls; None while it calls none."""
     if state.phase.is_over:
-        return "after"
-    return "before" if state.pause is Pause.BEFORE else "during" if state.is_counting else ""
+        return When.AFTER
+    return When.BEFORE if state.pause is Pause.BEFORE else When.DURING if state.is_counting else None

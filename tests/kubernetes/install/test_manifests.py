@@ -9,7 +9,7 @@ from headgate.admission.injection import INJECT_LABELED
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.names import SERVER_NAMES
-from headgate.resources.registry import GROUPS
+from headgate.resources.registry import GROUPS, KINDS
 
 VALUES = Values(image="headgate:1")
 
@@ -200,6 +200,17 @@ def test_a_definition_serves_every_version_and_stores_the_hub(kind: Any) -> None
     assert all(("status" in version.get("subresources", {})) is kind.status for version in versions)
 
 
+def test_kubectl_shows_the_same_columns_on_a_cluster_as_on_one_machine() -> None:
+    """`tests/cluster/test_kinds.py` compares the cells."""
+    own = [kind for kind in KINDS if kind.schema]
+    assert len(own) == 8
+    for kind in own:
+        definition = found("CustomResourceDefinition", f"{kind.plural}.{kind.group}")
+        stored = next(version for version in definition["spec"]["versions"] if version["storage"])
+        shown = [(column["name"], bool(column["priority"])) for column in stored["additionalPrinterColumns"]]
+        assert shown == [(column.name, column.wide) for column in kind.columns if column.name != "Name"]
+
+
 def test_the_columns_of_a_version_show_fields_of_that_version() -> None:
     def columns(name: str, version: str) -> dict[str, str]:
         item = found("CustomResourceDefinition", name)
@@ -207,8 +218,7 @@ def test_the_columns_of_a_version_show_fields_of_that_version() -> None:
         return {column["name"]: column["jsonPath"] for column in one["additionalPrinterColumns"]}
 
     targets = "traffictargets.access.smi-spec.io"
-    assert columns(targets, "v1alpha1")["Destination"] == ".destination.name"
-    assert columns(targets, "v1alpha3")["Destination"] == ".spec.destination.name"
+    assert {columns(targets, version)["Rules"] for version in ("v1alpha1", "v1alpha3")} == {".status.summary.rules"}
     assert "Ports" in columns("tcproutes.specs.smi-spec.io", "v1alpha4")
     assert "Ports" not in columns("tcproutes.specs.smi-spec.io", "v1alpha3")
 

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from tests.embedded_api import AsgiClient, EmbeddedApi
+from tests.make.rollouts import conditions_of
 from tests.resources.canary import canary_with
 from tests.resources.seeds import CANARY_004
 
@@ -20,9 +21,14 @@ spec:
   - {service: website-v2, weight: 100m}
   analysis:
     canary: website-v2
-    steps: [{weight: 20}, {weight: 50, pause: true}]
+    steps: [{share: 20%}, {share: 50%, pause: true}]
 """
-STATUS = {"phase": "Progressing", "step": 2, "steps": 4, "canaryWeight": "20%", "message": "2 of 20 requests"}
+STATUS = {
+    "conditions": conditions_of("Progressing", "2 of 20 requests"),
+    "step": 2,
+    "stepCount": 4,
+    "canaryShare": "20%",
+}
 
 
 async def test_the_canary_of_the_specification_is_applied_as_written(api: EmbeddedApi) -> None:
@@ -34,6 +40,15 @@ async def test_the_canary_of_the_specification_is_applied_as_written(api: Embedd
     assert await api.ok("get", "barecanaries", "my-canary", "-o", weights) == "v1beta1 100m 900m"
     assert "configured" in await api.ok("apply", "-f", "-", stdin=CANARY_004.replace("100m", "1"))
     assert await api.ok("get", "canary", "my-canary", "-o", weights) == "headgate.dev/v1beta1 1 900m"
+
+
+async def test_absent_fields_get_their_defaults(api: EmbeddedApi) -> None:
+    """As on a cluster, by the same schema."""
+    await api.ok("apply", "-f", "-", stdin=ANALYZED)
+    fields = "{.interval} {.minRequests} {.errorProbability} {.dryRun} {.success.margin} {.steps[*].pause}"
+    shown = await api.ok("get", "canary", "website", "-o", f"jsonpath={fields.replace('{.', '{.spec.analysis.')}")
+    assert shown == "1m 20 1% false 1% false true"
+    assert await api.ok("diff", "-f", "-", stdin=ANALYZED) == ""
 
 
 async def test_server_side_apply_keeps_the_backends_of_other_managers(api: EmbeddedApi) -> None:
@@ -50,11 +65,20 @@ async def test_get_shows_the_state_of_the_rollout(api: EmbeddedApi) -> None:
     written = {"apiVersion": CANARY.hub, "kind": CANARY.kind, "metadata": metadata, "status": STATUS}
     await api.store.update(written, subresource="status")
     titles, row = (await api.ok("get", "canaries")).splitlines()
-    assert titles.split() == ["NAME", "SERVICE", "PHASE", "STEP", "CANARY-WEIGHT", "AGE"]
-    assert row.split()[:5] == ["website", "website", "Progressing", "2", "20%"]
+    assert titles.split() == [
+        "NAME",
+        "SERVICE",
+        "ROLLOUT",
+        "STEP",
+        "CANARY-SHARE",
+        "ACCEPTED",
+        "PROGRAMMED",
+        "AGE",
+    ]
+    assert row.split()[:7] == ["website", "website", "Progressing", "2", "20%", "True", "True"]
     assert "2 of 20 requests" in await api.ok("get", "canary", "website", "-o", "wide")
     described = await api.ok("describe", "canary", "website")
-    assert re.search(r"(?s)Canary: +website-v2.*Weight: +900m.*Phase: +Progressing", described)
+    assert re.search(r"(?s)Canary: +website-v2.*Weight: +900m.*Reason: +Progressing", described)
 
 
 async def test_explain_describes_the_fields(api: EmbeddedApi) -> None:
@@ -64,9 +88,9 @@ async def test_explain_describes_the_fields(api: EmbeddedApi) -> None:
 
 
 async def test_a_mistake_is_rejected_with_its_field_and_the_fix(api: EmbeddedApi) -> None:
-    answer = await api.kubectl("apply", "-f", "-", stdin=ANALYZED.replace("weight: 20", "weight: 60"))
-    assert "spec.analysis.steps[1].weight" in answer.err
-    assert "must be above 60, the share of the step before" in answer.err
+    answer = await api.kubectl("apply", "-f", "-", stdin=ANALYZED.replace("share: 20%", "share: 60%"))
+    assert "spec.analysis.steps[1].share" in answer.err
+    assert "must be above 60%, the share of the step before" in answer.err
 
 
 async def test_a_canary_that_is_its_own_backend_is_rejected(client: AsgiClient) -> None:

@@ -68,10 +68,11 @@ def test_the_cells_of_a_split_show_its_conditions() -> None:
     status = {"conditions": conditions, "proxies": {"programmed": 1, "total": 3}}
     split = {"kind": "TrafficSplit", "metadata": {"name": "t"}, "spec": {"service": "s"}, "status": status}
     shown = cells(split)
-    assert (shown["Accepted"], shown["Programmed"], shown["Proxies"], shown["Backends"]) == (
+    assert (shown["Accepted"], shown["Programmed"], shown["Acknowledged"], shown["Proxies"], shown["Backends"]) == (
         "True",
         "False",
-        "1/3",
+        1,
+        3,
         "<none>",
     )
 

@@ -31,6 +31,7 @@ _TRUE_CONDITIONS = {
 }
 _PORTS_RESOLVED = "the pods of the Service declare all of its target ports"
 _CONFLICTED = "Conflicted"
+_STATUSES: Mapping[bool | None, str] = {True: "True", False: "False", None: "Unknown"}
 _NAMED = 5  # the maximum number of names in a message; a count replaces the rest
 
 
@@ -82,7 +83,7 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
         reason=_CONFLICTED if conflicted else "NoConflicts",
         message=conflicted[0].message if conflicted else "no other split claims the root",
     )
-    accepted = found[0].status and not any(item.reason is Reason.SERVICE_NOT_FOUND for item in findings)
+    accepted = found[0].status is True and not any(item.reason is Reason.SERVICE_NOT_FOUND for item in findings)
     return (*found, conflict, programmed(progress, accepted=accepted))
 
 
@@ -187,14 +188,14 @@ def timed(
 ) -> list[Mapping[str, Any]]:
     """Return conditions as JSON for a status.
 
-    `before` are the conditions of the current status. The `lastTransitionTime` of a condition is unchanged if it is
-    still True or still False; otherwise the time is `now`.
+    `before` are the conditions of the current status. The `lastTransitionTime` of a condition is unchanged
+    while its status is; otherwise the time is `now`.
     """
     rows = before if isinstance(before, Sequence) else ()
     known = {item["type"]: item for item in rows if isinstance(item, Mapping) and "type" in item}
     found: list[Mapping[str, Any]] = []
     for condition in conditions:
-        text = "True" if condition.status else "False"
+        text = _STATUSES[condition.status]
         old = known.get(condition.type, {})
         same = old.get("status") == text and "lastTransitionTime" in old
         found.append(

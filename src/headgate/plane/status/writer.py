@@ -40,8 +40,9 @@ from headgate.plane.status.pace import RECONNECT_SECONDS, TAKEOVER_SECONDS, Coun
 from headgate.plane.status.receipts import AckStates, Receipts
 from headgate.plane.status.sidecars import sidecar_status
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
+from headgate.resources.columns import with_summary
 from headgate.resources.meta import Key, Object, timestamp
-from headgate.resources.registry import SERVICE
+from headgate.resources.registry import SERVICE, find
 from headgate.shared_map import SharedMap, replaced
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -332,6 +333,8 @@ class StatusWriter:
         kind = (key.group, key.kind)
         compute = STATUSES.get(kind) or ONLY_WITH_FINDINGS.get(kind)
         status = compute(obj, report, inputs) if compute else None
+        if status and (known := find(*kind)):
+            status = with_summary(known.columns, obj, status)
         read = version_of(obj)
         self._computed_versions[key] = (read,)
         if status is None:

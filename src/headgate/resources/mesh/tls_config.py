@@ -6,15 +6,20 @@ from typing import Annotated
 from headgate.errors import Cause
 from headgate.kinds import MESH, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, SIDECARS, STATE, Column
-from headgate.resources.columns import PROXIES as PROXIES_COLUMN
+from headgate.resources.columns import AGE, NAME, PROXIES, SELECTED, STATE, Column, summary_path
+from headgate.resources.core.pod_fields import selector_causes
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
-from headgate.resources.meta import Input, Object, Resource, label_causes, namespace_of, part
-from headgate.resources.schema.builders import Schema, kind, record, text, words
-from headgate.resources.schema.declared import Field, declared_schema
-from headgate.resources.selectors import LabelSelector
+from headgate.resources.meta import Input, Object, Resource, namespace_of, part
+from headgate.resources.schema.builders import Schema, kind, ruled, status, text
+from headgate.resources.schema.declared import Field, declared_schema, rule_causes
+from headgate.resources.selectors import SELECTOR, LabelSelector
 from headgate.resources.smi.conversion import ALIASES
-from headgate.resources.smi.status import enforced_status
+from headgate.resources.smi.status import PROXIES as PROXY_PROGRESS
+from headgate.resources.smi.status import SELECTED_PODS, summary
+
+_UNSELECTED = (
+    "is missing: select pods, for example by matchLabels: {app: web}; matchLabels: {} selects all pods of the namespace"
+)
 
 
 class TLSConfigSpec(Input, frozen=True, kw_only=True):
@@ -26,10 +31,12 @@ class TLSConfigSpec(Input, frozen=True, kw_only=True):
     selector: Annotated[
         LabelSelector,
         Field(
-            schema=record(
-                "The selector of pods in the object's own namespace.",
-                "matchLabels",
-                matchLabels=words("The labels that selected pods have; {} selects every pod of the namespace."),
+            schema=ruled(
+                {
+                    **SELECTOR,
+                    "description": "The selector of pods in the object's own namespace; matchLabels: {} selects all.",
+                },
+                ("has(self.matchLabels) || has(self.matchExpressions)", f"matchLabels {_UNSELECTED}"),
             )
         ),
     ]
@@ -50,9 +57,13 @@ class TLSConfig(Resource, frozen=True, kw_only=True):
 
 
 _LONGEST_LABEL = 63
-_LABELS = "spec.selector.matchLabels"
-_UNSELECTED = (
-    "is missing: select pods, for example by matchLabels: {app: web}; matchLabels: {} selects all pods of the namespace"
+_STATUS = status(
+    "configuration",
+    pods=SELECTED_PODS,
+    proxies=PROXY_PROGRESS,
+    summary=summary(
+        pods="The selector of the pods.", subjectNames="Subject alternative names of the pods' certificates."
+    ),
 )
 
 
@@ -66,18 +77,18 @@ def tls_config_causes(obj: Object) -> Iterator[Cause]:
     spec = part(obj, "spec")
     if isinstance(obj.get("spec"), Mapping) and spec.get("selector") is None:
         yield Cause("spec.selector", _UNSELECTED)
-    elif isinstance(spec.get("selector"), Mapping) and spec["selector"].get("matchLabels") is None:
-        yield Cause(_LABELS, _UNSELECTED)
-    yield from _label_causes(part(part(spec, "selector"), "matchLabels"))
+    selector = part(spec, "selector")
+    if (
+        isinstance(spec.get("selector"), Mapping)
+        and selector.get("matchLabels") is selector.get("matchExpressions") is None
+    ):
+        yield Cause("spec.selector.matchLabels", _UNSELECTED)
+    yield from selector_causes(selector, "spec.selector")
+    yield from rule_causes(LabelSelector, selector, "spec.selector")
     names = spec.get("subjectNames")
     listed = [str(name) for name in names] if isinstance(names, list | tuple) else []
     yield from _long_names(listed)
     yield from _foreign_names(listed, namespace_of(obj))
-
-
-def _label_causes(labels: Mapping[str, object]) -> Iterator[Cause]:
-    """Yield a mistake for each invalid label of the selector. The schema's check reports values that are not text."""
-    yield from label_causes({key: value for key, value in labels.items() if isinstance(value, str)}, _LABELS)
 
 
 def _long_names(names: Sequence[str]) -> Iterator[Cause]:
@@ -106,7 +117,7 @@ def tls_config(*, bare: bool) -> Schema:
     return kind(
         "Requires mutual TLS for connections to the selected pods.",
         spec=spec,
-        status=enforced_status("configuration"),
+        status=_STATUS,
         **fields,
     )
 
@@ -121,17 +132,17 @@ KIND = Kind(
     checks=tls_config_causes,
     columns=(
         NAME,
-        Column("Pods", ".spec.selector.matchLabels", "The labels of the selected pods.", cell=cells.pod_labels),
+        Column("Pods", summary_path("pods"), "The selector of the pods.", cell=cells.selector("spec.selector")),
         Column(
             "Subject-Names",
-            ".spec.subjectNames",
+            summary_path("subjectNames"),
             "Subject alternative names of the pods' certificates, besides the SPIFFE ID.",
             cell=cells.names("spec.subjectNames"),
         ),
         *STATE,
         AGE,
-        SIDECARS,
-        PROXIES_COLUMN,
+        *SELECTED,
+        *PROXIES,
     ),
     recorded=True,
     categories=(MESH_CATEGORY,),

@@ -6,6 +6,8 @@ The `format` of a text names its grammar in `schema.check`. Kubernetes' clients 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from headgate.quantity import SHARE
+
 Schema: TypeAlias = Mapping[str, Any]
 
 REF = "#/definitions/"
@@ -43,9 +45,18 @@ def text(description: str, grammar: str = "", **limits: int) -> Schema:
     return {**found, "format": grammar} if grammar else found
 
 
-def matching(description: str, pattern: str) -> Schema:
-    """Return the schema of a string that matches a regular expression, whose message is in `checks.schema`."""
-    return {"type": "string", "description": description, "pattern": pattern}
+def matching(description: str, pattern: str, **more: Any) -> Schema:
+    """Return the schema of a string that matches a regular expression, whose message is in `schema.check`.
+
+    `more` has limits, and the `default`.
+    """
+    return {"type": "string", "description": description, "pattern": pattern, **more}
+
+
+def share(description: str) -> Schema:
+    """Return the schema of a share of requests: a percentage above 0% and at most 100%."""
+    found = matching(description, SHARE, maxLength=len("100.000000%"))
+    return ruled(found, ("self.matches('[1-9]')", "must be above 0%"))
 
 
 def choice(description: str, words: str) -> Schema:
@@ -53,9 +64,9 @@ def choice(description: str, words: str) -> Schema:
     return {"type": "string", "description": description, "enum": words.split()}
 
 
-def whole(description: str, **limits: int) -> Schema:
-    """Return the schema of an integer; limits are minimum and maximum."""
-    return {"type": "integer", "format": "int64", "description": description, **limits}
+def whole(description: str, **more: int) -> Schema:
+    """Return the schema of an integer; `more` is the minimum, the maximum and the default."""
+    return {"type": "integer", "format": "int64", "description": description, **more}
 
 
 def port(description: str) -> Schema:
@@ -63,9 +74,9 @@ def port(description: str) -> Schema:
     return whole(description, **PORT_LIMITS)
 
 
-def flag(description: str) -> Schema:
-    """Return the schema of a boolean."""
-    return {"type": "boolean", "description": description}
+def flag(description: str, **default: bool) -> Schema:
+    """Return the schema of a boolean, with its `default`."""
+    return {"type": "boolean", "description": description, **default}
 
 
 def words(description: str) -> Schema:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headgate import durations
 from headgate.errors import Cause
-from headgate.quantity import PERCENTAGE, parse_percentage
+from headgate.quantity import PERCENTAGE, SHARE, parse_percentage, parse_share
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 from headgate.resources.schema.builders import DURATION, MATCH_NAME, PERCENTILE, REQUEST_PATH, Schema
 
@@ -271,6 +271,7 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
     r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$": _header_fault,
     DURATION: _parsing(durations.milliseconds),
     PERCENTAGE: _parsing(parse_percentage),
+    SHARE: _parsing(parse_share),
     REQUEST_PATH: _matching(REQUEST_PATH, "the path of a request; begin with / and escape other characters than ASCII"),
     MATCH_NAME: _matching(
         MATCH_NAME,

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from headgate.errors import Cause
 from headgate.kinds import SPECS, names_of
-from headgate.resources import cells, regexes
-from headgate.resources.columns import AGE, NAME, Column
+from headgate.resources import regexes
+from headgate.resources.columns import AGE, NAME
 from headgate.resources.conversion import mapping, row_list
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind
 from headgate.resources.meta import Input, Object, Resource, part, rows, type_name
@@ -217,7 +217,7 @@ KIND = Kind(
     schema=lambda _group, _version: route_group(),
     checks=route_group_causes,
     conversion=Conversion(_group_to_hub, _group_from_hub),
-    columns=(NAME, Column("Matches", "", "The names of the matches.", cell=cells.names("spec.matches")), AGE),
+    columns=(NAME, AGE),
     recorded=True,
     categories=(MESH_CATEGORY,),
     unversioned=True,

@@ -6,7 +6,6 @@ from typing import Any
 
 from headgate.errors import Cause
 from headgate.kinds import SPECS, names_of
-from headgate.resources import cells
 from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.conversion import mapping
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, split_api_version
@@ -99,8 +98,7 @@ _COLUMNS = (
     Column(
         "Ports",
         ".spec.matches.ports",
-        "The ports that the route matches.",
-        cell=cells.listed("spec.matches.ports", str, "<all>"),
+        "The ports that the route matches; all when empty.",
     ),
     AGE,
 )

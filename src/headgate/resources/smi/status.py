@@ -1,6 +1,6 @@
 """Parts of statuses that several kinds have."""
 
-from headgate.resources.schema.builders import Schema, record, status, whole
+from headgate.resources.schema.builders import Schema, record, text, whole
 
 PROXIES = record(
     "The progress of the object's configuration on proxies.",
@@ -14,5 +14,7 @@ SELECTED_PODS = record(
 )
 
 
-def enforced_status(what: str) -> Schema:
-    return status(what, pods=SELECTED_PODS, proxies=PROXIES)
+def summary(**texts: str) -> Schema:
+    """Return the schema of `status.summary`: the description of each text in it."""
+    fields = {name: text(description) for name, description in texts.items()}
+    return record("Texts that `kubectl get` shows.", **fields)

@@ -9,8 +9,8 @@ from msgspec import Meta
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import SPECS, SPLIT, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, STATE, Column
-from headgate.resources.columns import PROXIES as PROXIES_COLUMN
+from headgate.resources.columns import AGE, NAME, STATE, Column, summary_path
+from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping, row_list
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
 from headgate.resources.meta import Input, Object, Resource, is_dns_subdomain, part, rows
@@ -45,7 +45,7 @@ from headgate.resources.smi.split_fields import (
     STICKY,
     shared_causes,
 )
-from headgate.resources.smi.status import PROXIES
+from headgate.resources.smi.status import PROXIES, summary
 from headgate.resources.weights import integer_weights, quantity
 
 Weight = Annotated[int, Meta(ge=0)]
@@ -128,6 +128,7 @@ _SPLIT_STATUS = status(
         key="port",
     ),
     proxies=PROXIES,
+    summary=summary(backends="The backends and their weights."),
 )
 _IN_SPECS = " || ".join(
     (
@@ -251,13 +252,13 @@ KIND = Kind(
         Column("Service", ".spec.service", "The root Service that clients call."),
         Column(
             "Backends",
-            ".spec.backends",
+            summary_path("backends"),
             "The backends and their weights.",
             cell=cells.listed("spec.backends", lambda row: f"{row.get('service')}:{row.get('weight')}"),
         ),
         *STATE,
         AGE,
-        PROXIES_COLUMN,
+        *PROXY_COLUMNS,
     ),
     annotations=frozenset({ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY}),
     recorded=True,

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, SIDECARS, STATE, Column
-from headgate.resources.columns import PROXIES as PROXIES_COLUMN
+from headgate.resources.columns import AGE, NAME, SELECTED, STATE, Column, summary_path
+from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
 from headgate.resources.meta import Input, Object, Resource, annotation, namespace_of, part, rows
@@ -15,7 +15,7 @@ from headgate.resources.schema.builders import PORT_LIMITS, Schema, choice, kind
 from headgate.resources.schema.declared import Field, FieldRule, declared_schema, field_schema, rule_causes
 from headgate.resources.smi.conversion import FLAT_TARGET, FLAT_TARGET_FIELDS, VERSIONS
 from headgate.resources.smi.http_route_group import KIND as ROUTE_GROUP
-from headgate.resources.smi.status import PROXIES, SELECTED_PODS
+from headgate.resources.smi.status import PROXIES, SELECTED_PODS, summary
 
 MODE = "headgate.dev/mode"
 AUDIT = "audit"
@@ -141,6 +141,11 @@ def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -
         yield Cause(where, message)
 
 
+_SUMMARY = summary(
+    destination="The ServiceAccount whose pods may be called.",
+    sources="The ServiceAccounts whose pods may call the destination.",
+    rules="The routes that allowed requests match.",
+)
 _WOULD_REFUSE = record(
     "In audit mode: the calls (requests or connections) that would have been refused without it, since the current rules.",
     since=text("When the counts began.", "date-time"),
@@ -169,11 +174,13 @@ def traffic_target(version: str) -> Schema:
             what,
             "destination sources specs",
             **fields,
-            status=status("target", pods=SELECTED_PODS, proxies=PROXIES, wouldRefuse=_WOULD_REFUSE),
+            status=status("target", pods=SELECTED_PODS, proxies=PROXIES, summary=_SUMMARY, wouldRefuse=_WOULD_REFUSE),
         )
     spec = declared_schema(TrafficTargetSpec, "The traffic that is allowed.")
     return kind(
-        what, spec=spec, status=status("target", pods=SELECTED_PODS, proxies=PROXIES, wouldRefuse=_WOULD_REFUSE)
+        what,
+        spec=spec,
+        status=status("target", pods=SELECTED_PODS, proxies=PROXIES, summary=_SUMMARY, wouldRefuse=_WOULD_REFUSE),
     )
 
 
@@ -207,21 +214,21 @@ KIND = Kind(
         NAME,
         Column(
             "Destination",
-            ".spec.destination.name",
+            summary_path("destination"),
             "The ServiceAccount whose pods may be called.",
             cell=cells.subjects("destination"),
         ),
         Column(
             "Sources",
-            "",
+            summary_path("sources"),
             "The ServiceAccounts whose pods may call the destination.",
             cell=cells.subjects("sources"),
         ),
-        Column("Rules", "", "The routes that allowed requests match.", cell=cells.rules),
+        Column("Rules", summary_path("rules"), "The routes that allowed requests match.", cell=cells.rules),
         *STATE,
         AGE,
-        SIDECARS,
-        PROXIES_COLUMN,
+        *SELECTED,
+        *PROXY_COLUMNS,
     ),
     annotations=frozenset({MODE}),
     recorded=True,

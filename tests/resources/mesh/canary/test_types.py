@@ -51,13 +51,13 @@ def test_without_analysis_the_weights_have_the_ratio_of_the_quantities(weights: 
     ("analysis", "shares"),
     [
         ({}, "10 100"),
-        ({"steps": [{"weight": 20}, {"weight": 50}]}, "10 20 50 100"),
-        ({"steps": [{"weight": 10}, {"weight": 50}]}, "10 50 100"),
-        ({"steps": [{"weight": 50}, {"weight": 100}]}, "10 50 100"),
-        ({"stepWeight": 10, "maxWeight": 50}, "10 20 30 40 50 100"),
-        ({"stepWeight": 25, "maxWeight": 50}, "10 35 50 100"),
-        ({"stepWeight": 60, "maxWeight": 100}, "10 70 100"),
-        ({"stepWeight": 5, "maxWeight": 10}, "10 100"),
+        ({"steps": [{"share": "20%"}, {"share": "50%"}]}, "10 20 50 100"),
+        ({"steps": [{"share": "10%"}, {"share": "50%"}]}, "10 50 100"),
+        ({"steps": [{"share": "50%"}, {"share": "100%"}]}, "10 50 100"),
+        ({"stepShare": "10%", "maxShare": "50%"}, "10 20 30 40 50 100"),
+        ({"stepShare": "25%", "maxShare": "50%"}, "10 35 50 100"),
+        ({"stepShare": "60%", "maxShare": "100%"}, "10 70 100"),
+        ({"stepShare": "5%", "maxShare": "10%"}, "10 100"),
     ],
 )
 def test_the_steps_rise_from_the_share_of_the_backends_to_all_traffic(analysis: Any, shares: str) -> None:
@@ -67,26 +67,30 @@ def test_the_steps_rise_from_the_share_of_the_backends_to_all_traffic(analysis: 
 def test_a_canary_without_weight_begins_with_the_share_of_the_next_step() -> None:
     """004's workflow starts with 0m."""
     backends = [{"service": "website-v1", "weight": 1}, {"service": "website-v2", "weight": "0m"}]
-    assert percent(spec_of(canary_with({"steps": [{"weight": 5}]}, backends=backends))) == ["5", "100"]
-    assert percent(spec_of(canary_with({"stepWeight": 30, "maxWeight": 50}, backends=backends))) == ["30", "50", "100"]
+    assert percent(spec_of(canary_with({"steps": [{"share": "5%"}]}, backends=backends))) == ["5", "100"]
+    assert percent(spec_of(canary_with({"stepShare": "30%", "maxShare": "50%"}, backends=backends))) == [
+        "30",
+        "50",
+        "100",
+    ]
 
 
 def test_shares_are_exact() -> None:
     backends = [{"service": "website-v1", "weight": 2}, {"service": "website-v2", "weight": 1}]
-    spec = spec_of(canary_with({"stepWeight": 10, "maxWeight": 50}, backends=backends))
+    spec = spec_of(canary_with({"stepShare": "10%", "maxShare": "50%"}, backends=backends))
     third = Fraction(1, 3)
     assert spec.shares == (third, third + Fraction(1, 10), Fraction(1, 2), 1)
     assert [spec.weights_at(share) for share in spec.shares] == [(2, 1), (17, 13), (1, 1), (0, 1)]
 
 
 def test_a_step_with_a_pause_is_gated_also_as_the_first_and_the_last_one() -> None:
-    steps = [{"weight": 10, "pause": True}, {"weight": 50}, {"weight": 100, "pause": True}]
+    steps = [{"share": "10%", "pause": True}, {"share": "50%"}, {"share": "100%", "pause": True}]
     assert [step.pause for step in spec_of(canary_with({"steps": steps})).rollout] == [True, False, True]
-    assert not any(step.pause for step in spec_of(canary_with({"stepWeight": 10, "maxWeight": 50})).rollout)
+    assert not any(step.pause for step in spec_of(canary_with({"stepShare": "10%", "maxShare": "50%"})).rollout)
 
 
 def test_the_baseline_has_the_share_of_the_canary_until_the_last_step() -> None:
-    spec = spec_of(canary_with({"baseline": "website-base", "steps": [{"weight": 50}]}, backends=WITH_BASELINE))
+    spec = spec_of(canary_with({"baseline": "website-base", "steps": [{"share": "50%"}]}, backends=WITH_BASELINE))
     assert spec.primary == "website-v1"
     assert [spec.weights_at(share) for share in spec.shares] == [(8, 1, 1), (0, 1, 1), (0, 1, 0)]
     assert spec.weights_at(Fraction(0)) == (1, 0, 0)
@@ -104,9 +108,9 @@ def test_the_weights_of_each_step_have_exactly_its_share(
     backends = [{"service": "website-v1", "weight": f"{primary}m"}, {"service": "website-v2", "weight": f"{first}m"}]
     above = [share for share in listed if share * (primary + first) >= 100 * first]
     assume(first or above not in ([], [100]))
-    analysis: Any = {"steps": [{"weight": share} for share in above]}
+    analysis: Any = {"steps": [{"share": f"{share}%"} for share in above]}
     if rise and above:
-        analysis = {"stepWeight": rise, "maxWeight": above[-1]}
+        analysis = {"stepShare": f"{rise}%", "maxShare": f"{above[-1]}%"}
     spec = spec_of(canary_with(analysis, backends=backends))
     assert list(spec.shares) == sorted(set(spec.shares))
     assert spec.shares[-1] == 1
@@ -122,7 +126,7 @@ def test_absent_fields_of_the_analysis_have_the_documented_values() -> None:
     assert analysis.tolerated_error == Fraction(1, 100)
     success = analysis.success
     assert (success.tolerated_drop, success.excluded_drop, success.least) == (0, Fraction(1, 100), None)
-    assert (analysis.baseline, analysis.latency) == ("", ())
+    assert (analysis.baseline, analysis.latencies) == ("", ())
 
 
 def test_limits_are_exact_numbers() -> None:
@@ -132,7 +136,7 @@ def test_limits_are_exact_numbers() -> None:
                 "interval": "1m30s",
                 "errorProbability": "0.1%",
                 "success": {"maxDrop": "0.5%", "margin": "2%", "min": "99.5%"},
-                "latency": [{"percentile": "p99", "max": "500ms"}, {"percentile": "p999", "maxIncrease": "10%"}],
+                "latencies": [{"percentile": "p99", "max": "500ms"}, {"percentile": "p999", "maxIncrease": "10%"}],
             }
         )
     )
@@ -143,7 +147,7 @@ def test_limits_are_exact_numbers() -> None:
     assert success.tolerated_drop == Fraction(1, 200)
     assert success.excluded_drop == Fraction(5, 200)
     assert success.least == Fraction(199, 200)
-    absolute, relative = analysis.latency
+    absolute, relative = analysis.latencies
     assert (absolute.quantile, absolute.max_microseconds, absolute.tolerated_increase) == (
         Fraction(99, 100),
         500_000,

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from headgate import durations
 from headgate.errors import Cause, DecodeError
-from headgate.quantity import parse_percentage
+from headgate.quantity import parse_percentage, parse_share
 from headgate.resources.gateway_api.proxies import PROXIES, SERVICE_GATEWAY
 from headgate.resources.mesh.canary.types import SuccessCriteria
 from headgate.resources.meta import Object, annotation, part, rows
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _HALF = Fraction(1, 2)
 _SHORTEST_WINDOW_MS = 1000
 _ANALYSIS = "spec.analysis"
-_BESIDE = "must be at most 50, because the baseline has the same share"
+_BESIDE = "must be at most 50%, because the baseline has the same share"
 _DEFAULTS = SuccessCriteria()
 _Backends: TypeAlias = Mapping[str, tuple[int, object]]
 """The index and the written weight of each backend, by its name."""
@@ -59,7 +59,7 @@ def canary_causes(obj: Object) -> Iterator[Cause]:
     yield from _trial_causes(analysis)
     yield from _limit_causes(analysis)
     yield from _success_causes(part(analysis, "success"))
-    yield from _latency_causes(analysis.get("latency"))
+    yield from _latency_causes(analysis.get("latencies"))
 
 
 def _role_causes(analysis: Mapping[str, Any], services: Collection[str]) -> Iterator[Cause]:
@@ -110,73 +110,66 @@ def _weight_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _W
 
 def _first_step_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _Weights) -> Iterator[Cause]:
     """Yield a mistake if the canary would get all traffic before any evidence."""
-    shares = [step.get("weight") for _, step in rows(analysis.get("steps"))]
-    if weights.primary and not weights.canary and analysis.get("stepWeight") is None and shares in ([], [100]):
-        message = "is 0, so the canary would get all traffic without evidence; raise it, or add a step below 100"
+    shares = [_parsed(step.get("share"), parse_share) for _, step in rows(analysis.get("steps"))]
+    if weights.primary and not weights.canary and analysis.get("stepShare") is None and shares in ([], [1]):
+        message = "is 0, so the canary would get all traffic without evidence; raise it, or add a step below 100%"
         yield Cause(f"spec.backends[{backends[str(analysis['canary'])][0]}].weight", message)
 
 
 def _step_causes(analysis: Mapping[str, Any], first: Fraction | None) -> Iterator[Cause]:
     """Yield the mistakes in the steps. `first` is the canary's share in the first step, None if it is unknown."""
-    steps, rise, most = (analysis.get(name) for name in ("steps", "stepWeight", "maxWeight"))
+    steps, rise, most = (analysis.get(name) for name in ("steps", "stepShare", "maxShare"))
     with_baseline = analysis.get("baseline") is not None
     if steps:
-        for name, value in (("stepWeight", rise), ("maxWeight", most)):
+        for name, value in (("stepShare", rise), ("maxShare", most)):
             if value is not None:
                 yield Cause(f"{_ANALYSIS}.{name}", "can't be combined with spec.analysis.steps; remove one of them")
         yield from _share_causes(steps, first, with_baseline=with_baseline)
         return
     if rise is None and most is not None:
-        message = "is missing: write by how many percent each step raises the canary's share up to maxWeight"
-        yield Cause(f"{_ANALYSIS}.stepWeight", message)
+        message = "is missing: write by how much each step raises the canary's share up to maxShare, for example 10%"
+        yield Cause(f"{_ANALYSIS}.stepShare", message)
     if rise is not None and most is None:
-        message = "is missing: write the canary's share at which the steps of stepWeight end, for example 50"
-        yield Cause(f"{_ANALYSIS}.maxWeight", message)
-    if _is_share(most) and (fault := _first_fault(most, first) or (_BESIDE if with_baseline and most > 50 else "")):
-        yield Cause(f"{_ANALYSIS}.maxWeight", fault)
+        message = "is missing: write the canary's share at which the steps of stepShare end, for example 50%"
+        yield Cause(f"{_ANALYSIS}.maxShare", message)
+    last = _parsed(most, parse_share)
+    if last and (fault := _first_fault(last, first) or (_BESIDE if with_baseline and last > _HALF else "")):
+        yield Cause(f"{_ANALYSIS}.maxShare", fault)
 
 
 def _share_causes(steps: object, first: Fraction | None, *, with_baseline: bool) -> Iterator[Cause]:
-    """Yield the mistakes in the shares of listed steps. A last step with 100 has no baseline."""
-    before = None
+    """Yield the mistakes in the shares of listed steps. A last step with 100% has no baseline."""
+    before, written = Fraction(0), ""
     for index, step in rows(steps):
-        share, where = step.get("weight"), f"{_ANALYSIS}.steps[{index}].weight"
-        if not _is_share(share):
+        share, where = _parsed(step.get("share"), parse_share), f"{_ANALYSIS}.steps[{index}].share"
+        if share is None:
             continue
-        if before is not None and share <= before:
-            yield Cause(where, f"must be above {before}, the share of the step before: the shares of steps rise")
-        elif before is None and (fault := _first_fault(share, first)):
+        if share <= before:
+            yield Cause(where, f"must be above {written}, the share of the step before: the shares of steps rise")
+        elif not before and (fault := _first_fault(share, first)):
             yield Cause(where, fault)
-        elif with_baseline and 50 < share < 100:
+        elif with_baseline and _HALF < share < 1:
             yield Cause(where, _BESIDE)
-        before = share
+        before, written = share, step["share"]
 
 
-def _first_fault(share: int, first: Fraction | None) -> str:
+def _first_fault(share: Fraction, first: Fraction | None) -> str:
     """Return why a step's share is too low after the first step; empty if it is not."""
-    if first is None or share >= first * 100:
+    if first is None or share >= first:
         return ""
-    percent = f"{float(first * 100):.4g}"
+    percent = f"{float(first * 100):.4g}%"
     return f"must be at least {percent}, the canary's share by the weights of spec.backends; or lower its weight there"
-
-
-def _is_share(value: object) -> TypeGuard[int]:
-    """Return whether a value is a share in percent; the schema reports other values."""
-    return type(value) is int and 1 <= value <= 100
 
 
 def _trial_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
     """Yield the mistakes in the steps before the first share."""
-    mirror, matches = analysis.get("mirror"), analysis.get("match")
-    share = _parsed(mirror, parse_percentage)
-    if share is not None and not 0 < share <= 1:
-        yield Cause(f"{_ANALYSIS}.mirror", f"must be above 0% and at most 100%, not {mirror}; write for example 20%")
+    mirror, matches = analysis.get("mirror"), analysis.get("matches")
     if matches is not None:
-        yield from match_causes(matches, f"{_ANALYSIS}.match")
+        yield from match_causes(matches, f"{_ANALYSIS}.matches")
     for index, match in rows(matches):
         if isinstance(match.get("headers"), list):
-            yield Cause(f"{_ANALYSIS}.match[{index}].headers", "must be a map of header names to regular expressions")
-    for name, value in (("mirror", mirror), ("match", matches)):
+            yield Cause(f"{_ANALYSIS}.matches[{index}].headers", "must be a map of header names to regular expressions")
+    for name, value in (("mirror", mirror), ("matches", matches)):
         if value is not None and analysis.get("dryRun") is True:
             message = "can't be combined with dryRun, which changes nothing for the canary; remove one of them"
             yield Cause(f"{_ANALYSIS}.{name}", message)
@@ -200,13 +193,14 @@ def _limit_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
 
 def _success_causes(success: Mapping[str, Any]) -> Iterator[Cause]:
     where = f"{_ANALYSIS}.success"
-    drop, margin, least = (_parsed(success.get(name), parse_percentage) for name in ("maxDrop", "margin", "min"))
+    drop, margin, least = (
+        _parsed(success.get(name), parse)
+        for name, parse in (("maxDrop", parse_percentage), ("margin", parse_percentage), ("min", parse_share))
+    )
     if margin == 0:
         yield Cause(
             f"{where}.margin", "must be above 0%: no number of requests rules out every drop; write for example 1%"
         )
-    if least is not None and not 0 < least <= 1:
-        yield Cause(f"{where}.min", f"must be above 0% and at most 100%, not {success['min']}")
     if least == 1 and drop:
         message = "has no effect, because min is 100%: any failure rolls back; remove maxDrop, or lower min"
         yield Cause(f"{where}.maxDrop", message)
@@ -217,20 +211,18 @@ def _success_causes(success: Mapping[str, Any]) -> Iterator[Cause]:
         yield Cause(f"{where}.{field}", "is too high: maxDrop and margin together must be below 100%")
 
 
-def _latency_causes(latency: object) -> Iterator[Cause]:
-    seen: dict[tuple[object, str], int] = {}
-    for index, criterion in rows(latency):
-        where = f"{_ANALYSIS}.latency[{index}]"
-        limits = [name for name in ("max", "maxIncrease") if criterion.get(name) is not None]
-        if not limits:
+def _latency_causes(latencies: object) -> Iterator[Cause]:
+    seen: dict[str, int] = {}
+    for index, criterion in rows(latencies):
+        where = f"{_ANALYSIS}.latencies[{index}]"
+        if criterion.get("max") is None and criterion.get("maxIncrease") is None:
             yield Cause(where, "has no limit: write max, for example 500ms, or maxIncrease, for example 10%")
         if _parsed(criterion.get("max"), durations.milliseconds) == 0:
             yield Cause(f"{where}.max", "must be longer than 0; write for example 500ms")
-        for name in limits:
-            first = seen.setdefault((str(criterion.get("percentile")).rstrip("0"), name), index)
-            if first != index:
-                message = f"is a second limit of this percentile, beside that of latency[{first}]; remove one of them"
-                yield Cause(f"{where}.{name}", message)
+        first = seen.setdefault(str(criterion.get("percentile")).rstrip("0"), index)
+        if first != index:
+            message = f"is that of latencies[{first}] too; write max and maxIncrease of a percentile into one entry"
+            yield Cause(f"{where}.percentile", message)
 
 
 def _parsed(text: object, parse: Callable[[str], T]) -> T | None:

@@ -1,12 +1,12 @@
 """The kind Canary."""
 
 from headgate.kinds import MESH, names_of
-from headgate.resources.columns import AGE, NAME, Column
+from headgate.resources.columns import AGE, NAME, STATE, Column, condition_path
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.mesh.canary.checks import canary_causes
 from headgate.resources.mesh.canary.schema import canary
-from headgate.resources.mesh.canary.types import Canary
+from headgate.resources.mesh.canary.types import PROMOTED, Canary
 from headgate.resources.smi.conversion import ALIASES
 from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
 
@@ -21,11 +21,12 @@ KIND = Kind(
     columns=(
         NAME,
         Column("Service", ".spec.service", "The root Service that clients call."),
-        Column("Phase", ".status.phase", "The state of the rollout."),
+        Column("Rollout", condition_path(PROMOTED, "reason"), "The state of the rollout."),
         Column("Step", ".status.step", "The number of the current step.", "integer"),
-        Column("Canary-Weight", ".status.canaryWeight", "The canary's share of the requests."),
+        Column("Canary-Share", ".status.canaryShare", "The canary's share of the requests."),
+        *STATE,
         AGE,
-        Column("Message", ".status.message", "The reason of the state.", wide=True),
+        Column("Message", condition_path(PROMOTED, "message"), "The reason of the state.", wide=True),
     ),
     annotations=frozenset({ALLOW_SELF_REFERENCE, NO_ENDPOINTS, SERVICE_GATEWAY, STICKY}),
     recorded=True,

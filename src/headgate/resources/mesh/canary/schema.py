@@ -7,6 +7,7 @@ from headgate.resources.schema.builders import (
     PERCENTILE,
     REQUEST_PATH,
     Schema,
+    anything,
     choice,
     flag,
     kind,
@@ -16,6 +17,7 @@ from headgate.resources.schema.builders import (
     quantity,
     record,
     ruled,
+    share,
     status,
     text,
     whole,
@@ -37,49 +39,50 @@ _BACKENDS = listing(
 )
 _STEPS = ruled(
     listing(
-        "The steps after the first one, whose shares rise. A last step with 100 follows by itself.",
+        "The steps after the first one, whose shares rise. A last step with 100% follows by itself.",
         record(
             "One step of the rollout.",
-            "weight",
-            weight=whole("The canary's share in percent.", minimum=1, maximum=100),
-            pause=flag("Whether the step ends only when a user promotes the canary; false when absent."),
+            "share",
+            share=share("The canary's share of the requests, for example 25%."),
+            pause=flag("Whether the step ends only when a user promotes the canary.", default=False),
         ),
         maxItems=100,
     ),
     (
-        "self.all(step, self.exists_one(other, step.weight == other.weight))",
-        "the weight of each step must be above that of the step before",
+        "self.all(step, self.exists_one(other, step.share == other.share))",
+        "the share of each step must be above that of the step before",
     ),
 )
 _SUCCESS = record(
     "The limits of the canary's success rate.",
     maxDrop=matching(
-        "The canary is rolled back once its success rate is proven to be lower than the primary's by more; "
-        "0% when absent.",
+        "The canary is rolled back once its success rate is proven to be lower than the primary's by more.",
         PERCENTAGE,
+        default="0%",
     ),
     margin=matching(
-        "The canary is promoted once a drop of maxDrop and margin together is ruled out; 1% when absent.", PERCENTAGE
+        "The canary is promoted once a drop of maxDrop and margin together is ruled out.", PERCENTAGE, default="1%"
     ),
-    min=matching(
+    min=share(
         "The canary is rolled back once its success rate is proven to be lower; with 100% after any failure. "
-        "No such limit when absent.",
-        PERCENTAGE,
+        "No such limit when absent."
     ),
 )
 _CLIENT_ERRORS = record(
     "Compares the shares of client errors: statuses of 400 to 499, and gRPC's client errors. When absent, they are no reason "
     "to roll back.",
     maxIncrease=matching(
-        "The canary is rolled back once its share is proven to be higher than the primary's by more; 0% when absent.",
+        "The canary is rolled back once its share is proven to be higher than the primary's by more.",
         PERCENTAGE,
+        default="0%",
     ),
     margin=matching(
-        "The canary is promoted once an increase of maxIncrease and margin together is ruled out; 1% when absent.",
+        "The canary is promoted once an increase of maxIncrease and margin together is ruled out.",
         PERCENTAGE,
+        default="1%",
     ),
 )
-_LATENCY = listing(
+_LATENCIES = listing(
     "The limits of the canary's latency; none when empty.",
     ruled(
         record(
@@ -94,6 +97,7 @@ _LATENCY = listing(
             "has no limit: write max, for example 500ms, or maxIncrease, for example 10%",
         ),
     ),
+    key="percentile",
 )
 _WEBHOOKS = listing(
     "The programs that headgate calls with POST; 2xx agrees, 4xx rolls the canary back, other answers are asked again.",
@@ -102,38 +106,39 @@ _WEBHOOKS = listing(
         "name when service port",
         name=matching("The name, for messages.", MATCH_NAME),
         when=choice(
-            "Before the first request to the canary, during each step, or after the end.", "before during after"
+            "Before the first request to the canary, during each step, or after the end.", "Before During After"
         ),
         service=text("The Service in the Canary's namespace.", "label"),
         port=port("The port of the Service."),
-        path=matching("The path of the request; / when absent.", REQUEST_PATH),
+        path=matching("The path of the request.", REQUEST_PATH, default="/"),
     ),
     key="name",
 )
+_UP_TO_50 = "[0-4]?[0-9]([.][0-9]+)?|50([.]0+)?"
 _ANALYSIS_RULES = (
     (
         "!has(self.baseline) || self.baseline != self.canary",
         "baseline is the canary; name another backend, with the primary's version, or remove the field",
     ),
     (
-        "!has(self.steps) || size(self.steps) == 0 || !has(self.stepWeight) && !has(self.maxWeight)",
-        "stepWeight and maxWeight can't be combined with steps; remove one of them",
+        "!has(self.steps) || size(self.steps) == 0 || !has(self.stepShare) && !has(self.maxShare)",
+        "stepShare and maxShare can't be combined with steps; remove one of them",
     ),
     (
-        "has(self.stepWeight) == has(self.maxWeight)",
-        "stepWeight and maxWeight belong together: each step raises the canary's share by stepWeight, up to maxWeight",
+        "has(self.stepShare) == has(self.maxShare)",
+        "stepShare and maxShare belong together: each step raises the canary's share by stepShare, up to maxShare",
     ),
     (
-        "!has(self.baseline) || !has(self.maxWeight) || self.maxWeight <= 50",
-        "maxWeight must be at most 50, because the baseline has the same share",
+        f"!has(self.baseline) || !has(self.maxShare) || self.maxShare.matches('^({_UP_TO_50})%$')",
+        "maxShare must be at most 50%, because the baseline has the same share",
     ),
     (
-        "!has(self.baseline) || !has(self.steps) || self.steps.all(step, step.weight <= 50 || step.weight == 100)",
-        "the weight of a step must be at most 50, because the baseline has the same share; only a last step has 100",
+        f"!has(self.baseline) || !has(self.steps) || self.steps.all(step, step.share.matches('^({_UP_TO_50}|100([.]0+)?)%$'))",
+        "the share of a step must be at most 50%, because the baseline has the same share; only a last step has 100%",
     ),
     (
-        "!has(self.dryRun) || !self.dryRun || !has(self.mirror) && !has(self.match)",
-        "mirror and match can't be combined with dryRun, which changes nothing for the canary; remove one of them",
+        "!has(self.dryRun) || !self.dryRun || !has(self.mirror) && !has(self.matches)",
+        "mirror and matches can't be combined with dryRun, which changes nothing for the canary; remove one of them",
     ),
     (
         "!has(self.interval) || !self.interval.matches('^(0+[hms]+)+$')",
@@ -173,49 +178,40 @@ _ANALYSIS = record(
         "A backend with the primary's version and the canary's share; the canary is compared with it. "
         "When absent, the canary is compared with the primary."
     ),
-    mirror=matching(
-        "A step before the first share: the canary gets copies of this part of the requests, for example 20%, and no "
-        "user's request. No such step when absent.",
-        PERCENTAGE,
+    mirror=share(
+        "A step before the first share: the canary gets copies of this share of the requests, for example 20%, and no "
+        "user's request. No such step when absent."
     ),
-    match=listing(
+    matches=listing(
         "A step before the first share: only the requests that satisfy one of these matches go to the canary. No such step "
         "when empty.",
         request_match(),
         key="name",
     ),
     steps=_STEPS,
-    stepWeight=whole(
-        "Instead of steps: the canary's share rises by this many percent in each step, up to maxWeight.",
-        minimum=1,
-        maximum=100,
-    ),
-    maxWeight=whole(
-        "The canary's share in percent in the last step of stepWeight; 100 follows.", minimum=1, maximum=100
-    ),
-    interval=matching("The shortest length of a step, for example 30s; 1m when absent.", DURATION),
-    minRequests=whole("The least number of requests to the canary in each step; 20 when absent.", minimum=1),
+    stepShare=share("Instead of steps: the canary's share rises by this much in each step, up to maxShare."),
+    maxShare=share("The canary's share in the last step of stepShare; 100% follows."),
+    interval=matching("The shortest length of a step, for example 30s.", DURATION, default="1m"),
+    minRequests=whole("The least number of requests to the canary in each step.", minimum=1, default=20),
     errorProbability=matching(
-        "The tolerated probability of a wrong rollback, and of a wrong promotion; 1% when absent.", PERCENTAGE
+        "The tolerated probability of a wrong rollback, and of a wrong promotion.", PERCENTAGE, default="1%"
     ),
     failuresWithin=matching(
         "Failures of one version within this time count as one, for example 10s, because one incident may cause them. "
         "When absent, each failure counts.",
         DURATION,
     ),
-    dryRun=flag("Whether decisions are reported only, and no weight changes; false when absent."),
-    success=_SUCCESS,
+    dryRun=flag("Whether decisions are reported only, and no weight changes.", default=False),
+    success={**_SUCCESS, "default": {}},
     clientErrors=_CLIENT_ERRORS,
-    latency=_LATENCY,
+    latencies=_LATENCIES,
     webhooks=_WEBHOOKS,
 )
 _STATUS = status(
     "Canary",
-    phase=text("The state: Progressing, Paused, Promoted, RolledBack, Split (without analysis) or Invalid."),
-    message=text("The reason of the state in a sentence, with the numbers of requests."),
     step=whole("The number of the current step, counted from 1."),
-    steps=whole("The number of steps."),
-    canaryWeight=text("The canary's share of the requests, for example 20%."),
+    stepCount=whole("The number of steps."),
+    canaryShare=text("The canary's share of the requests, for example 20%."),
     backends=listing(
         "The backends in the current step.",
         record(
@@ -241,7 +237,10 @@ _STATUS = status(
         ),
         key="name",
     ),
-    rollout=text("The state from which any replica of the control plane continues the rollout, as JSON."),
+    rollout={
+        **anything("The state from which any replica of the control plane continues the rollout."),
+        "x-kubernetes-map-type": "atomic",
+    },
 )
 
 
@@ -252,7 +251,7 @@ def canary() -> Schema:
         "service backends",
         service=text("The root: the Service that clients call, as a short name or a full domain name."),
         backends=_BACKENDS,
-        paused=flag("Whether the rollout keeps its weights until this is false again; false when absent."),
+        paused=flag("Whether the rollout keeps its weights until this is false again.", default=False),
         analysis=ruled(_ANALYSIS, *_ANALYSIS_RULES),
     )
     return kind(

@@ -18,7 +18,11 @@ from headgate.resources.weights import integer_weights, quantity, whole_weights
 ROLLOUT_COMMAND = "headgate.dev/rollout-command"
 """The annotation with which `headgate rollout` promotes or aborts: `promote/ID` or `abort/ID`. Each ID is obeyed once."""
 CANARY_WEIGHTS = "headgate.dev/canary-weights"
-"""The annotation of an owned TrafficSplit with the weights that the rollout has set, as JSON."""
+"""The annotation of an owned TrafficSplit with the weights that the rollout has set: `website-v1=9,website-v2=1`."""
+PROMOTED = "Promoted"
+"""The condition that is True once the canary has all requests, False once it was rolled back, and Unknown before."""
+OLD_VERSION_UNUSED = "OldVersionUnused"
+"""The condition that is True once no proxy sends the old version a request."""
 ONE = Fraction(1)
 
 
@@ -35,9 +39,9 @@ class CanaryBackend(Input, frozen=True, kw_only=True):
 
 
 class Step(Input, frozen=True, kw_only=True):
-    """A step of the analysis: the canary's share in percent. With `pause`, it ends only when a user promotes."""
+    """A step of the analysis: the canary's share, a percentage. With `pause`, it ends only when a user promotes."""
 
-    weight: int
+    share: str
     pause: bool = False
 
 
@@ -121,14 +125,19 @@ class LatencyCriterion(Input, frozen=True, kw_only=True):
         return parse_percentage(self.max_increase) if self.max_increase else None
 
 
-class Webhook(Input, frozen=True, kw_only=True):
-    """A program that headgate calls: a Service in the Canary's namespace.
+class When(Enum):
+    """When a webhook is called: before the first request to the canary, during each step, or after the end."""
 
-    `when` is `before` (the first request to the canary), `during` (each step) or `after` (the end).
-    """
+    BEFORE = "Before"
+    DURING = "During"
+    AFTER = "After"
+
+
+class Webhook(Input, frozen=True, kw_only=True):
+    """A program that headgate calls: a Service in the Canary's namespace."""
 
     name: str
-    when: str
+    when: When
     service: str
     port: int
     path: str = "/"
@@ -137,17 +146,17 @@ class Webhook(Input, frozen=True, kw_only=True):
 class Analysis(Input, frozen=True, kw_only=True):
     """`spec.analysis`: the roles of the backends, the steps of the rollout, and the criteria of the decision.
 
-    The steps are either listed, or computed from `step_weight` and `max_weight`, which are 0 if absent. Before them, the
-    canary gets copies of a part of the requests (`mirror`, a percentage), and then the requests that fit `match`.
+    The steps are either listed, or computed from `step_share` and `max_share`. Before them, the canary gets copies of a
+    part of the requests (`mirror`), and then the requests that fit `matches`. All shares are percentages.
     """
 
     canary: str
     baseline: str = ""
     mirror: str = ""
-    match: tuple[HttpMatch, ...] = ()
+    matches: tuple[HttpMatch, ...] = ()
     steps: tuple[Step, ...] = ()
-    step_weight: int = 0
-    max_weight: int = 0
+    step_share: str = ""
+    max_share: str = ""
     interval: str = "1m"
     min_requests: int = 20
     error_probability: str = "1%"
@@ -155,10 +164,10 @@ class Analysis(Input, frozen=True, kw_only=True):
     dry_run: bool = False
     success: SuccessCriteria = SuccessCriteria()
     client_errors: ClientErrorCriterion | None = None
-    latency: tuple[LatencyCriterion, ...] = ()
+    latencies: tuple[LatencyCriterion, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
 
-    def hooks(self, when: str) -> tuple[Webhook, ...]:
+    def hooks(self, when: When) -> tuple[Webhook, ...]:
         """Return the webhooks of a time."""
         return tuple(hook for hook in self.webhooks if hook.when == when)
 
@@ -220,7 +229,7 @@ class CanarySpec(Input, frozen=True, kw_only=True):
         pauses: dict[Fraction, bool] = {}
         for share, pause, _ in found:
             pauses[share] = pauses.get(share, False) or pause
-        wanted = ((StepKind.MIRROR, self.analysis.mirror), (StepKind.MATCH, self.analysis.match))
+        wanted = ((StepKind.MIRROR, self.analysis.mirror), (StepKind.MATCH, self.analysis.matches))
         before = (RolloutStep(Fraction(0), kind=kind) for kind, value in wanted if value)
         return (*before, *(RolloutStep(share, pause) for share, pause in pauses.items() if share))
 
@@ -248,12 +257,12 @@ class CanarySpec(Input, frozen=True, kw_only=True):
 
 def _later_steps(analysis: Analysis, first: Fraction) -> Iterator[RolloutStep]:
     """Yield the steps between the first one and the last one."""
-    if not analysis.step_weight:
-        yield from (RolloutStep(Fraction(step.weight, 100), step.pause) for step in analysis.steps)
+    if not analysis.step_share:
+        yield from (RolloutStep(parse_percentage(step.share), step.pause) for step in analysis.steps)
         return
-    share, most = first, Fraction(analysis.max_weight, 100)
+    share, rise, most = first, parse_percentage(analysis.step_share), parse_percentage(analysis.max_share)
     while share < most:
-        share = min(share + Fraction(analysis.step_weight, 100), most)
+        share = min(share + rise, most)
         yield RolloutStep(share)
 
 
