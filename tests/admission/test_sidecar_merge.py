@@ -19,7 +19,7 @@ AGENT = {"name": "agent", "image": "agent:3", "volumeMounts": [{"name": "spool",
 SPOOL = {"name": "spool", "emptyDir": {}}
 MODE = {"name": "MODE", "value": "monitored"}
 LABELED = {"headgate.dev/inject": "true"}
-ADDED, CONFLICTS = "headgate.dev/sidecars", "headgate.dev/sidecar-conflicts"
+ADDED, CONFLICTS = "headgate.dev/sidecar-generations", "headgate.dev/sidecar-conflicts"
 
 
 def monitoring(

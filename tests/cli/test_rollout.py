@@ -111,7 +111,7 @@ async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_h
     ran = await controlled.run("rollout", "resume", "website", "-o", "json")
     obj = await controlled.store.get(WEBSITE)
     assert (obj["spec"]["paused"], json.loads(ran.out)["state"]) == (False, "Progressing")
-    assert "annotations" not in obj["metadata"]
+    assert "request" not in obj["spec"]
 
 
 async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(controlled: ServedMesh) -> None:
@@ -119,11 +119,12 @@ async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(cont
     await stored(controlled, state="Progressing")
     ran = await controlled.run("rollout", "promote", "website")
     assert (ran.code, ran.out.startswith("canary/website: step 2 of 3, 50% to v2")) == (0, True), ran.err
-    first = (await controlled.store.get(WEBSITE))["metadata"]["annotations"]["headgate.dev/rollout-command"]
+    first = (await controlled.store.get(WEBSITE))["spec"]["request"]
     ran = await controlled.run("rollout", "promote", "website")
     assert ran.out.startswith("canary/website: promoted by a user")
-    second = (await controlled.store.get(WEBSITE))["metadata"]["annotations"]["headgate.dev/rollout-command"]
-    assert re.fullmatch(r"promote/[0-9a-f]{8}", first)
+    second = (await controlled.store.get(WEBSITE))["spec"]["request"]
+    assert first["action"] == "Promote"
+    assert re.fullmatch(r"[0-9a-f]{8}", first["id"])
     assert first != second
     ran = await controlled.run("rollout", "restart", "website")
     assert ran.out.startswith("canary/website: step 1 of 3, 10% to v2")
@@ -207,12 +208,12 @@ async def test_watch_prints_a_line_for_each_change_and_exits_with_1_after_a_roll
 
 async def test_watch_goes_on_until_a_pending_restart_is_obeyed(served: ServedMesh) -> None:
     restarted = website_canary()
-    restarted["metadata"]["annotations"] = {"headgate.dev/rollout-command": "restart/1"}
+    restarted["spec"]["request"] = {"action": "Restart", "id": "1"}
     await served.store.create(restarted)
     await served.status(website_canary(), {**COUNTED, "conditions": conditions_of("RolledBack", "rolled back")})
     process = await served.start("rollout", "watch", "website")
     assert b"RolledBack" in await process.stdout.readline()
-    over = {"conditions": conditions_of("Promoted", "promoted"), "rollout": {"command": "restart/1"}}
+    over = {"conditions": conditions_of("Promoted", "promoted"), "rollout": {"command": "Restart/1"}}
     await served.status(website_canary(), {**COUNTED, **over})
     assert (await ended(process)).code == 0
 

@@ -12,6 +12,7 @@ from tests.make.objects import Object, deployment, pod, tls_config, traffic_targ
 from headgate.cli.wait import watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
+from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.registry import KINDS
 
 WAITING = "Pending: 0 of 1 proxies have the configuration; waiting for gateway"
@@ -134,15 +135,15 @@ async def test_wait_for_a_route_waits_for_each_parent(served: ServedMesh) -> Non
     await served.store.create(route)
     ran = await served.run("wait", "httproute/web", "--timeout", "500ms")
     assert (ran.code, "generation 1 is not processed yet" in ran.err) == (124, True)
-    fine = {"Accepted": "Accepted", "Programmed": "Programmed"}
+    fine = {"Accepted": "Accepted", PROGRAMMED_AT_PARENT: "Programmed"}
     foreign = parent("far", "example.com/other", Accepted="Refused!")
-    lagging = parent("other", Accepted="Accepted", Programmed="Pending!")
+    lagging = parent("other", Accepted="Accepted", **{PROGRAMMED_AT_PARENT: "Pending!"})
     await served.status(route, {"parents": [foreign, parent("edge", **fine), lagging]})
     ran = await served.run("wait", "httproute/web", "--timeout", "500ms")
     assert (ran.code, "at Gateway other: Pending: other Programmed" in ran.err) == (124, True)
     await served.status(route, {"parents": [foreign, parent("edge", **fine), parent("other", **fine)]})
     assert (await served.run("wait", "httproute/web")).code == 0
-    refused = parent("other", Accepted="NoMatchingParent!", Programmed="Invalid!")
+    refused = parent("other", Accepted="NoMatchingParent!", **{PROGRAMMED_AT_PARENT: "Invalid!"})
     await served.status(route, {"parents": [parent("edge", **fine), refused]})
     ran = await served.run("wait", "httproute/web")
     assert (ran.code, "NoMatchingParent: other Accepted" in ran.err) == (1, True)
@@ -154,7 +155,7 @@ async def test_wait_for_a_gateway_waits_until_it_is_programmed(served: ServedMes
     await served.store.create(gateway)
     ran = await served.run("wait", "gateway/web", "--timeout", "500ms")
     assert (ran.code, "no proxy has received it yet" in ran.err) == (124, True)
-    await served.status(gateway, parent("edge", Accepted="Accepted", Programmed="Programmed"))
+    await served.status(gateway, parent("edge", Accepted="Accepted", **{PROGRAMMED_AT_PARENT: "Programmed"}))
     assert (await served.run("wait", "gateway/web")).out == "gateway/web: edge Programmed\n"
 
 
@@ -178,7 +179,7 @@ async def test_wait_for_a_gateway_says_at_once_that_its_class_is_not_headgates(
     waiting = await served.start("wait", "gateway/web", "--timeout", "1m")
     if problem:
         assert problem in (await waiting.stderr.readline()).decode()
-    await served.status(gateway, parent("edge", Accepted="Accepted", Programmed="Programmed"))
+    await served.status(gateway, parent("edge", Accepted="Accepted", **{PROGRAMMED_AT_PARENT: "Programmed"}))
     assert (await ended(waiting)).code == 0
     other = {**gateway, "metadata": {"name": "other", "namespace": "default"}}
     await served.store.create(other)

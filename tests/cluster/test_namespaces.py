@@ -84,7 +84,7 @@ async def test_no_permission_is_missing_and_no_request_goes_elsewhere(
 ) -> None:
     """A Gateway gets its proxy, a pod the roots, and metrics their objects, with Roles in the namespaces only."""
     cluster.make(f"{GATEWAYS}/namespaces/shop/gateways", gateway("edge", namespace="shop"))
-    metadata = {"name": "web-1", "annotations": {"headgate.dev/sidecar": "transparent"}}
+    metadata = {"name": "web-1", "annotations": {"headgate.dev/sidecar-mode": "transparent"}}
     spec = {"serviceAccountName": "web", "containers": [{"name": "web", "image": "web"}]}
     cluster.make("/api/v1/namespaces/pay/pods", {"metadata": metadata, "spec": spec})
     await eventually(lambda: conditions(cluster, f"{GATEWAYS}/namespaces/shop/gateways/edge"))

@@ -40,7 +40,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/headgate-system/leases/headgate
 OBJECTS = """
 apiVersion: v1
 kind: Pod
-metadata: {namespace: shop, name: web-1, labels: {app: website}, annotations: {headgate.dev/sidecar: transparent}}
+metadata: {namespace: shop, name: web-1, labels: {app: website}, annotations: {headgate.dev/sidecar-mode: transparent}}
 spec:
   serviceAccountName: web
   containers: [{name: web, image: web, ports: [{name: web, containerPort: 8080}]}]

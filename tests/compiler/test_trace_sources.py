@@ -55,7 +55,7 @@ def test_the_pods_of_a_gateway_have_the_share_of_the_gateways_namespace():
         "10.1.0.1",
         account="gateway",
         namespace="headgate-system",
-        annotations={"headgate.dev/gateway": "shop/edge"},
+        annotations={"headgate.dev/proxy-of-gateway": "shop/edge"},
     )
     (found,) = compiled(proxy, namespace("shop", annotations={TRACE_SAMPLING: "5"}), **COLLECTOR).mesh.gateway_pods
     assert found.sampling == 500

@@ -3,7 +3,7 @@
 import pytest
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.versions import ANALYSIS, Versions
-from tests.make.rollouts import message_of, state_of
+from tests.make.rollouts import message_of, request, state_of
 from tests.waiting import until
 
 SPECIFIED = """
@@ -83,7 +83,7 @@ def test_a_user_promotes_and_aborts_and_sees_it(versions: Versions) -> None:
     """The same annotation that `headgate rollout` writes."""
     mesh, namespace = versions.mesh, versions.namespace
     versions.begin({**ANALYSIS, "interval": "10m"})
-    mesh.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=promote/1", "-n", namespace)
+    mesh.kubectl("patch", "canary", "web", "--type=merge", "-p", request("Promote", "1"), "-n", namespace)
     until(lambda: versions.status()["step"] == 2)
-    mesh.kubectl("annotate", "canary", "web", "headgate.dev/rollout-command=abort/2", "--overwrite", "-n", namespace)
+    mesh.kubectl("patch", "canary", "web", "--type=merge", "-p", request("Abort", "2"), "-n", namespace)
     assert "aborted by a user" in message_of(versions.ended("RolledBack"))

@@ -40,8 +40,8 @@ class Shop:
         """Return whether all proxies route requests to the versions. The test sends none: its report could arrive late."""
         (parent,) = self.mesh.get("httproute/route", self.namespace)["status"]["parents"]
         found = {item["type"]: item["status"] for item in parent["conditions"]}
-        assert (found["ResolvedRefs"], found["Programmed"]) == ("True", "True"), found
-        return bool(json.loads(self.status["rollout"]).get("since"))
+        assert (found["ResolvedRefs"], found["headgate.dev/Programmed"]) == ("True", "True"), found
+        return bool(self.status["rollout"].get("since"))
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -67,7 +67,7 @@ class Shop:
         """Wait until new requests are evidence: all proxies have the step, and their reports have no earlier ones."""
 
         def begun() -> bool:
-            since = json.loads(self.status["rollout"]).get("since", 0)
+            since = self.status["rollout"].get("since", 0)
             return bool(since) and time.time() > since + CLUSTER_SECONDS
 
         until(begun)
@@ -92,7 +92,7 @@ def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_bac
     mesh.submit(changed(manifest, paused=False), namespace=namespace)
     until(lambda: state_of(shop.status) == "RolledBack")
     assert "website-v2 failed 10 of 10 requests" in message_of(shop.status)
-    until(lambda: json.loads(shop.status["rollout"])["since"], "every proxy has the weights")
+    until(lambda: shop.status["rollout"]["since"], "every proxy has the weights")
     assert mesh.send(100, shop.request) == {"v1": 100}
     proxies = mesh.get("trafficsplit/website", namespace)["status"]["proxies"]
     assert proxies["programmed"] == proxies["total"] > 0

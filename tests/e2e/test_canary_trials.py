@@ -6,7 +6,7 @@ from typing import Any
 from tests.e2e.canaries import TESTER, canary_of_website
 from tests.e2e.manifests import annotated, external
 from tests.e2e.running_mesh import RunningMesh
-from tests.make.rollouts import message_of, state_of
+from tests.make.rollouts import message_of, request, state_of
 from tests.waiting import until
 from tests.wire import Request
 
@@ -102,7 +102,7 @@ def test_sticky_users_keep_their_version_while_the_canarys_share_rises(mesh: Run
     before = versions()
     assert 0 < sum(version == "v2" for version in before.values()) < 20
     trial.until_status(lambda status: all(row.get("requests") for row in status["backends"]))
-    mesh.kubectl("annotate", "canary", "website", "headgate.dev/rollout-command=promote/1", "-n", namespace)
+    mesh.kubectl("patch", "canary", "website", "--type=merge", "-p", request("Promote", "1"), "-n", namespace)
     until(lambda: trial.status["step"] == 2 and "waiting" not in message_of(trial.status))
     mesh.settle()
     after = versions()

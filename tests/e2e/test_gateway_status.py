@@ -64,7 +64,8 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
     def attached() -> bool:
         entries = status("httproute/one")["parents"]
         assert [entry["parentRef"]["name"] for entry in entries] == ["edge", "web"]
-        good = {kind: ("True", kind) for kind in ("Accepted", "ResolvedRefs", "Programmed")}
+        good = {kind: ("True", kind) for kind in ("Accepted", "ResolvedRefs")}
+        good["headgate.dev/Programmed"] = "True", "Programmed"
         assert [conditions(entry) for entry in entries] == [good, good], entries
         return True
 
@@ -74,7 +75,7 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
         (entry,) = status("httproute/two")["parents"]
         assert conditions(entry)["Accepted"] == ("False", "NoMatchingParent")
         assert conditions(entry)["ResolvedRefs"] == ("False", "BackendNotFound")
-        assert conditions(entry)["Programmed"] == ("False", "Invalid")
+        assert conditions(entry)["headgate.dev/Programmed"] == ("False", "Invalid")
         return True
 
     until(refused, "the status of the route `two`")

@@ -49,7 +49,7 @@ def programmed(mesh: RunningMesh, split: Object) -> None:
 def attached(mesh: RunningMesh, route: Object) -> None:
     """Wait until all proxies have a written route, according to the conditions at the parents of the route."""
     name, metadata = f"httproute/{route['metadata']['name']}", route["metadata"]
-    wanted = {"Accepted": "True", "ResolvedRefs": "True", "Programmed": "True"}
+    wanted = {"Accepted": "True", "ResolvedRefs": "True", "headgate.dev/Programmed": "True"}
 
     def state() -> bool:
         found = conditions_at_parents(mesh.get(name, metadata["namespace"]), metadata["generation"])

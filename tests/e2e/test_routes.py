@@ -279,7 +279,7 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(
 
     def dropping() -> Sequence[str]:
         parents = mesh.get("httproute/route", namespace)["status"]["parents"]
-        return [item["message"] for item in parents[0]["conditions"] if item["type"] == "CopiesDropped"]
+        return [item["message"] for item in parents[0]["conditions"] if item["type"] == "headgate.dev/CopiesDropped"]
 
     until(lambda: dropping() == [])
     with mesh.load(*[Request(address, "/", HOST)] * 4) as load:
@@ -310,7 +310,7 @@ def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(mesh: Ru
 
     def verdict() -> tuple[str, str, str]:
         parents = mesh.get("httproute/route", namespace)["status"]["parents"]
-        found = {item["type"]: item for item in parents[0]["conditions"]}["CopiesWorse"]
+        found = {item["type"]: item for item in parents[0]["conditions"]}["headgate.dev/CopiesWorse"]
         return found["status"], found["reason"], found["message"]
 
     def shown() -> str:

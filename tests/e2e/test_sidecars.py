@@ -80,7 +80,7 @@ def meshed(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> RunningMesh:
 def test_every_pod_gets_a_sidecar_and_serves_through_it(meshed: RunningMesh) -> None:
     assert len(meshed.sidecars()) == 2
     for pod in meshed.get("pods")["items"]:
-        assert pod["metadata"]["annotations"]["headgate.dev/sidecar"] == "explicit"
+        assert pod["metadata"]["annotations"]["headgate.dev/sidecar-mode"] == "explicit"
         conditions = {item["type"]: item["status"] for item in pod["status"]["conditions"]}
         assert conditions["headgate.dev/SidecarReady"] == conditions["Ready"] == "True"
     assert meshed.send(40, meshed.request("web", 8080)) == {"v1": 30, "v2": 10}

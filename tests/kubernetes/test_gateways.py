@@ -88,7 +88,7 @@ async def test_a_gateway_gets_pods_and_a_service_with_the_ports_of_its_listeners
     ports = (await store.get(SERVICE))["spec"]["ports"]
     assert [(item["port"], item["targetPort"]) for item in ports] == [(80, 61080), (8443, 8443)]
     template = (await store.get(DEPLOYMENT))["spec"]["template"]
-    assert template["metadata"]["annotations"] == {"headgate.dev/gateway": "shop/edge"}
+    assert template["metadata"]["annotations"] == {"headgate.dev/proxy-of-gateway": "shop/edge"}
     assert template["spec"]["serviceAccountName"] == "gateway"
     assert (await store.get(SERVICE))["spec"]["selector"].items() <= template["metadata"]["labels"].items()
 

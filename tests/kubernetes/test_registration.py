@@ -134,7 +134,7 @@ async def test_roots_are_trusted_once_they_are_in_all_bundles_and_namespaces(cli
     """New roots are written at once. While one write fails, they are not trusted."""
     store = MemoryStore()
     await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-    metadata = {"name": "web", "namespace": "shop", "annotations": {"headgate.dev/sidecar": "transparent"}}
+    metadata = {"name": "web", "namespace": "shop", "annotations": {"headgate.dev/sidecar-mode": "transparent"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a"}]}}
     certificate = Latest(credential("OLD"))
     async with running(client, store, certificate, pod) as trusted:

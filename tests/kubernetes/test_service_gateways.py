@@ -112,7 +112,7 @@ async def test_clients_are_led_to_a_gateway_when_its_pod_is_ready(rig: ServiceGa
     await rig.serve()
     await rig.settle()
     template = (await rig.store.get(DEPLOYMENT))["spec"]["template"]
-    assert template["metadata"]["annotations"] == {"headgate.dev/gateway-service": "shop/web"}
+    assert template["metadata"]["annotations"] == {"headgate.dev/proxy-of-service": "shop/web"}
     assert template["spec"]["serviceAccountName"] == "gateway"
     assert await rig.ready() is None
     await rig.run_pod(ready=False)

@@ -1,5 +1,6 @@
 """The state of a rollout in the conditions of a Canary, read and written by tests."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,11 @@ def conditions_of(state: str, message: str = "") -> list[dict[str, Any]]:
         {"type": type, "status": status, "reason": reason, "message": text}
         for type, (status, reason, text) in rows.items()
     ]
+
+
+def request(action: str, id: str) -> str:
+    """Return the merge patch with a request to a rollout."""
+    return json.dumps({"spec": {"request": {"action": action, "id": id}}})
 
 
 def _conditions(status: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

@@ -89,7 +89,7 @@ def test_the_condition_has_three_states():
         (found,) = conditions(outcome)
         return found.status, found.reason
 
-    assert condition(AuditOutcome()) == (False, "NoCalls")
+    assert condition(AuditOutcome()) == (None, "NoCalls")
     assert condition(AuditOutcome(since=1.0)) == (False, "AllCallsAllowed")
     some = AuditOutcome(since=1.0, callers=(refused("shop/thief", 3, "NoTargetNamesCaller"),))
     assert condition(some) == (True, "CallsNotAllowed")

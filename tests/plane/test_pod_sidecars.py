@@ -143,7 +143,7 @@ def test_the_explanation_of_a_disconnected_proxy_has_commands_that_show_why() ->
 def test_the_explanation_has_the_generation_and_conflicts_of_each_sidecar_object() -> None:
     """R79, D18."""
     annotations = {
-        "headgate.dev/sidecars": "current@2,deleted@1,old@1",
+        "headgate.dev/sidecar-generations": "current@2,deleted@1,old@1",
         "headgate.dev/sidecar-conflicts": "old/env/app/A",
     }
     one = web_pod(sidecar=True, annotations=annotations)

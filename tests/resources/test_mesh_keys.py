@@ -57,7 +57,7 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
     )
     assert list(useless_keys("TrafficSplit", known)) == []
     assert list(useless_keys("Service", Metadata(annotations=dict.fromkeys(RESILIENCE, "")))) == []
-    proxy = Metadata(annotations={"headgate.dev/gateway": "shop/edge"})
+    proxy = Metadata(annotations={"headgate.dev/proxy-of-gateway": "shop/edge"})
     assert list(useless_keys("Pod", proxy)) == []
 
 

@@ -63,6 +63,12 @@ class FlakyStore(MemoryStore):
         self._broken.set(False)
 
 
+def request_of(command: str) -> Object:
+    """Return the request in `ACTION/ID`."""
+    action, _, number = command.partition("/")
+    return {"action": action, "id": number}
+
+
 class RolloutRig:
     """A store, the requests, and proxies that acknowledge each split at once while `acknowledging` is set."""
 
@@ -137,10 +143,9 @@ class RolloutRig:
         return found
 
     async def command(self, key: Key, command: str) -> None:
-        """Annotate a Canary with a command of a user."""
+        """Write a request of a user, `ACTION/ID`, to a Canary."""
         obj = await self.store.get(key)
-        annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": command}}
-        await self.store.update({**obj, "metadata": annotated})
+        await self.store.update({**obj, "spec": {**obj["spec"], "request": request_of(command)}})
 
     async def until_state(self, key: Key, state: str) -> None:
         """Wait until the status has a state. The time of a real webhook passes meanwhile."""

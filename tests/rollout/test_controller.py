@@ -153,9 +153,7 @@ def test_a_command_is_in_force_when_every_proxy_has_its_weights() -> None:
         async with rig.replica():
             await asyncio.sleep(3)
             rig.acknowledging.clear()
-            obj = await rig.store.get(key)
-            annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "promote/1"}}
-            await rig.store.update({**obj, "metadata": annotated})
+            await rig.command(key, "Promote/1")
             await asyncio.sleep(10)
             assert await rig.weights() == {"v1": 0, "v2": 1}
             assert await rig.conditions(key) >= {"Promoted=True", "Programmed=False", "OldVersionUnused=False"}
@@ -179,9 +177,7 @@ def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> N
             assert (state_of(status), await rig.weights()) == ("Paused", {"v1": 1, "v2": 3})
             assert "edited" in message_of(status)
             assert {row["service"]: row["weight"] for row in status["backends"]} == {"v1": 1, "v2": 3}
-            obj = await rig.store.get(key)
-            annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "resume/1"}}
-            await rig.store.update({**obj, "metadata": annotated})
+            await rig.command(key, "Resume/1")
             await asyncio.sleep(3)
             assert (state_of(await rig.status(key)), await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})
 
@@ -198,7 +194,7 @@ def test_matches_that_a_user_wrote_into_the_split_are_removed_when_the_rollout_r
             await rig.store.update({**split, "spec": {**split["spec"], "matches": matches}})
             await asyncio.sleep(3)
             assert state_of(await rig.status(key)) == "Paused"
-            await rig.command(key, "resume/1")
+            await rig.command(key, "Resume/1")
             await asyncio.sleep(3)
             assert state_of(await rig.status(key)) == "Progressing"
             split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
@@ -225,7 +221,7 @@ def test_a_deleted_split_is_created_again_and_a_deleted_canary_takes_its_split_a
 def test_a_rollout_that_begins_again_after_a_conflict_does_not_obey_an_old_command() -> None:
     async def scenario(rig: RolloutRig) -> None:
         obj = website_canary()
-        obj["metadata"]["annotations"] = {"headgate.dev/rollout-command": "promote/1"}
+        obj["spec"]["request"] = {"action": "Promote", "id": "1"}
         key = await rig.create(obj)
         split_key = TRAFFIC_SPLIT.key("default", "website")
         async with rig.replica():
@@ -313,7 +309,7 @@ def test_a_canary_that_replaces_one_of_the_same_name_begins_its_own_rollout() ->
     async def scenario(rig: RolloutRig) -> None:
         key = await rig.create(website_canary())
         async with rig.replica():
-            await rig.command(key, "abort/1")
+            await rig.command(key, "Abort/1")
             await rig.until_state(key, "RolledBack")
             async with rig.store.broken_watches():
                 await rig.store.delete(key)
@@ -448,7 +444,7 @@ def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
         async with rig.replica():
             await rig.until_state(key, "RolledBack")
             status[0] = 200
-            await rig.command(key, "restart/1")
+            await rig.command(key, "Restart/1")
             await rig.until_state(key, "Progressing")
             await asyncio.sleep(60)
             assert (state_of(await rig.status(key)), await rig.weights()) == ("Progressing", {"v1": 9, "v2": 1})

@@ -15,7 +15,7 @@ from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout import criteria
 from headgate.rollout.plan import Plan
-from headgate.rollout.state import Pause, Phase, State, WebhookAnswer, state_fields, state_in
+from headgate.rollout.state import Edit, Pause, Phase, State, WebhookAnswer, state_fields, state_in
 from headgate.rollout.status import canary_status
 from headgate.telemetry.counters import histogram
 
@@ -86,9 +86,9 @@ def test_a_holding_rollout_names_the_criteria_whose_need_is_unknown() -> None:
 def test_only_mistakes_need_attention(rollout: Rollout) -> None:
     rollout.plan = edited(website_canary(), paused=True)
     assert not rollout.look(1).needs_attention
-    assert rollout.look(1, edit="[v1=1]").needs_attention
-    assert not rollout.look(1, command="abort/1").needs_attention
-    assert rollout.look(1, command="restart/2").phase is not Phase.ROLLED_BACK
+    assert rollout.look(1, edit=Edit(weights={"v1": 1})).needs_attention
+    assert not rollout.look(1, command="Abort/1").needs_attention
+    assert rollout.look(1, command="Restart/2").phase is not Phase.ROLLED_BACK
 
 
 def test_a_promoted_canary_has_no_counts_of_the_step_before(rollout: Rollout) -> None:
@@ -225,10 +225,10 @@ def test_a_step_with_a_pause_waits_for_a_user() -> None:
     rollout.look(300, v1=requests(90), v2=requests(10))
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.GATE)
     assert "`headgate rollout promote` continues" in rollout.message
-    rollout.look(1, command="promote/1")
+    rollout.look(1, command="Promote/1")
     assert (rollout.state.phase, rollout.state.step, rollout.state.since) == (Phase.PROGRESSING, 1, 0)
-    rollout.look(1, command="promote/1")
-    rollout.pass_step(command="promote/1")
+    rollout.look(1, command="Promote/1")
+    rollout.pass_step(command="Promote/1")
     assert rollout.state.phase is Phase.PROMOTED, "a command is obeyed once"
 
 
@@ -242,8 +242,8 @@ def test_a_failing_canary_is_rolled_back_while_a_step_waits_for_a_user() -> None
 @pytest.mark.parametrize(
     ("command", "phase", "text"),
     [
-        ("abort/1", Phase.ROLLED_BACK, "rolled back at step 1 of 3, 10%: aborted by a user"),
-        ("promote/1", Phase.PROGRESSING, "step 2 of 3, 50% to v2: "),
+        ("Abort/1", Phase.ROLLED_BACK, "rolled back at step 1 of 3, 10%: aborted by a user"),
+        ("Promote/1", Phase.PROGRESSING, "step 2 of 3, 50% to v2: "),
     ],
 )
 def test_commands_of_a_user_are_obeyed(rollout: Rollout, command: str, phase: Phase, text: str) -> None:
@@ -253,25 +253,25 @@ def test_commands_of_a_user_are_obeyed(rollout: Rollout, command: str, phase: Ph
 
 
 def test_a_rolled_back_rollout_begins_again_when_a_user_restarts_it(rollout: Rollout) -> None:
-    rollout.look(1, command="abort/1")
-    rollout.look(1, command="restart/2")
+    rollout.look(1, command="Abort/1")
+    rollout.look(1, command="Restart/2")
     assert (rollout.state.phase, rollout.state.step, rollout.state.cause) == (Phase.PROGRESSING, 0, "")
 
 
 def test_an_edited_split_pauses_the_rollout_until_a_user_resumes_it(rollout: Rollout) -> None:
-    rollout.look(20, v1=requests(90), v2=requests(10), edit="[v1=1]")
+    rollout.look(20, v1=requests(90), v2=requests(10), edit=Edit(weights={"v1": 1}))
     rollout.look(60, v1=requests(90), v2=requests(10, failed=10), in_force=False)
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.EDITED)
     assert "edited; `headgate rollout resume` sets them again" in rollout.message
-    rollout.look(2, command="resume/1", in_force=False, edit="[v1=1]")
+    rollout.look(2, command="Resume/1", in_force=False, edit=Edit(weights={"v1": 1}))
     assert (rollout.state.phase, rollout.state.step, rollout.state.since) == (Phase.PROGRESSING, 0, 0)
     rollout.look(1)
-    rollout.look(1, edit="[v1=1]")
+    rollout.look(1, edit=Edit(weights={"v1": 1}))
     assert rollout.state.pause is Pause.EDITED, "the same edit again is another edit"
 
 
 def test_another_version_begins_another_rollout(rollout: Rollout) -> None:
-    rollout.look(1, command="abort/1")
+    rollout.look(1, command="Abort/1")
     backends = [{"service": "v1", "weight": 1}, {"service": "v3", "weight": 1}]
     rollout.plan = edited(website_canary(), backends=backends, analysis={**ANALYSIS, "canary": "v3", "steps": []})
     rollout.look(1)
@@ -331,13 +331,13 @@ def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:
 
 def test_a_promoted_step_of_a_dry_run_keeps_the_share_of_the_split_until_the_last_one() -> None:
     rollout = Rollout(website_canary(analysis={**ANALYSIS, "dryRun": True}))
-    rollout.look(command="promote/1")
-    rollout.look(2, v1=requests(90), v2=requests(10), command="promote/1")
+    rollout.look(command="Promote/1")
+    rollout.look(2, v1=requests(90), v2=requests(10), command="Promote/1")
     assert rollout.state.step == 1
     assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
     assert rollout.plan.share(rollout.state) == Fraction(1, 10)
     assert rollout.message.startswith("step 2 of 3, 10% to v2: ")
-    rollout.look(command="promote/2")
+    rollout.look(command="Promote/2")
     assert rollout.plan.share(rollout.state) == 1
     assert rollout.plan.weights(rollout.state) == {"v1": 0, "v2": 1}
 
@@ -414,14 +414,14 @@ def test_a_webhook_that_refuses_rolls_back_a_paused_rollout_once_it_continues() 
 @pytest.mark.parametrize("when", ["Before", "After"])
 def test_a_restarted_rollout_asks_its_webhooks_again(when: str) -> None:
     rollout = hooked(when)
-    rollout.look(1, command="abort/1")
-    rollout.look(1, command="restart/2", answers=REFUSES)
+    rollout.look(1, command="Abort/1")
+    rollout.look(1, command="Restart/2", answers=REFUSES)
     assert rollout.state.phase is Phase.PROGRESSING
 
 
 def test_webhooks_learn_the_end_once() -> None:
     rollout = hooked("After")
-    rollout.look(1, command="abort/1")
+    rollout.look(1, command="Abort/1")
     rollout.look(1, answers=SILENT)
     assert rollout.state.informed == ()
     rollout.look(1, answers=AGREES)
@@ -488,9 +488,9 @@ def test_other_rules_do_not_replace_the_agreement_of_webhooks() -> None:
 
 
 def test_other_rules_do_not_replace_edited_weights(rollout: Rollout) -> None:
-    rollout.look(2, edit="[v1=1]")
+    rollout.look(2, edit=Edit(weights={"v1": 1}))
     rollout.plan = edited(website_canary(), analysis={**ANALYSIS, "interval": "40s"})
-    rollout.look(2, edit="[v1=1]")
+    rollout.look(2, edit=Edit(weights={"v1": 1}))
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.EDITED)
 
 

@@ -18,13 +18,13 @@ from headgate.cli.rollout_watch import show
 from headgate.cli.wait import Timeout, parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
-from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND
+from headgate.resources.mesh.canary.types import Action
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import CANARY
 from headgate.rollout.state import Pause, Phase, state_in
 
 Change: TypeAlias = Literal["pause", "resume", "promote", "abort", "restart"]
-Action = Annotated[
+Subcommand = Annotated[
     Literal["status", "watch", Change],
     typer.Argument(
         metavar="ACTION",
@@ -37,7 +37,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Canary.",
 
 
 def rollout(
-    action: Action,
+    action: Subcommand,
     name: Name,
     *,
     namespace: Namespace = "",
@@ -100,13 +100,14 @@ async def _change(client: Client, key: Key, change: Change, seconds: float) -> R
     obj = await _read(client, key)
     check_change(key, obj, change)
     patch = patch_for(change, obj, secrets.token_hex(4))
-    command = patch["metadata"]["annotations"].get(ROLLOUT_COMMAND, "") if "metadata" in patch else ""
     written = await client.merge(path_of(CANARY, key.namespace, key.name), patch)
     updates = watch_object(client, CANARY, key.namespace, key.name)
     with contextlib.suppress(TimeoutError), Status(f"waiting for {key}", console=stderr()):
         async with asyncio.timeout(seconds), contextlib.aclosing(updates):
             async for current in updates:
-                if current and _obeyed(key, current, command, written["metadata"].get("generation", 0)):
+                if current and _obeyed(
+                    key, current, patch["spec"].get("request"), written["metadata"].get("generation", 0)
+                ):
                     return rollout_status(current)
     raise TimedOut(
         f"the change was written to {key}, but no control plane has obeyed it after {seconds:g} s; `headgate status` "
@@ -114,23 +115,22 @@ async def _change(client: Client, key: Key, change: Change, seconds: float) -> R
     )
 
 
-def _obeyed(key: Key, obj: Object, command: str, generation: int) -> bool:
-    """Return whether the status is at least of a generation and has a command. Raises HeadgateError if it never will."""
+def _obeyed(key: Key, obj: Object, request: object, generation: int) -> bool:
+    """Return whether the status is at least of a generation and of a request. Raises HeadgateError if it never will be."""
     status = rollout_status(obj)
     if obj["metadata"].get("generation", 0) < generation or not status.is_current:
         return False
-    annotations = obj["metadata"].get("annotations") or {}
-    if command and annotations.get(ROLLOUT_COMMAND) != command:
-        raise HeadgateError(f"another command has replaced this one at {key}: {status.message}")
+    if request and obj["spec"].get("request") != request:
+        raise HeadgateError(f"another request has replaced this one at {key}: {status.message}")
     return True
 
 
 def patch_for(change: Change, obj: Object, request_id: str) -> dict[str, Any]:
-    """Return the merge patch of a change. A rollout whose split was edited needs a command to resume, too."""
-    spec: dict[str, Any] = {"spec": {"paused": change == "pause"}} if change in ("pause", "resume") else {}
-    if change == "pause" or (change == "resume" and state_in(obj).pause is not Pause.EDITED):
-        return spec
-    return {"metadata": {"annotations": {ROLLOUT_COMMAND: f"{change}/{request_id}"}}, **spec}
+    """Return the merge patch of a change. A rollout whose split was edited needs a request to resume, too."""
+    spec: dict[str, Any] = {"paused": change == "pause"} if change in ("pause", "resume") else {}
+    if change != "pause" and (change != "resume" or state_in(obj).pause is Pause.EDITED):
+        spec["request"] = {"action": Action(change.title()).value, "id": request_id}
+    return {"spec": spec}
 
 
 def check_change(key: Key, obj: Object, change: Change) -> None:

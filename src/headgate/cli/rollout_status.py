@@ -12,7 +12,7 @@ from headgate.cli.output import FittedTable, WrappedText
 from headgate.errors import HeadgateError
 from headgate.formatting import NONE
 from headgate.quantity import parse_percentage
-from headgate.resources.mesh.canary.types import PROMOTED, ROLLOUT_COMMAND, Analysis
+from headgate.resources.mesh.canary.types import PROMOTED, CanarySpec
 from headgate.resources.meta import Input, Object
 from headgate.rollout.messages import share_text
 from headgate.rollout.state import Phase, state_in
@@ -129,11 +129,11 @@ def rollout_status(obj: Object) -> RolloutStatus:
     metadata, spec = obj["metadata"], obj["spec"]
     status = _decoded(obj)
     state, message = status.state
-    analysis = msgspec.convert(spec["analysis"], Analysis) if spec.get("analysis") else None
+    typed = msgspec.convert(spec, CanarySpec)
+    analysis, command = typed.analysis, typed.command
     error = float(analysis.tolerated_error) if analysis else 0.0
     roles = {analysis.canary: "canary", analysis.baseline: "baseline"} if analysis else {}
     total = sum(backend.weight for backend in status.backends)
-    command = (metadata.get("annotations") or {}).get(ROLLOUT_COMMAND, "")
     is_observed = status.observed_generation >= metadata.get("generation", 0)
     return RolloutStatus(
         namespace=metadata.get("namespace", ""),

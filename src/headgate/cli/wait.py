@@ -18,6 +18,7 @@ from headgate.errors import Gone, HeadgateError, NotFound
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.resources.gateway_api.gateway import CONTROLLER, OWN_CLASS
+from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.kind import Kind, ReadyBy
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS
@@ -131,16 +132,18 @@ def _by_parents(obj: Object) -> Progress:
     parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
     if not parents:
         return _not_processed(obj)
-    found = [(item["parentRef"], _programmed_progress(item, _generation(obj))) for item in parents]
+    found = [
+        (item["parentRef"], _programmed_progress(item, _generation(obj), PROGRAMMED_AT_PARENT)) for item in parents
+    ]
     reference, worst = min(found, key=lambda pair: _WORST_FIRST.index(pair[1].readiness))
     at = f"at {reference.get('kind')} {reference.get('name')}: " if len(found) > 1 else ""
     return Progress(worst.readiness, at + worst.message)
 
 
-def _programmed_progress(holder: Mapping[str, Any], generation: int) -> Progress:
-    """Return the progress, derived from the conditions Accepted and Programmed of this generation."""
+def _programmed_progress(holder: Mapping[str, Any], generation: int, type: str = "Programmed") -> Progress:
+    """Return the progress, derived from the condition Accepted of this generation, and that of a type."""
     conditions = _conditions(holder)
-    accepted, programmed = conditions.get("Accepted"), conditions.get("Programmed")
+    accepted, programmed = conditions.get("Accepted"), conditions.get(type)
     if accepted and accepted["status"] == "False" and accepted.get("observedGeneration", 0) >= generation:
         return Progress(Readiness.FAILED, f"{accepted['reason']}: {accepted['message']}")
     if not programmed or programmed.get("observedGeneration", 0) < generation:

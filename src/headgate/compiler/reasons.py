@@ -25,6 +25,11 @@ class ConditionType(enum.StrEnum):
     PROGRAMMED = "Programmed"
 
 
+def prefixed(type: str) -> str:
+    """Return the type of a condition on an object whose status others write too, such as a Service, or a route's parent."""
+    return f"headgate.dev/{type}"
+
+
 class ReasonInfo(NamedTuple):
     """The severity, the condition and the meaning of a reason."""
 

@@ -11,7 +11,7 @@ from headgate.resources.gateway_api.proxies import OWN_KEYS
 from headgate.resources.meta import Object
 from headgate.resources.registry import DISRUPTION_BUDGET
 
-DIGEST = "headgate.dev/applied-digest"
+DIGEST = "headgate.dev/written-digest"
 """The annotation with the digest of what was applied: an object with the current digest is not applied again."""
 _NAME, _INSTANCE, _MANAGED_BY = OWN_KEYS
 

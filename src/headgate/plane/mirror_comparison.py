@@ -14,6 +14,7 @@ from functools import reduce
 
 from msgspec import structs
 
+from headgate.compiler.reasons import prefixed
 from headgate.compiler.report import Compiled, StatusCondition
 from headgate.latest import Latest
 from headgate.model.latency_buckets import BOUNDS_US
@@ -27,7 +28,7 @@ from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import BUCKETS, Buckets, totals
 from headgate.telemetry.mirror_increments import MirrorIncrements, Rule, Side, SideCounts
 
-CONDITION = "CopiesWorse"
+CONDITION = prefixed("CopiesWorse")
 PUBLISH_S = 15.0  # the least number of seconds between two writes of a route's status because of new counts
 PERIOD_S = 3600.0  # a comparison begins again after this time, so that a repaired mirror is not blamed for long
 ERROR = 0.01  # the probability of a wrong verdict in a period, and that an interval ever misses the true value
@@ -119,7 +120,9 @@ def verdicts(comparisons: Comparisons) -> Verdicts:
 def _condition(several: Sequence[tuple[PortRef, Comparison]]) -> StatusCondition:
     reasons = [reason for _, comparison in several if (reason := _fault(comparison))]
     text = "; ".join(_message(ref, comparison) for ref, comparison in several)
-    return StatusCondition(type=CONDITION, status=bool(reasons), reason=(*reasons, "NotProven")[0], message=text)
+    return StatusCondition(
+        type=CONDITION, status=bool(reasons) or None, reason=(*reasons, "NotProven")[0], message=text
+    )
 
 
 def _fault(comparison: Comparison) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from headgate.errors import Cause
 from headgate.resources.core.pod_metadata import ANNOTATIONS_OF_PODS, INJECT
 from headgate.resources.gateway_api.proxies import PARAMETERS, PROXY_OF, PROXY_OF_SERVICE
-from headgate.resources.mesh.canary.types import CANARY_WEIGHTS, ROLLOUT_COMMAND
+from headgate.resources.mesh.canary.types import CANARY_WEIGHTS
 from headgate.resources.meta import Metadata
 from headgate.resources.registry import KINDS
 from headgate.resources.smi.split_fields import MIRROR
@@ -32,17 +32,16 @@ ANNOTATIONS = frozenset(
         *_PLACES,
         APPLIED_POSITION,
         CANARY_WEIGHTS,
+        PROXY_OF,
         PROXY_OF_SERVICE,
-        ROLLOUT_COMMAND,
         TRACE_SAMPLING,
         "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next one.
         "headgate.dev/applied-from",
+        "headgate.dev/written-digest",  # `kubernetes.proxy_objects` writes this annotation.
         "headgate.dev/rotate-ca",  # `headgate ca rotate` writes this annotation.
     }
 )
 """The annotations that headgate reads or writes."""
-_WRITTEN: Mapping[str, tuple[str, ...]] = {PROXY_OF: ("Pod",)}
-"""Further kinds on which headgate itself writes an annotation."""
 
 
 def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
@@ -51,7 +50,7 @@ def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
     yield from _unknown(metadata.annotations, "annotation", ANNOTATIONS)
     for key in metadata.annotations:
         places = _PLACES.get(key, (kind,))
-        if kind not in (*places, *_WRITTEN.get(key, ())):
+        if kind not in places:
             instead = f"write it on a {' or '.join(places)}"
             if (kind, key) == ("Canary", MIRROR):
                 instead = "set spec.analysis.mirror"

@@ -24,7 +24,7 @@ from headgate.plane.control_plane import ControlPlane
 from headgate.plane.status.conditions import status_of
 from headgate.resources.decode import check_stored
 from headgate.resources.kind import Kind
-from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND, Canary
+from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Object, Value, part, service_name
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, key_of
 from headgate.rollout.criteria import RecentLatencies
@@ -197,7 +197,9 @@ class RolloutController:
     def _winners(self) -> Mapping[str, Key]:
         """Return the oldest Canary of each root Service."""
         found: dict[str, Key] = {}
-        for key, obj in sorted(self._canaries.items(), key=lambda item: (_created(item[1]), item[0])):
+        for key, obj in sorted(
+            self._canaries.items(), key=lambda item: (str(item[1]["metadata"].get("creationTimestamp", "")), item[0])
+        ):
             found.setdefault(self._root(key, obj), key)
         return found
 
@@ -334,7 +336,7 @@ class RolloutController:
             now=now,
             in_force=all(is_applied(stored.get(key_of(item)), item) for item in wanted),
             edit=edit_of(split) if split else None,
-            command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
+            command=plan.spec.command,
             counts={written[name]: counts for name, counts in taken.items() if name in written},
             copies=sum_of(copies.values()),
             latency=known.latencies.histogram,
@@ -377,7 +379,7 @@ class RolloutController:
     async def _announce(self, obj: Object, plan: Plan, rollout: Rollout, now: float) -> None:
         """Record an Event about a transition that users wait for."""
         before, state = rollout.stored, rollout.state
-        if _milestone(before) == _milestone(state):
+        if before.milestone == state.milestone:
             return
         text = message(plan, state, now)
         kind: Literal["Normal", "Warning"] = "Warning" if state.needs_attention else "Normal"
@@ -390,17 +392,9 @@ class RolloutController:
         await roots.create(key, obj, canary, rollout.root)
 
 
-def _milestone(state: State) -> tuple[object, ...]:
-    return state.subject, state.phase, state.pause, state.step
-
-
 def _split_key(canary: Key) -> Key:
     return TRAFFIC_SPLIT.key(canary.namespace, canary.name)
 
 
 def _generation(obj: Object) -> int:
     return int(obj["metadata"].get("generation", 0))
-
-
-def _created(obj: Object) -> str:
-    return str(obj["metadata"].get("creationTimestamp", ""))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.decode import check_stored
-from headgate.resources.mesh.canary.types import ROLLOUT_COMMAND, Canary
+from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Object, service_name
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT, key_of
 from headgate.rollout.owned_split import edit_of, is_owned, root_service, wanted_objects
@@ -32,8 +32,7 @@ def expected_objects(
     if is_foreign or _belongs_to_another(key, canary, root, snapshot, domain):
         return {}
     edit = edit_of(stored[split]) if split in stored else None
-    command = (metadata.get("annotations") or {}).get(ROLLOUT_COMMAND, "")
-    state = following(plan, state_in(obj), Facts(now=0.0, edit=edit, command=command))
+    state = following(plan, state_in(obj), Facts(now=0.0, edit=edit, command=canary.spec.command))
     found: dict[Key, Object | None] = {}
     if state.pause is not Pause.EDITED:
         found |= {name: None for name, item in stored.items() if name.kind != SERVICE.kind and is_owned(item, obj)}

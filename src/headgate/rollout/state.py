@@ -93,7 +93,7 @@ class State(Value, frozen=True, kw_only=True):
 
     `subject` and `rules` are digests of the parts of the spec that begin another rollout, or another test of the step.
     `step` counts from 0. `since` is when every proxy had the weights of the step, in seconds since the epoch; 0 before.
-    `latency_limits` are those of relative criteria, as durations, `command` is the last command that was obeyed. `edit` is what a user wrote
+    `latency_limits` are those of relative criteria, as durations, `command` is the last request that was obeyed, as `ACTION/ID`. `edit` is what a user wrote
     into the split; it stays after a resumption until the split has the weights again. `lost` says why the canary counts as
     lost, since the time `lost_since`. `cause` are the criteria that ended the rollout, and `informed` the webhooks that know its end. `replies` say why webhooks do not agree.
     `missing` are the backends whose Service does not exist.
@@ -138,6 +138,11 @@ class State(Value, frozen=True, kw_only=True):
     def is_counting(self) -> bool:
         """Whether requests are evidence: in a step whose weights every proxy has, until the rollout ends."""
         return self.since > 0 and self.phase in (Phase.PROGRESSING, Phase.PAUSED)
+
+    @property
+    def milestone(self) -> tuple[object, ...]:
+        """What users hear of when it changes: the versions, the phase, the pause and the step."""
+        return self.subject, self.phase, self.pause, self.step
 
     def has_moved(self, before: "State") -> bool:
         """Return whether the state differs from an earlier one in more than what requests change at each look."""

@@ -6,7 +6,7 @@ sets the same weights.
 
 from msgspec import structs
 
-from headgate.resources.mesh.canary.types import Analysis, StepKind, When
+from headgate.resources.mesh.canary.types import Action, Analysis, StepKind, When
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Comparison, Judgment, Verdict
 from headgate.rollout.plan import Plan
@@ -119,19 +119,19 @@ def _commanded(plan: Plan, state: State, facts: Facts) -> State:
     """Obey a command of the user that was not obeyed yet."""
     if not facts.command or facts.command == state.command:
         return state
-    verb, state = facts.command.partition("/")[0], structs.replace(state, command=facts.command)
-    if verb == "restart":
+    action, state = Action(facts.command.partition("/")[0]), structs.replace(state, command=facts.command)
+    if action is Action.RESTART:
         return _begun(plan, state)
-    return state if state.phase.is_over else _obeyed(plan, state, verb)
+    return state if state.phase.is_over else _obeyed(plan, state, action)
 
 
-def _obeyed(plan: Plan, state: State, verb: str) -> State:
-    if verb == "promote":
+def _obeyed(plan: Plan, state: State, action: Action) -> State:
+    if action is Action.PROMOTE:
         next_step = 0 if state.pause is Pause.BEFORE else state.step + 1
         return _step(plan, structs.replace(state, cause=BY_USER), next_step)
-    if verb == "abort":
+    if action is Action.ABORT:
         return _rolled_back(state, BY_USER)
-    if verb == "resume" and state.pause is Pause.EDITED:
+    if action is Action.RESUME and state.pause is Pause.EDITED:
         return _step(plan, state, state.step) if state.step else _begun(plan, state)
     return state
 

@@ -466,7 +466,7 @@ async def test_denied_requests_are_counted_separately(client: AsgiClient, source
 
 async def test_resources_show_meshed_pods_and_edges_show_spiffe_ids(client: AsgiClient, source: FakeSource) -> None:
     """R74, R76, R83."""
-    sidecar = {"headgate.dev/sidecar": "transparent"}
+    sidecar = {"headgate.dev/sidecar-mode": "transparent"}
     meshed = {"kind": "Pod", "metadata": {"name": "db-0", "namespace": "default", "annotations": sidecar}}
     spec = {"serviceAccountName": "db", "containers": [{"name": "main", "image": "main"}]}
     await client.store.create({"apiVersion": "v1", **meshed, "spec": spec})

@@ -71,7 +71,7 @@ async def test_a_definition_whose_rules_the_api_server_rejects_is_installed_with
 async def test_pods_with_a_sidecar_are_listed(cluster: KubeApiServer, installer: Installer) -> None:
     """Not those that have ended, such as pods of Jobs, and those that are being deleted."""
     cluster.namespace("sidecars")
-    sidecar = {"headgate.dev/sidecar": "transparent"}
+    sidecar = {"headgate.dev/sidecar-mode": "transparent"}
     for name, annotations in (("plain", {}), ("web-1", sidecar), ("web-2", sidecar), ("web-3", sidecar)):
         spec = {"containers": [{"name": "web", "image": "web"}], "serviceAccountName": "web", "nodeName": "node-1"}
         body = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}

@@ -112,7 +112,11 @@ def test_only_pods_with_the_gateways_account_run_the_proxy_of_a_gateway(
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "edge-1", "namespace": namespace, "annotations": {"headgate.dev/gateway": "default/edge"}},
+        "metadata": {
+            "name": "edge-1",
+            "namespace": namespace,
+            "annotations": {"headgate.dev/proxy-of-gateway": "default/edge"},
+        },
         "spec": {"serviceAccountName": account, "containers": [{"name": "proxy"}]},
         "status": {"phase": phase},
     }

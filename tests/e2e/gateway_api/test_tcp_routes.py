@@ -60,10 +60,12 @@ def test_a_tcp_route_of_a_service_divides_the_connections_of_its_clients(site: S
     assert connect(mesh, address, 12).keys() == {*NAMES}
     parent = {"group": "", "kind": "Service", "name": "raw", "port": TCP}
     mesh.apply(tcp_route(parent, "raw-v1:1", "raw-v2:1"))
-    mesh.wait_for_parent(ROUTE, Accepted="Accepted", ResolvedRefs="ResolvedRefs", Programmed="Programmed")
+    mesh.wait_for_parent(
+        ROUTE, Accepted="Accepted", ResolvedRefs="ResolvedRefs", **{"headgate.dev/Programmed": "Programmed"}
+    )
     counts = connect(mesh, address, CONNECTIONS)
     assert counts.total() == CONNECTIONS
     assert fits(counts["v1"], 1 / 2, of=CONNECTIONS), counts
     mesh.apply(tcp_route(parent, "raw-v1:1"))
-    mesh.wait_for_parent(ROUTE, Programmed="Programmed")
+    mesh.wait_for_parent(ROUTE, **{"headgate.dev/Programmed": "Programmed"})
     assert connect(mesh, address, 20) == {"v1": 20}

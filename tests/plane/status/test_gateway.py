@@ -35,6 +35,7 @@ from headgate.plane.status.findings import refusals
 from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
 from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.writer import CountedStates, StatusWriter
+from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE, key_of
 from headgate.settings import Settings
@@ -96,9 +97,9 @@ def test_a_route_has_an_entry_for_each_parent() -> None:
     first, second = status["parents"]
     assert first["parentRef"] == {"group": GATEWAY, "kind": "Gateway", "name": "edge", "sectionName": "a"}
     assert first["controllerName"] == CONTROLLER
-    assert conditions(first) == {"Accepted": ("False", "NoMatchingParent"), "Programmed": ("False", "Invalid")}
+    assert conditions(first) == {"Accepted": ("False", "NoMatchingParent"), PROGRAMMED_AT_PARENT: ("False", "Invalid")}
     assert second["parentRef"] == {"group": "", "kind": "Service", "name": "web"}
-    assert conditions(second) == {"Accepted": ("True", "Accepted"), "Programmed": ("True", "Programmed")}
+    assert conditions(second) == {"Accepted": ("True", "Accepted"), PROGRAMMED_AT_PARENT: ("True", "Programmed")}
     assert {item["observedGeneration"] for item in second["conditions"]} == {3}
 
 
@@ -115,13 +116,13 @@ def test_programmed_counts_the_proxies_acknowledgments(proxies, expected) -> Non
     for place in ({}, {"ports": (PortRef("default/web", 80),), "gateway_hosts": ((80, ""),)}):
         status = route_status(web_route(), said(parent(**place)), present(*proxies))
         assert status
-        assert conditions(status["parents"][0])["Programmed"] == expected
+        assert conditions(status["parents"][0])[PROGRAMMED_AT_PARENT] == expected
 
 
 def test_a_route_whose_parent_has_no_port_is_not_programmed() -> None:
     status = route_status(web_route(), said(parent(gateway_hosts=())), present(proxy()))
     assert status
-    assert conditions(status["parents"][0])["Programmed"] == ("False", "Invalid")
+    assert conditions(status["parents"][0])[PROGRAMMED_AT_PARENT] == ("False", "Invalid")
 
 
 def test_status_entries_of_other_controllers_stay_unchanged() -> None:
@@ -140,7 +141,7 @@ def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() ->
     second = route_status(web_route(status=first), said(parent()), present(proxy(), time="2026-02-02T00:00:00Z"))
     assert second
     times = {item["type"]: item["lastTransitionTime"] for item in second["parents"][0]["conditions"]}
-    assert times == {"Accepted": "2026-01-01T00:00:00Z", "Programmed": "2026-02-02T00:00:00Z"}
+    assert times == {"Accepted": "2026-01-01T00:00:00Z", PROGRAMMED_AT_PARENT: "2026-02-02T00:00:00Z"}
 
 
 def test_the_status_of_a_route_stays_unchanged_until_its_new_generation_is_compiled() -> None:
@@ -246,7 +247,7 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     counted = CountedStates(Latest({}), Latest({}), Latest({}))
     work = asyncio.create_task(StatusWriter(ports, loop, fleet, counted, Feed(store)).run())
     first, second, third = [await written(store, key) for key in keys]
-    assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
+    assert conditions(first["parents"][0])[PROGRAMMED_AT_PARENT] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")
     assert conditions(third) == {"Accepted": ("True", "Accepted")}
     work.cancel()

@@ -359,8 +359,8 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         "contains port 99999; port numbers are from 1 to 65535",
     ),
     (
-        pod_with({"headgate.dev/sidecar": "on"}),
-        "metadata.annotations.headgate.dev/sidecar",
+        pod_with({"headgate.dev/sidecar-mode": "on"}),
+        "metadata.annotations.headgate.dev/sidecar-mode",
         "leave out the annotation: headgate writes it when the pod is created",
     ),
     (

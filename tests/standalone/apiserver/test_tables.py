@@ -78,8 +78,12 @@ def test_the_cells_of_a_split_show_its_conditions() -> None:
 
 
 def test_the_cells_of_routes_and_gateways_show_their_status() -> None:
-    good = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}]}
-    bad = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "False"}]}
+    good = {
+        "conditions": [{"type": "Accepted", "status": "True"}, {"type": "headgate.dev/Programmed", "status": "True"}]
+    }
+    bad = {
+        "conditions": [{"type": "Accepted", "status": "True"}, {"type": "headgate.dev/Programmed", "status": "False"}]
+    }
     spec = {"parentRefs": [{"name": "edge"}, {"name": "web"}], "hostnames": ["a.example.com", "*.example.com"]}
     route = {"kind": "HTTPRoute", "metadata": {"name": "r"}, "spec": spec, "status": {"parents": [good, bad]}}
     shown = cells(route)

@@ -123,7 +123,7 @@ async def test_recreate_starts_new_pods_after_all_old_pods_have_ended(rig):
     await rig.store.create(web_deployment(**recreate))
     await rig.settle()
     for pod in await rig.pods():  # the finalizer represents a process that has not ended yet
-        await rig.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": ["headgate.dev/process"]}})
+        await rig.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": ["headgate.dev/stop-process"]}})
     await rig.store.update(web_deployment(version="v2", **recreate))
     await rig.settle()
     assert versions(await rig.pods()) == ["v1", "v1"]

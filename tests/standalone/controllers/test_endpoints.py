@@ -64,7 +64,7 @@ async def test_a_pod_that_is_unready_or_terminating_is_listed_as_not_ready(rig):
     await rig.store.create(web_pod("a"))
     await rig.store.create(web_pod("b"))
     await rig.store.create(
-        {**web_pod("c"), "metadata": {**web_pod("c")["metadata"], "finalizers": ["headgate.dev/process"]}}
+        {**web_pod("c"), "metadata": {**web_pod("c")["metadata"], "finalizers": ["headgate.dev/stop-process"]}}
     )
     await rig.settle(ready=lambda found: found["metadata"]["name"] != "b")
     await rig.store.delete(Key("", "Pod", "default", "c"))

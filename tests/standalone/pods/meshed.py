@@ -102,7 +102,7 @@ class MeshedMachine(ProcessMachine):
     def give(self, pod: Pod) -> None:
         """Set the configuration of a pod's sidecar, unless the sidecar is held back."""
         node = f"sidecar/{pod.metadata.namespace}/{pod.metadata.name}"
-        if not pod.status.pod_ip or pod.metadata.annotations.get("headgate.dev/sidecar") != "explicit":
+        if not pod.status.pod_ip or pod.metadata.annotations.get("headgate.dev/sidecar-mode") != "explicit":
             return
         proxy = self.fleet.expect(node)
         config: dict[Any, dict[str, Any]] = {

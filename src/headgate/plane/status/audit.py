@@ -18,7 +18,12 @@ def conditions(outcome: AuditOutcome | None) -> Iterator[StatusCondition]:
         return
     message = _message(outcome)
     reason = "CallsNotAllowed" if outcome.callers else "AllCallsAllowed" if outcome.since else "NoCalls"
-    yield StatusCondition(type=CONDITION, status=bool(outcome.callers), reason=reason, message=message)
+    yield StatusCondition(
+        type=CONDITION,
+        status=bool(outcome.callers) if outcome.callers or outcome.since else None,
+        reason=reason,
+        message=message,
+    )
 
 
 def _message(outcome: AuditOutcome) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from headgate.compiler.reasons import ConditionType, Reason
+from headgate.compiler.reasons import ConditionType, Reason, prefixed
 from headgate.compiler.report import (
     Finding,
     GatewayOutcome,
@@ -19,6 +19,7 @@ from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.model.routing import PortRef
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.receipts import Progress, Receipts
+from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.meta import Object, Value
 
 _TRUE_CONDITIONS = {
@@ -31,6 +32,7 @@ _TRUE_CONDITIONS = {
 }
 _PORTS_RESOLVED = "the pods of the Service declare all of its target ports"
 _CONFLICTED = "Conflicted"
+_SERVICE_CONDITION = prefixed(ConditionType.RESOLVED_REFS.value)
 _STATUSES: Mapping[bool | None, str] = {True: "True", False: "False", None: "Unknown"}
 _NAMED = 5  # the maximum number of names in a message; a count replaces the rest
 
@@ -219,7 +221,7 @@ def differ_in_progress_only(one: object, other: object) -> bool:
 def _without_progress(status: object) -> object:
     """Return a status without its numbers of proxies and without what its conditions Programmed say."""
     if isinstance(status, Mapping):
-        if status.get("type") == ConditionType.PROGRAMMED.value:
+        if status.get("type") in (ConditionType.PROGRAMMED.value, PROGRAMMED_AT_PARENT):
             return status.get("observedGeneration")
         return {name: _without_progress(value) for name, value in status.items() if name != "proxies"}
     if isinstance(status, Sequence) and not isinstance(status, str):
@@ -256,11 +258,11 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     before = status_of(obj)
     known = before.get("conditions") or ()
     faults = [item for item in report.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
-    if not faults and all(item.get("type") != ConditionType.RESOLVED_REFS.value for item in known):
+    if not faults and all(item.get("type") != _SERVICE_CONDITION for item in known):
         return None
     text = "; ".join(dict.fromkeys(f"{item.field}: {item.message}" for item in faults))
     condition = StatusCondition(
-        type=ConditionType.RESOLVED_REFS.value,
+        type=_SERVICE_CONDITION,
         status=not faults,
         reason=faults[0].reason.value if faults else ConditionType.RESOLVED_REFS.value,
         message=text or _PORTS_RESOLVED,
@@ -269,5 +271,5 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     own = timed([condition], known, generation=generation, now=inputs.time)
     return {
         **before,
-        "conditions": [*(item for item in known if item.get("type") != ConditionType.RESOLVED_REFS.value), *own],
+        "conditions": [*(item for item in known if item.get("type") != _SERVICE_CONDITION), *own],
     }

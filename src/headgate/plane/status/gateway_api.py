@@ -6,12 +6,13 @@ from typing import Any
 from msgspec import structs
 
 from headgate.compiler.gateway_api.statuses import joined
-from headgate.compiler.reasons import Reason
+from headgate.compiler.reasons import Reason, prefixed
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, status_of, timed
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
+from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.meta import Object
 
 _PROGRAMMED = "Programmed"
@@ -170,10 +171,10 @@ def _parent_status(
 
 
 def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
-    """Yield the condition CopiesDropped while mirrors of the route drop copies."""
+    """Yield the condition headgate.dev/CopiesDropped while mirrors of the route drop copies."""
     found = [item for item in findings if item.reason is Reason.COPIES_DROPPED]
     if found:
-        name = Reason.COPIES_DROPPED.value
+        name = prefixed(Reason.COPIES_DROPPED.value)
         yield StatusCondition(type=name, status=True, reason="MirrorLimits", message=joined(found))
 
 
@@ -191,4 +192,5 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
 def _route_programmed(parent: ParentStatus, receipts: Receipts) -> StatusCondition:
     ports = ports_of(parent)
     accepted = all(condition.status for condition in parent.conditions if condition.type == "Accepted")
-    return programmed(receipts.progress(ports), accepted=accepted and bool(ports))
+    found = programmed(receipts.progress(ports), accepted=accepted and bool(ports))
+    return structs.replace(found, type=PROGRAMMED_AT_PARENT)

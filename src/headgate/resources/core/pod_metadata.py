@@ -21,8 +21,8 @@ INJECT = "headgate.dev/inject"
 INJECTED, NOT_INJECTED = ("true", "enabled"), ("false", "disabled")
 """The values with which pods get a sidecar, and the values with which they get none. `enabled` and `disabled` are the
 values of Istio and Linkerd."""
-SIDECAR = "headgate.dev/sidecar"
-"""Annotation of a pod, written by injection: the kind of its sidecar, `transparent` or `explicit`."""
+SIDECAR = "headgate.dev/sidecar-mode"
+"""Annotation of a pod, written by injection: the mode of its sidecar, `transparent` or `explicit`."""
 SIDECARS = frozenset({"transparent", "explicit"})
 APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
@@ -40,7 +40,7 @@ PROBES = "headgate.dev/probes"
 
 The probes in the pod's spec go to the sidecar, which forwards them to the paths and ports in this annotation.
 """
-ADDED = "headgate.dev/sidecars"
+ADDED = "headgate.dev/sidecar-generations"
 """Annotation of a pod, written by injection: the Sidecars that apply to it with their generations, `monitoring@3,proxy@1`."""
 CONFLICTS = "headgate.dev/sidecar-conflicts"
 """Annotation of a pod, written by injection: what a Sidecar did not add because the pod already

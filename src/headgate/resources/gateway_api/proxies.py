@@ -6,11 +6,11 @@ PARAMETERS = "headgate.dev/gateway-parameters"
 """Label of ConfigMaps with parameters of Gateways. headgate reads no other ConfigMaps of users."""
 OWN_KEYS = ("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by")
 """Labels of all objects of a Gateway on a cluster; the first two select its pods."""
-PROXY_OF = "headgate.dev/gateway"
+PROXY_OF = "headgate.dev/proxy-of-gateway"
 """Annotation of a pod in `headgate-system`, written by headgate: the Gateway whose proxy it runs, as `namespace/name`."""
-PROXY_OF_SERVICE = "headgate.dev/gateway-service"
+PROXY_OF_SERVICE = "headgate.dev/proxy-of-service"
 """Annotation of a pod in `headgate-system`, written by headgate: the Service whose proxy it runs, as `namespace/name`."""
-SERVICE_GATEWAY = PROXY_OF
+SERVICE_GATEWAY = "headgate.dev/gateway"
 """Annotation of a Service, or of a Canary for its root Service: the proxy behind it for clients without a sidecar."""
 ENVOY, NGINX = PROXIES = ("envoy", "nginx")
 """The values of the annotation."""

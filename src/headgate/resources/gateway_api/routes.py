@@ -124,11 +124,13 @@ class NameMatch(Input, frozen=True, kw_only=True):
     type: Literal["Exact", "RegularExpression"] = "Exact"
 
 
+PROGRAMMED_AT_PARENT = "headgate.dev/Programmed"
+"""The condition of a route at a parent: whether all proxies have acknowledged it. The Gateway API has no such condition."""
 PARENTS = Column(
     "Parents", "", "The parents that the route attaches to.", cell=cells.names("spec.parentRefs"), wide=True
 )
 HOSTNAMES = Column("Hostnames", "", "The hostnames that the route matches.", cell=cells.names("spec.hostnames"))
 STATE = (
     Column("Accepted", "", "Whether every parent accepts the route.", cell=cells.at_parents("Accepted")),
-    Column("Programmed", "", PROGRAMMED, cell=cells.at_parents("Programmed")),
+    Column("Programmed", "", PROGRAMMED, cell=cells.at_parents(PROGRAMMED_AT_PARENT)),
 )

@@ -40,7 +40,7 @@ from headgate.standalone.pods.status import SIDECAR_READY, Observed, pod_status
 from headgate.standalone.pods.volumes import materialize, mounts
 from headgate.standalone.processes import Launch, inherited
 
-FINALIZER = "headgate.dev/process"
+FINALIZER = "headgate.dev/stop-process"
 _VOLUMES = "_volumes"  # The directory of volumes; no container can have this name.
 # Seconds for requests in flight, after the last proxy has acknowledged that it stops routing to the process. On a busy machine
 # its workers follow late, and requests take longer: half a second was not always enough.

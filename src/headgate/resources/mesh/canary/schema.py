@@ -207,6 +207,16 @@ _ANALYSIS = record(
     latencies=_LATENCIES,
     webhooks=_WEBHOOKS,
 )
+_REQUEST = record(
+    "An action that the rollout takes once for each id, as `headgate rollout` writes it.",
+    "action id",
+    action=choice(
+        "Promote ends the step as passed, Abort rolls back, Resume continues after an edit of the split, Restart begins "
+        "with the first step again.",
+        "Promote Abort Resume Restart",
+    ),
+    id=matching("A name of the requester's choice. A request whose id was the last one has no effect.", MATCH_NAME),
+)
 _STATUS = status(
     "Canary",
     step=whole("The number of the current step, counted from 1."),
@@ -252,6 +262,7 @@ def canary() -> Schema:
         service=text("The root: the Service that clients call, as a short name or a full domain name."),
         backends=_BACKENDS,
         paused=flag("Whether the rollout keeps its weights until this is false again.", default=False),
+        request=_REQUEST,
         analysis=ruled(_ANALYSIS, *_ANALYSIS_RULES),
     )
     return kind(

@@ -15,8 +15,6 @@ from headgate.resources.meta import Input, Resource
 from headgate.resources.smi.http_route_group import HttpMatch
 from headgate.resources.weights import integer_weights, quantity, whole_weights
 
-ROLLOUT_COMMAND = "headgate.dev/rollout-command"
-"""The annotation with which `headgate rollout` promotes or aborts: `promote/ID` or `abort/ID`. Each ID is obeyed once."""
 CANARY_WEIGHTS = "headgate.dev/canary-weights"
 """The annotation of an owned TrafficSplit with the weights that the rollout has set: `website-v1=9,website-v2=1`."""
 PROMOTED = "Promoted"
@@ -187,6 +185,22 @@ class Analysis(Input, frozen=True, kw_only=True):
         return parse_percentage(self.error_probability)
 
 
+class Action(Enum):
+    """What a request asks of a rollout."""
+
+    PROMOTE = "Promote"
+    ABORT = "Abort"
+    RESUME = "Resume"
+    RESTART = "Restart"
+
+
+class Request(Input, frozen=True, kw_only=True):
+    """An action that the rollout takes once for each ID."""
+
+    action: Action
+    id: str
+
+
 class CanarySpec(Input, frozen=True, kw_only=True):
     """`spec` of a Canary: clients call the root `service`, and `backends` share its traffic.
 
@@ -196,7 +210,13 @@ class CanarySpec(Input, frozen=True, kw_only=True):
     service: str
     backends: tuple[CanaryBackend, ...]
     paused: bool = False
+    request: Request | None = None
     analysis: Analysis | None = None
+
+    @property
+    def command(self) -> str:
+        """The request as `ACTION/ID`; empty without one."""
+        return f"{self.request.action.value}/{self.request.id}" if self.request else ""
 
     @property
     def fixed_weights(self) -> tuple[int, ...]:
