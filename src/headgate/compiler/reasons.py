@@ -26,7 +26,7 @@ class ConditionType(enum.StrEnum):
 
 
 def prefixed(type: str) -> str:
-    """Return the type of a condition on an object whose status others write too, such as a Service, or a route's parent."""
+    """Return the type of a condition on an object whose status other controllers write too, such as a Service, or a route's parent."""
     return f"headgate.dev/{type}"
 
 

@@ -141,7 +141,7 @@ class State(Value, frozen=True, kw_only=True):
 
     @property
     def milestone(self) -> tuple[object, ...]:
-        """What users hear of when it changes: the versions, the phase, the pause and the step."""
+        """What gets an Event when it changes: the versions, the phase, the pause and the step."""
         return self.subject, self.phase, self.pause, self.step
 
     def has_moved(self, before: "State") -> bool:

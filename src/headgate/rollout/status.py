@@ -102,8 +102,8 @@ def unreadable_status(obj: Object, problem: Problem, now: float) -> Mapping[str,
     """Return the status of an invalid Canary, whose objects and conditions stay as they are."""
     before = status_of(obj)
     accepted = _status(obj, [_not_accepted(problem)], now)
-    others = [row for row in before.get("conditions") or () if row["type"] != ConditionType.ACCEPTED.value]
-    return {**before, **accepted, "conditions": [*accepted["conditions"], *others]}
+    remaining = [row for row in before.get("conditions") or () if row["type"] != ConditionType.ACCEPTED.value]
+    return {**before, **accepted, "conditions": [*accepted["conditions"], *remaining]}
 
 
 def _not_accepted(problem: Problem) -> StatusCondition:
