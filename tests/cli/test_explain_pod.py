@@ -29,7 +29,7 @@ async def test_a_pod_without_the_sidecar_that_it_requests_exits_with_1(served: S
 
 async def test_explain_shows_the_generation_of_each_sidecar_object(served: ServedMesh) -> None:
     """R79."""
-    await served.store.create(requesting_pod(sidecar="transparent", sidecars="agent@3"))
+    await served.store.create(requesting_pod(sidecar_mode="transparent", sidecar_generations="agent@3"))
     ran = await served.run("explain", "pod/web-1", "-n", "default")
     assert ran.code == 1
     assert "headgate expects no proxy, because the pod has no address yet" in ran.out

@@ -124,7 +124,7 @@ def test_all_certificates_come_from_the_issuer_and_a_new_root_is_distributed(man
     cluster = manager.cluster
     cluster.namespace("shop")
     containers = [container(image="web")]
-    annotations = headgate_keys(sidecar="transparent")
+    annotations = headgate_keys(sidecar_mode="transparent")
     cluster.make(PODS, pod("web", namespace="shop", account="web", annotations=annotations, containers=containers))
     assert cluster.call("DELETE", f"{SYSTEM}/secrets/headgate-ca")[0] in {200, 404}  # of other modules
     address = {"status": {"phase": "Running", "podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]}}

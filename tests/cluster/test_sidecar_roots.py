@@ -56,7 +56,7 @@ async def meshed(cluster: KubeApiServer, namespace: str) -> Any:
         "web-1",
         namespace=namespace,
         account="web",
-        annotations=headgate_keys(sidecar="transparent"),
+        annotations=headgate_keys(sidecar_mode="transparent"),
         containers=[container(image="web")],
     )
     cluster.make(f"/api/v1/namespaces/{namespace}/pods", web)

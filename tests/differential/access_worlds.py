@@ -206,7 +206,7 @@ def _pod(draw: st.DrawFn) -> Object:
         account="b" if draw(SELDOM) else "a",
         containers=[container(ports=declared)],
         labels={"app": "app"},
-        annotations=headgate_keys(sidecar="explicit", application_ports=behind),
+        annotations=headgate_keys(sidecar_mode="explicit", application_ports=behind),
     )
 
 

@@ -66,7 +66,7 @@ def world(
             "app",
             ADDRESS,
             account="a",
-            annotations=headgate_keys(sidecar="explicit", application_ports="8080=member-0"),
+            annotations=headgate_keys(sidecar_mode="explicit", application_ports="8080=member-0"),
         ),
         *(written for objects in services or [http()] for written in objects),
         http_route_group("g", {"m": match or {}}),

@@ -48,7 +48,7 @@ class ImmutableStore(CountingStore):
 
 
 def pod_with_sidecar(place: str, sidecar: str = "transparent", name: str = "web") -> Object:
-    return pod(name, namespace=place, annotations=headgate_keys(sidecar=sidecar) if sidecar else {})
+    return pod(name, namespace=place, annotations=headgate_keys(sidecar_mode=sidecar) if sidecar else {})
 
 
 def credential(roots: str) -> Credential:

@@ -169,7 +169,7 @@ def pod(
 
 def meshed_pod(name: str, address: str, *, account: str = "web", mode: str = "transparent", **more: Any) -> Object:
     """Return a pod with a sidecar. `mode` is `transparent` or `explicit`; an empty one leaves the sidecar out."""
-    annotations = {**more.pop("annotations", {}), **(headgate_keys(sidecar=mode) if mode else {})}
+    annotations = {**more.pop("annotations", {}), **(headgate_keys(sidecar_mode=mode) if mode else {})}
     return pod(name, address, account=account, annotations=annotations, **more)
 
 

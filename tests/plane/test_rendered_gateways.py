@@ -31,7 +31,7 @@ def objects(next_weight: int) -> list[Object]:
         for number, name in enumerate(("web-next", "web-current"), 1)
     ]
     shares = split("web", {"web-next": next_weight, "web-current": 900}, name="my-canary", **shop)
-    served = headgate_keys(gateway_service="shop/web")
+    served = headgate_keys(proxy_of_service="shop/web")
     pods = [pod("web-1", namespace=place, annotations=served) for place in ("headgate-system", "shop")]
     return [*services, *slices, shares, *pods]
 

@@ -106,7 +106,7 @@ def test_a_pod_without_a_controller_counts_for_itself() -> None:
 
 def test_on_a_cluster_only_workloads_with_a_sidecar_count() -> None:
     meshed = owned("a", READY)
-    meshed["metadata"]["annotations"] = objects.headgate_keys(sidecar="transparent")
+    meshed["metadata"]["annotations"] = objects.headgate_keys(sidecar_mode="transparent")
     pods = [meshed, owned("b", UNREADY), owned("c", UNREADY, deployment="other")]
     other = objects.deployment("other", replicas=1)
     counts = workload_counts(pods, [web(2), other], now=NOW, only_meshed=True)

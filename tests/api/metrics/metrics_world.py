@@ -85,7 +85,7 @@ async def stored(store: MemoryStore | None = None) -> MemoryStore:
 
 async def add_idle_pod(store: MemoryStore, name: str) -> None:
     """Create a pod with the label `app: idle`, a sidecar and no requests."""
-    await store.create(pod(name, labels={"app": "idle"}, annotations=headgate_keys(sidecar="transparent")))
+    await store.create(pod(name, labels={"app": "idle"}, annotations=headgate_keys(sidecar_mode="transparent")))
 
 
 def _controlled_by(owner: Any) -> Object:

@@ -24,7 +24,7 @@ SIDECAR: dict[str, Any] = {
 
 def pod_with(name: str, added: str = "", conflicts: str = "", *, proxy: bool = True, app: str = "web") -> Object:
     mode = "transparent" if proxy else ""
-    annotations = headgate_keys(sidecar=mode, sidecars=added, sidecar_conflicts=conflicts)
+    annotations = headgate_keys(sidecar_mode=mode, sidecar_generations=added, sidecar_conflicts=conflicts)
     written = {key: text for key, text in annotations.items() if text}
     return pod(name, "10.0.0.1", namespace="shop", labels={"app": app}, annotations=written)
 

@@ -6,14 +6,15 @@ from typing import Any
 
 from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object
+from headgate.resources.registry import find_written
 from headgate.resources.schema.builders import Schema
 from headgate.resources.schema.catalog import schemas
 
 
 def with_schema_defaults(obj: Object) -> Object:
     """Return an object with the default of each field that is absent from a present parent. Other fields stay the same."""
-    schema = schemas().get((*split_api_version(obj["apiVersion"]), obj["kind"]))
-    return completed(obj, schema) if schema and _has_defaults(obj["apiVersion"], obj["kind"]) else obj
+    schema = _with_defaults(obj["apiVersion"], obj["kind"])
+    return completed(obj, schema) if schema else obj
 
 
 def completed(value: Any, schema: Schema) -> Any:
@@ -31,9 +32,11 @@ def completed(value: Any, schema: Schema) -> Any:
 
 
 @functools.cache
-def _has_defaults(api_version: str, kind: str) -> bool:
-    """Return whether the schema of a kind has a default. The definitions of Kubernetes have none."""
-    return _has_default(schemas()[*split_api_version(api_version), kind])
+def _with_defaults(api_version: str, kind: str) -> Schema | None:
+    """Return the schema of a kind if it has defaults. Those of published definitions are not an API server's."""
+    found = find_written(api_version, kind)
+    schema = schemas()[*split_api_version(api_version), kind] if found and found.schema else None
+    return schema if schema and _has_default(schema) else None
 
 
 def _has_default(schema: Schema) -> bool:
