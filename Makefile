@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: run test test-fast tests-of test-nightly check coverage golden chart bench fuzz lock clean
+.PHONY: run test test-fast tests-of test-nightly check coverage golden chart release bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
@@ -46,6 +46,9 @@ golden: $(VENV)/dev.stamp         ## write the golden files, and after them test
 
 chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of `headgate install`
 	$(BIN)/python tools/chart.py
+
+release: $(VENV)/dev.stamp        ## build wheel, sdist and chart from a clean tree into dist/, list their files, and check them in an empty environment
+	$(BIN)/python tools/release.py
 
 bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run; ARGS=--smallest shows in a minute that all benchmarks work
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -187,7 +187,10 @@ async def test_a_command_that_no_control_plane_obeys_times_out_and_says_so(serve
     await served.store.create(website_canary())
     await served.status(website_canary(), COUNTED)
     ran = await served.run("rollout", "promote", "website", "--timeout", "500ms")
-    assert (ran.code, "no control plane has obeyed it after 0.5 s; `headgate status` shows" in ran.err) == (124, True)
+    assert (ran.code, "no control plane has obeyed it after 0.5 s; `headgate status` shows" in ran.err) == (
+        124,
+        True,
+    ), ran.err
     for action in ("pause", "watch"):
         ran = await served.run("rollout", action, "other")
         assert (ran.code, "Canary default/other not found" in ran.err, "are: website" in ran.err) == (1, True, True)

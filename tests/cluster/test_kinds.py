@@ -27,10 +27,9 @@ ANALYSIS = {
     "success": {"maxDrop": "0%", "margin": "1%", "min": "99.5%"},
     "latencies": [{"percentile": "p99", "max": "500ms", "maxIncrease": "10%"}],
 }
-NOON = "2026-01-01T12:00:00Z"
 ROLLOUT = {
     "observedGeneration": 1,
-    "conditions": [{**row, "lastTransitionTime": NOON} for row in conditions_of("Progressing", "2 of 20 requests")],
+    "conditions": conditions_of("Progressing", "2 of 20 requests"),
     "step": 2,
     "stepCount": 4,
     "canaryShare": "20%",
@@ -104,7 +103,7 @@ def test_a_table_has_the_cells_of_the_embedded_api(cluster: KubeApiServer, kind:
     name = f"shown-{with_status}".lower()
     made = cluster.make(path(kind), sound(kind, name))
     if with_status and kind.ready_by:
-        conditions = [{**row, "lastTransitionTime": NOON} for row in conditions_of("Progressing", "2 of 20 requests")]
+        conditions = conditions_of("Progressing", "2 of 20 requests")
         status: dict[str, Any] = {"observedGeneration": 1, "conditions": conditions}
         if kind.kind != "Canary":
             status["pods"] = {"total": 3, "injected": 2} if kind is SIDECAR else {"total": 3, "sidecars": 2}

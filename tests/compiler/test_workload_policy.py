@@ -24,6 +24,16 @@ def test_a_selector_needs_all_of_its_labels():
     assert workloads(result)["half"].subjects == ()
 
 
+def test_a_selector_needs_all_of_its_expressions():
+    """Of an invalid TLSConfig they stay in force too."""
+    expressions = [{"key": label, "operator": "In", "values": [value]} for label, value in WANTED.items()]
+    config = tls_config("tls", {})
+    for names in ([], ["not a name"]):
+        for labels in ({}, {"matchLabels": {}}):
+            config["spec"] = {"selector": {**labels, "matchExpressions": expressions}, "subjectNames": names}
+            assert targets(compiled(FRONT, HALF, config)) == {"front": TlsMode.STRICT, "half": TlsMode.PERMISSIVE}
+
+
 def test_an_empty_selector_selects_all_pods_of_its_namespace():
     other = meshed_pod("other", "10.1.0.3", namespace="blue")
     result = compiled(FRONT, HALF, other, tls_config("tls", {}))
@@ -62,7 +72,14 @@ def test_an_invalid_tls_config_keeps_its_selector():
 
 
 @pytest.mark.parametrize(
-    "selector", [{}, {"matchLabels": None}, {"matchLabels": {"a": 1}}, {"matchLabels": {}, "x": 1}]
+    "selector",
+    [
+        {},
+        {"matchLabels": None},
+        {"matchLabels": {"a": 1}},
+        {"matchLabels": {}, "x": 1},
+        {"matchExpressions": [{"key": "a", "operator": "Like"}]},
+    ],
 )
 def test_an_invalid_selector_selects_no_pod(selector):
     broken = tls_config("tls", {})

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+NOON = "2026-01-01T12:00:00Z"
+
 
 def state_of(status: Mapping[str, Any]) -> str:
     """Return the state of a rollout: the reason of Promoted; Split without analysis, Invalid, or empty without a status."""
@@ -30,7 +32,7 @@ def conditions_of(state: str, message: str = "") -> list[dict[str, Any]]:
     if state not in ("Split", "Invalid"):
         rows["Promoted"] = decided, state, message
     return [
-        {"type": type, "status": status, "reason": reason, "message": text}
+        {"type": type, "status": status, "reason": reason, "message": text, "lastTransitionTime": NOON}
         for type, (status, reason, text) in rows.items()
     ]
 

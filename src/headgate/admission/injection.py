@@ -9,6 +9,8 @@ a sidecar.
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.admission.workloads import DEFAULTERS
 from headgate.envoy.node_ids import OUTBOUND_PORT
@@ -34,6 +36,7 @@ from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object, part
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.registry import TLS_CONFIG
+from headgate.resources.selectors import LabelSelector, selects
 
 EXPLICIT: Literal["explicit"] = "explicit"
 INJECT_LABELED = "/inject/labeled-namespace"
@@ -141,8 +144,10 @@ def decision_message(decision: Decision, namespace: str) -> str:
 def _selects(config: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a TLSConfig selects a pod of its namespace. A malformed selector selects no pod."""
     selector = part(config, "spec").get("selector")
-    wanted = selector.get("matchLabels", {}) if isinstance(selector, Mapping) else None  # snapshots omit empty fields
-    return isinstance(wanted, Mapping) and all(label in labels.items() for label in wanted.items())
+    try:
+        return selects(msgspec.convert(selector, LabelSelector), labels)  # snapshots omit empty fields
+    except msgspec.ValidationError:
+        return False
 
 
 def _created(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`

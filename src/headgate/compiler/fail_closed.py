@@ -6,7 +6,7 @@ ignored. A pod keeps its sidecar but loses its excluded ports, because callers w
 sidecar.
 """
 
-from collections.abc import Mapping
+import msgspec
 
 from headgate.errors import DecodeError
 from headgate.resources.core.pod import Pod
@@ -19,6 +19,7 @@ from headgate.resources.selectors import LabelSelector
 from headgate.resources.smi.traffic_target import Destination, TrafficTarget, TrafficTargetSpec
 
 ACCOUNT = "ServiceAccount"
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that headgate writes
 
 
@@ -45,14 +46,15 @@ def _target(obj: Object, metadata: Metadata) -> TrafficTarget | None:
 
 def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
     selector = part(obj.get("spec"), "selector")
-    labels = selector.get("matchLabels")
-    if (
-        len(selector) != 1
-        or not isinstance(labels, Mapping)
-        or not all(isinstance(item, str) for item in labels.values())
-    ):
+    if not selector or not selector.keys() <= {"matchLabels", "matchExpressions"}:
         return None
-    return TLSConfig(metadata=metadata, spec=TLSConfigSpec(selector=LabelSelector(match_labels=dict(labels))))
+    try:
+        readable = msgspec.convert(selector, LabelSelector)
+    except msgspec.ValidationError:
+        return None
+    if any(requirement.operator not in _OPERATORS for requirement in readable.match_expressions):
+        return None
+    return TLSConfig(metadata=metadata, spec=TLSConfigSpec(selector=readable))
 
 
 def _pod(obj: Object) -> Pod | None:

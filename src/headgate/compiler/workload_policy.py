@@ -19,6 +19,7 @@ from headgate.model.routing import Access, ConnectionRule, Grant, InboundPort, R
 from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.meta import Key
+from headgate.resources.selectors import LabelSelector, selects
 from headgate.resources.smi.port_routes import TCPRoute
 from headgate.resources.smi.traffic_target import AUDIT, MODE, Rule, TrafficTarget
 from headgate.settings import Settings
@@ -194,18 +195,25 @@ def _not_applicable_message(rule: Rule, account: str, ports: Iterable[InboundPor
     )
 
 
+def _selected_pods(snapshot: Snapshot, namespace: str, selector: LabelSelector) -> tuple[str, ...]:
+    """Return the pods of a namespace that a selector selects. The index finds those with its labels."""
+    labeled = snapshot.selected(namespace, selector.match_labels)
+    if not selector.match_expressions:
+        return labeled
+    return tuple(name for name in labeled if selects(selector, snapshot.pods[name].metadata.labels))
+
+
 class TlsConfigs:
     """All TLSConfigs (004; R73, R75, R78, D17). `pods` are the pods (`namespace/pod`) that each TLSConfig selects."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))
         self.pods = {
-            key: snapshot.selected(key.namespace, item.spec.selector.match_labels)
-            for key, item in self._configs.items()
+            key: _selected_pods(snapshot, key.namespace, item.spec.selector) for key, item in self._configs.items()
         }
         left = [(key, item) for key, item in snapshot.fail_closed.items() if isinstance(item, TLSConfig)]
         self._strict = {
-            name for key, item in left for name in snapshot.selected(key.namespace, item.spec.selector.match_labels)
+            name for key, item in left for name in _selected_pods(snapshot, key.namespace, item.spec.selector)
         }
         self._of_pod: dict[str, list[Key]] = defaultdict(list)
         for key, names in self.pods.items():

@@ -90,8 +90,9 @@ def test_the_cells_of_routes_and_gateways_show_their_status() -> None:
     assert (shown["Hostnames"], shown["Parents"]) == ("a.example.com,*.example.com", "edge,web")
     assert (shown["Accepted"], shown["Programmed"]) == ("True", "False")
     assert cells({**route, "status": {}})["Accepted"] == "Unknown"
+    programmed = [{"type": "Programmed", "status": "True"}]
     gateway = {"kind": "Gateway", "metadata": {"name": "g"}, "spec": {"gatewayClassName": "headgate"}}
     assert (cells(gateway)["Class"], cells(gateway)["Address"]) == ("headgate", "<none>")
-    given = {"addresses": [{"type": "IPAddress", "value": "127.77.0.1"}], **good}
+    given = {"addresses": [{"type": "IPAddress", "value": "127.77.0.1"}], "conditions": programmed}
     assert cells({**gateway, "status": given})["Address"] == "127.77.0.1"
     assert cells({**gateway, "status": given})["Programmed"] == "True"
