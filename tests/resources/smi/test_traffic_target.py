@@ -313,9 +313,9 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (tls(selector={"matchLabels": {"a": "-"}}), f"{LABELS}.a", "is not a label value"),
     (tls(selector={"matchLabels": {"a": 1}}), f"{LABELS}.a", "must be text"),
     (
-        tls(selector={"matchLabels": {}, "matchExpressions": []}),
-        "spec.selector.matchExpressions",
-        "is not a field; known fields are matchLabels",
+        tls(selector={"matchExpressions": [{"key": "app", "operator": "In"}]}),
+        "spec.selector.matchExpressions[0].values",
+        "the operators In and NotIn compare with values",
     ),
     (tls(subjectNames=["Foo"]), "spec.subjectNames[0]", "write foo"),
     (tls(subjectNames=["a", "a.*.b"]), "spec.subjectNames[1]", "has a wildcard that is not the whole first label"),
