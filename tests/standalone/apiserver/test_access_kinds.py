@@ -64,7 +64,7 @@ READ = [  # commands to run after ALLOWED is applied, each with a regular expres
         r"NAME +DESTINATION +SOURCES +RULES +ACCEPTED .*\ntest +default/sa-1 +default/sa-2,sa-3 +tcp-route,http-route/ver",
     ),
     ("get tt -o wide", r" SELECTED +SIDECARS +PROXIES +ACKNOWLEDGED\ntest "),
-    ("get tr", r"NAME +PORTS +AGE\ntcp-route +8080,9090 +\d+s"),
+    ("get tr", r"NAME +PORTS +AGE\ntcp-route +\[8080,9090\] +\d+s"),
     ("get ur", r"dns +53 "),
     ("get tcproutes.specs.smi-spec.io -o name", "^tcproute.specs.smi-spec.io/tcp-route\n$"),
     ("get tcproutes.gateway.networking.k8s.io -o name", "^$"),
