@@ -11,23 +11,24 @@ from typing import NamedTuple, Self, TypeAlias, cast
 
 from tests.wire import H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address
 
-HEAD_END = b"\r\n\r\n"
+LINE_END, HEAD_END = b"\r\n", b"\r\n\r\n"
 SETTINGS, HEADERS, ACK, END_STREAM, END_HEADERS = 4, 1, 1, 1, 4
 INDEXED_STATUS_200 = b"\x88"  # `:status: 200` in HPACK (RFC 7541, appendix A)
 TLS_HANDSHAKE = b"\x16"
 DEADLINE_S = 60
 CLOSED = "closed"
-FIRST_FINAL = 200
+FIRST_FINAL = OPEN = 200  # the status of a CONNECT that opens a tunnel
 ANSWERED = (("x-r", "1"), ("x-s", "2"))
 Responder: TypeAlias = str | int
 """What answers: a member by its name, a proxy by the status, or CLOSED."""
 
 
 class Head(NamedTuple):
-    """The first line of a message, and its headers with lower-case names."""
+    """The first line of a message, its headers and its trailers, with lower-case names."""
 
     line: str
     headers: tuple[tuple[str, str], ...]
+    trailers: tuple[tuple[str, str], ...] = ()
 
     def get(self, name: str) -> str:
         """Return the first value of a header, or an empty string."""
@@ -89,6 +90,7 @@ class _Replayed(asyncio.Protocol):
         self._member = member
         self._read = b""
         self._http2 = False
+        self._streams: set[int] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -113,10 +115,19 @@ class _Replayed(asyncio.Protocol):
             self._answer_heads()
 
     def _answer_heads(self) -> None:
-        *heads, self._read = self._read.split(HEAD_END)
-        for head in heads:
+        while HEAD_END in self._read:
+            head, _, rest = self._read.partition(HEAD_END)
+            received = head_of(head)
+            if received.get("transfer-encoding") == "chunked":
+                size, _, ending = rest.partition(LINE_END)
+                if not ending.startswith(LINE_END) and HEAD_END not in ending:
+                    return  # until all trailers have arrived
+                assert size == b"0", "the body is not empty"
+                trailers, _, rest = ending.partition(LINE_END if ending.startswith(LINE_END) else HEAD_END)
+                received = received._replace(trailers=head_of(LINE_END + trailers).headers if trailers else ())
+            self._read = rest
             self._member.requests += 1
-            self._member.heads.append(head_of(head))
+            self._member.heads.append(received)
             fields = (("content-length", 0), ("x-backend", self._member.number), *ANSWERED)
             lines = ("HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in fields), "", "")
             self._transport.write("\r\n".join(lines).encode())
@@ -127,7 +138,8 @@ class _Replayed(asyncio.Protocol):
             self._read = self._read[size:]
             if kind == SETTINGS and not flags & ACK:
                 self._transport.write(H2_SETTINGS_ACK)
-            elif kind == HEADERS:
+            elif kind == HEADERS and stream not in self._streams:  # the second ones are trailers
+                self._streams.add(stream)
                 self._member.requests += 1
                 fields = (("x-backend", str(self._member.number)), *ANSWERED)
                 block = INDEXED_STATUS_200 + b"".join(literal(name, value) for name, value in fields)
@@ -153,8 +165,9 @@ async def ask(
     each_connects: bool = False,
     tls: tuple[ssl.SSLContext, str] | None = None,
     last: bytes = b"",
+    tunnel: str = "",
 ) -> Tally:
-    """Send a request `count` times; `tls` is (context, server name).
+    """Send a request `count` times; `tls` is (context, server name), `tunnel` the target of a CONNECT.
 
     If a connection is open at the end, send the request `last` over it, and wait for its response.
     """
@@ -162,11 +175,16 @@ async def ask(
     context, name = tls or (None, None)
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
+    opening = b""
     try:
         for _ in range(count):
             if reader is None or writer is None:
                 reader, writer = await asyncio.open_connection(*where, ssl=context, server_hostname=name)
-            responder, answer, goes_on = await _once(reader, writer, head)
+                opening = f"CONNECT {tunnel} HTTP/1.1\r\nhost: {tunnel}\r\n\r\n".encode() if tunnel else b""
+            responder, answer, goes_on = await _once(reader, writer, opening) if opening else (OPEN, None, True)
+            if responder == OPEN:
+                opening = b""
+                responder, answer, goes_on = await _once(reader, writer, head)
             found.counted[responder] += 1
             found.heads[responder] = answer
             if each_connects or not goes_on:

@@ -16,7 +16,7 @@ from headgate.model.requests import Filters, Request
 from headgate.model.routing import PortRef, Route
 
 OF_CLIENTS = ("x-forwarded-for",)  # a Gateway adds the client's address
-NOTHING = ("content-length", "0")  # proxies add this header for methods that may have a body
+NOTHING = {("content-length", "0"), ("transfer-encoding", "chunked")}  # proxies choose how they send an empty body
 USUAL = re.compile(r"(?<=^http:)(//[^/]*):80(?=/)|(?<=^https:)(//[^/]*):443(?=/)")
 HOST = re.compile(r"(?<=://)[^/]*")
 WATCHED = frozenset(name.lower() for name in RESPONSE_NAMES)
@@ -39,6 +39,9 @@ def misplaced_content(wanted: ExpectedShares, sent: Sent, tally: Tally, lab: Mem
             ]
             if found := _misplaced_at(responder, head, decision, portions, lab):
                 return found
+            received = next(member.heads for member in lab.members if member.name == responder)
+            if received and _joined(received[-1].trailers) != _joined(sent.trailers):
+                return f"{responder} got the trailers {received[-1].trailers}, not {sent.trailers}"
     return ""
 
 
@@ -99,6 +102,6 @@ def _watched(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     values_of: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in headers:
-        if name not in OF_CLIENTS and (name, value) != NOTHING:
+        if name not in OF_CLIENTS and (name, value) not in NOTHING:
             values_of[name.lower()].append(value)
     return {name: ",".join(values) for name, values in values_of.items()}

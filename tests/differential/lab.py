@@ -73,12 +73,19 @@ class MemberLab:
             member.take()
 
     def send(
-        self, where: Address, head: bytes, count: int, *, each_connects: bool = False, server_name: str = ""
+        self,
+        where: Address,
+        head: bytes,
+        count: int,
+        *,
+        each_connects: bool = False,
+        server_name: str = "",
+        tunnel: str = "",
     ) -> Tally:
-        """Send a request `count` times, over TLS if `server_name` is set."""
+        """Send a request `count` times, over TLS if `server_name` is set, or through a tunnel to `tunnel`."""
         tls = (self._client, server_name) if server_name else None
         last = b"" if each_connects else self.after_last
-        return self.network.run(ask(where, head, count, each_connects=each_connects, tls=tls, last=last))
+        return self.network.run(ask(where, head, count, each_connects=each_connects, tls=tls, last=last, tunnel=tunnel))
 
     def uncounted(self, counted: Counter[Responder]) -> Counter[Responder]:
         """Return how many requests each member has received in addition to the counted ones."""

@@ -1,12 +1,15 @@
 """Compare the model's routing with a real proxy's, for requests in random worlds or for one request."""
 
 import os
+import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TypedDict
 
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from tests.differential.clients import unusual_requests, with_headless
 from tests.differential.content_expectation import misplaced_content
 from tests.differential.gateway_lab import GatewayLab
 from tests.differential.lab import Objects
@@ -20,11 +23,12 @@ from tests.differential.routing_expectation import (
     ready_in,
     request_of,
 )
-from tests.differential.worlds import Sent, requests, root_worlds, worlds
+from tests.differential.worlds import Sent, root_worlds, worlds
 from tests.wire import Address
 
 from headgate.model.routing import GatewayPort, Mesh
 
+_MEMBER = re.compile(r"member-\d+")
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "120"))
 SAMPLES = ((24, 3), (2400, 6))
 """Numbers of requests with random responders, and the allowed deviation in sigmas. The second,
@@ -37,6 +41,7 @@ class Connected(TypedDict):
 
     each_connects: bool
     server_name: str
+    tunnel: str
 
 
 def compare_worlds(lab: GatewayLab) -> Counter[str]:
@@ -44,16 +49,28 @@ def compare_worlds(lab: GatewayLab) -> Counter[str]:
     seen: Counter[str] = Counter()
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
-    @given(st.one_of(worlds(protocols()), root_worlds()), st.lists(requests(), min_size=4, max_size=10, unique=True))
+    @given(
+        with_headless(st.one_of(worlds(protocols()), root_worlds())),
+        st.lists(unusual_requests(), min_size=4, max_size=10, unique=True),
+    )
     def each(world: Objects, sent: list[Sent]) -> None:
         note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
         mesh = lab.serve(world).mesh
         for request in sent:
-            check(lab, mesh, request)
+            check(lab, mesh, placed(lab, request))
         seen.update(worlds=1, requests=len(sent))
 
     each()
     return seen
+
+
+def placed(lab: GatewayLab, sent: Sent) -> Sent:
+    """Return a request with the ports of members filled in, which the names of pods have."""
+
+    def port(found: re.Match[str]) -> str:
+        return str(lab.filled_in(found[0]))
+
+    return sent._replace(authority=_MEMBER.sub(port, sent.authority), tunnel=_MEMBER.sub(port, sent.tunnel))
 
 
 def check(lab: GatewayLab, mesh: Mesh, sent: Sent) -> None:
@@ -86,7 +103,7 @@ def is_random(wanted: ExpectedShares) -> bool:
 def connected(sent: Sent, wanted: ExpectedShares) -> Connected:
     """Return the connection options of a request: rejected or upgraded connections carry one request only."""
     odd = any(name in {"connection", "upgrade", "expect"} for name, _ in sent.headers)
-    return Connected(each_connects=not wanted.http or odd, server_name=sent.server_name)
+    return Connected(each_connects=not wanted.http or odd, server_name=sent.server_name, tunnel=sent.tunnel)
 
 
 def address_of(mesh: Mesh, sent: Sent, lab: GatewayLab) -> Address | None:
@@ -94,15 +111,20 @@ def address_of(mesh: Mesh, sent: Sent, lab: GatewayLab) -> Address | None:
     if sent.via == "gateway":
         place = place_of(mesh, sent)
         return Address(place.address, sent.port) if isinstance(place, GatewayPort) else None
-    if sent.via == "proxy":
+    if sent.via in {"proxy", "tunnel"}:
         return lab.http_proxy
     fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
-    return Address(fronts[0].address, sent.port) if fronts else None
+    return Address(fronts[0].address, sent.port) if fronts and fronts[0].address else None
 
 
 def head(sent: Sent) -> bytes:
-    """Return a request as HTTP/1.1."""
+    """Return a request as HTTP/1; without an authority it has no Host."""
     request = request_of(sent)
-    fields = [("host", sent.authority), *request.headers]
-    lines = [f"{request.method} {request.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "", ""]
-    return "\r\n".join(lines).encode()
+    fields = [*((("host", sent.authority),) if sent.authority else ()), *request.headers]
+    lines = [f"{request.method} {request.target} HTTP/{sent.version}", *_lines(fields), ""]
+    body = ["0", *_lines(sent.trailers), "", ""] if sent.chunked else [""]
+    return "\r\n".join([*lines, *body]).encode()
+
+
+def _lines(fields: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}: {value}" for name, value in fields]

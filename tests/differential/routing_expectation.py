@@ -14,7 +14,7 @@ from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Decision, Portion
 from headgate.model.hash_slots import slot_of, slot_range_at
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, GatewayPort, Mesh, Mirror, PortRef, Target
-from headgate.model.sanitizing import Downstream, sanitize
+from headgate.model.sanitizing import NOT_FOUND, Downstream, sanitize
 
 NOT_REQUESTS = 400  # the HTTP proxy's status for a request to a TCP port
 CLIENT = "127.0.0.1"
@@ -51,6 +51,8 @@ def expected(
     decision = decide(mesh, place, request_of(sent))
     ready = ready_in(mesh)
     http = decision.protocol.is_http
+    if sent.via == "tunnel" and decision.entry is None:
+        return ExpectedShares({NOT_FOUND: Fraction(1)}, True, True, {}, {})
     if sent.via == "proxy" and not http:
         return ExpectedShares({_tcp_port_status(sent): Fraction(1)}, True, True, {}, {})
     if not _has_certificate(decision.entry, sent):
@@ -59,12 +61,13 @@ def expected(
     shares: defaultdict[Responder, Fraction] = defaultdict(Fraction)
     for portion in portions:
         if portion.status:
-            shares[portion.status if http else CLOSED] += portion.share
+            shares[portion.status if http or sent.via == "tunnel" else CLOSED] += portion.share
             continue
         for endpoint in (portion.pod,) if portion.pod else ready[_backend(portion)]:
             shares[name_of(endpoint)] += portion.share / portion.endpoints
     copies, copied = _copies(mesh, decision.mirrors, portions, name_of)
-    exact = decision.route is not None and not draws(decision)  # localities of a cluster are exact (ADR 0003)
+    # Localities of a cluster are exact (ADR 0003). The routes of CONNECT have weighted clusters.
+    exact = decision.route is not None and (http or sent.via != "tunnel") and not draws(decision)
     return ExpectedShares(dict(shares), exact, http, copies, copied, decision, portions)
 
 
@@ -119,13 +122,15 @@ def _has_certificate(place: object, sent: Sent) -> bool:
 def request_of(sent: Sent) -> Request:
     """Return a request as the client sends it: with all headers, and with a full URL for the HTTP proxy."""
     target = f"http://{sent.authority}{sent.target}" if sent.via == "proxy" else sent.target
-    headers = (*sent.headers, ("content-length", "0"))
+    length = ("transfer-encoding", "chunked") if sent.chunked else ("content-length", "0")
+    headers = (*sent.headers, length)
     return Request(
         authority=sent.authority,
         method=sent.method,
         target=target,
         headers=headers,
         server_name=sent.server_name or None,
+        version=sent.version,
     )
 
 
@@ -148,7 +153,8 @@ def place_of(mesh: Mesh, sent: Sent) -> GatewayPort | PortRef | str | None:
     """Return the destination of a request in the model; None for a Gateway port that does not exist."""
     if sent.via == "gateway":
         return next((port for port in mesh.gateways if port.port == sent.port), None)
-    return sent.authority if sent.via == "proxy" else PortRef(sent.service, sent.port)
+    names = {"proxy": sent.authority, "tunnel": sent.tunnel}
+    return names.get(sent.via) or PortRef(sent.service, sent.port)
 
 
 def misplaced_copies(

@@ -1,13 +1,16 @@
 """Regression tests: faults that random routing worlds found, each in one small world."""
 
 import pytest
-from tests.differential.routing_comparison import check
+from tests.differential.routing_comparison import check, placed
+from tests.differential.routing_expectation import expected
 from tests.differential.worlds import Sent
 from tests.make.objects import (
     Object,
+    endpoint,
     endpoint_slice,
     http_route_group,
     path_match,
+    port,
     route,
     rule,
     service,
@@ -102,3 +105,36 @@ def test_a_rule_and_a_match_both_limit_the_path_for_hosts_in_any_case(lab, host)
     mesh = lab.serve(world("") | {key_of(written): written for written in more}).mesh
     for target in ("/a/b", "/a", "/a?b", "/b"):
         check(lab, mesh, sent()._replace(via="proxy", authority=host, target=target))
+
+
+def test_a_pod_that_two_ports_of_its_service_lead_to_has_each_name_once(lab):
+    """Two scopes with one name would be rejected, with all other scopes of the response."""
+    places = [endpoint("127.0.0.1", hostname="h0")]
+    headless = service("a", port(8080, "one"), port(9090, "two"), clusterIP="None")
+    objects = [headless, endpoint_slice("a", places, {"one": "member-0", "two": "member-0"})]
+    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    for tunnel in ("", "h0.a:member-0"):
+        asked = sent()._replace(via="tunnel" if tunnel else "proxy", authority="h0.a.default:member-0", tunnel=tunnel)
+        check(lab, mesh, placed(lab, asked))
+
+
+def test_the_name_of_a_service_comes_before_that_of_a_pod_in_the_namespace_svc(lab):
+    """`h0.a.svc` is the Service `h0` of the namespace `a` (Kubernetes DNS specification, 2.3.1)."""
+    name = "h0.a.svc:{}"
+    number = lab.filled_in("member-0")
+    objects = [
+        service("a", port(8080, "http"), namespace="svc", clusterIP="None"),
+        endpoint_slice("a", [endpoint("127.0.0.1", hostname="h0")], {"http": "member-0"}, namespace="svc"),
+        service("h0", port(number, "http"), namespace="a", clusterIP="address-1"),
+        endpoint_slice("h0", ["127.0.0.1"], {"http": "member-1"}, namespace="a"),
+    ]
+    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    asked = sent()._replace(via="proxy", authority=name.format(number))
+    assert expected(mesh, asked, name_of=lab.member, draws=lab.draws).shares == {"member 1": 1}
+    check(lab, mesh, asked)
+
+
+def test_an_http_1_0_request_that_removes_its_host_gets_the_default_one(lab):
+    mesh = lab.serve(world(".*")).mesh
+    for version in ("1.0", "1.1"):
+        check(lab, mesh, sent()._replace(version=version, headers=(("connection", "host"),)))

@@ -1,7 +1,7 @@
 """Random objects and requests for a real proxy, with few names, so that objects and requests often match."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 from tests.differential import odd_headers, routes
@@ -193,8 +193,9 @@ def root_worlds(draw: st.DrawFn) -> Objects:
 class Sent(NamedTuple):
     """A request for a Service.
 
-    `via` is `address`, `proxy` (the authority selects the Service) or `gateway`. `server_name` is the TLS SNI,
-    empty for plaintext.
+    `via` is `address`, `proxy` (the authority selects the Service), `tunnel` (through the HTTP proxy: `tunnel` is the
+    target of the CONNECT) or `gateway`. `server_name` is the TLS SNI, empty for plaintext. A `chunked` request has an empty
+    body with `trailers`.
     """
 
     service: str
@@ -205,6 +206,10 @@ class Sent(NamedTuple):
     target: str
     headers: tuple[tuple[str, str], ...]
     server_name: str = ""
+    version: Literal["1.0", "1.1"] = "1.1"
+    tunnel: str = ""
+    chunked: bool = False
+    trailers: tuple[tuple[str, str], ...] = ()
 
 
 @st.composite

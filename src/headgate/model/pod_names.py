@@ -10,16 +10,29 @@ from headgate.model.routing import Endpoint, Mesh, PortRef
 
 
 def named_pods(mesh: Mesh) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-    """Return the endpoints with a hostname of each Service port; ports without one are missing."""
-    found = ((entry.ref, tuple(item for item in entry.ready if item.hostname)) for entry in mesh.endpoints)
-    return {ref: several for ref, several in found if several}
+    """Return the endpoints with a hostname of each Service port; ports without one are missing.
+
+    If several ports of a Service lead to one port of a pod, the first one has the pod: its name and port occur once.
+    """
+    named: dict[PortRef, tuple[Endpoint, ...]] = {}
+    taken: set[tuple[str, str, int]] = set()
+    for entry in mesh.endpoints:
+        pods = {(entry.ref.service, pod.hostname, pod.port): pod for pod in reversed(entry.ready) if pod.hostname}
+        if own := tuple(pod for key, pod in reversed(pods.items()) if key not in taken):
+            named[entry.ref] = own
+        taken |= pods.keys()
+    return named
 
 
 def full_names(ref: PortRef, pod: Endpoint, domain: str) -> list[str]:
-    """Return the names of a pod that are valid in every namespace; none for a pod without a hostname."""
+    """Return the names of a pod that are valid in every namespace; none for a pod without a hostname.
+
+    In the namespace `svc`, the shortest one would be a name of a Service: `db-0.db.svc` is `db-0` in the namespace `db`.
+    """
     namespace, service = ref.service.split("/")
     name = f"{pod.hostname}.{service}.{namespace}"
-    return [name, f"{name}.svc", f"{name}.svc.{domain}"] if pod.hostname else []
+    shortest = [name] if namespace != "svc" else []
+    return [*shortest, f"{name}.svc", f"{name}.svc.{domain}"] if pod.hostname else []
 
 
 def short_name(ref: PortRef, pod: Endpoint) -> str:

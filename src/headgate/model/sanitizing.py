@@ -169,14 +169,16 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     if refusal := wellformed.refusal(request):
         return Sanitized(request=request, status=refusal.status, reason=refusal.reason)
     if request.method == wellformed.CONNECT:
-        return Sanitized(request=request, status=FORBIDDEN, reason="only the HTTP proxy opens tunnels (CONNECT)")
+        return Sanitized(request=request, status=NOT_FOUND, reason="only the HTTP proxy opens tunnels (CONNECT)")
     written, request = request, wellformed.in_origin_form(request)
     fields = _Fields(tuple(_joined_fields(request)))
     if written.target == request.target:
         fields.add("host", request.authority)
     upgrade = _upgrade(fields)
-    if not upgrade and (reason := _remove_connection_headers(fields)):
+    if not upgrade and (reason := _remove_connection_headers(fields, request.version)):
         return Sanitized(request=request, status=wellformed.BAD_REQUEST, reason=reason)
+    if request.version == "1.0" and written.target == request.target and fields.get("host") is None:
+        request = structs.replace(request, authority=wellformed.DEFAULT_HOST)
     if not upgrade:  # an upgrade keeps its TE
         _sanitize_te(fields)
     _drop_removed(fields, edge=downstream.edge)
@@ -224,9 +226,9 @@ def _upgrade(fields: _Fields) -> bool:
     return bool(protocols)
 
 
-def _remove_connection_headers(fields: _Fields) -> str:
+def _remove_connection_headers(fields: _Fields, version: str) -> str:
     """Remove hop-by-hop headers. Return the reason if the request must be refused, else an empty text."""
-    refused = _drop_nominated(fields, _tokens(fields.get("connection")))
+    refused = _drop_nominated(fields, _tokens(fields.get("connection")), needs_host=version != "1.0")
     fields.drop("connection", _HOP_BY_HOP)
     fields.drop("upgrade", _HOP_BY_HOP)
     return refused
@@ -236,11 +238,15 @@ def _tokens(text: str | None) -> list[str]:
     return [found for token in (text or "").lower().split(",") if (found := token.strip(" \t"))]
 
 
-def _drop_nominated(fields: _Fields, tokens: list[str]) -> str:
+def _drop_nominated(fields: _Fields, tokens: list[str], *, needs_host: bool) -> str:
     if len(tokens) >= _NOMINATIONS:
         return f"the header Connection names {_NOMINATIONS} headers or more"
     for name in tokens:
-        if name in _PROXIES_OWN or name.startswith(":") or (name == "host" and fields.get("host") is not None):
+        if (
+            name in _PROXIES_OWN
+            or name.startswith(":")
+            or (name == "host" and needs_host and fields.get("host") is not None)
+        ):
             return f"the header Connection names {name}, which a client must not remove"
         if name == "te":
             if len(fields.get("te") or "") >= _LONGEST_TE:
