@@ -23,7 +23,7 @@ TRAILERS = ((), (("x-sum", "1"),), (("x-sum", "1"), ("X-Other", "a b")))
 
 @st.composite
 def unusual_requests(draw: st.DrawFn) -> Sent:
-    """Return a request as `worlds.requests` does, or one that uses HTTP in an unusual way."""
+    """Return a request as `worlds.requests` does, or as clients do that use HTTP in an unusual way."""
     sent = draw(requests())
     change = draw(st.sampled_from(CHANGES))
     return change(draw, sent) if change else sent

@@ -54,11 +54,14 @@ class GatewayLab(EnvoyLab):
             return True  # the listener itself forwards connections
         hosts = pb.RouteConfiguration.FromString(pb.Resource.FromString(encoded.body).resource.value).virtual_hosts
         host = next(host for host in hosts if not decision.host or decision.host in host.domains)
-        # Routes that issue cookies belong to the preceding route. The model does not have routes for tunnels.
+        # Routes that issue cookies belong to the preceding route, and those of requests that are not idempotent to the next
+        # one. The model does not have routes for tunnels.
         routes = [
             route
             for route in host.routes
-            if not route.match.HasField("connect_matcher") and USER_KEY not in route.typed_per_filter_config
+            if not route.match.HasField("connect_matcher")
+            and USER_KEY not in route.typed_per_filter_config
+            and not any(header.name == ":method" and header.invert_match for header in route.match.headers)
         ]
         return routes[len(decision.tried) - 1].route.HasField("weighted_clusters")
 
