@@ -31,6 +31,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused 
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/sizes.py
 	$(BIN)/python tools/unused.py
+	$(BIN)/python tools/class_names.py
 	$(BIN)/codespell src tests tools benchmarks examples docs *.md
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/chart.py --check

@@ -15,7 +15,7 @@ from tests.make.values import snapshot
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars, with_transparent_sidecar
 from headgate.compiler.compile import compile_mesh
 from headgate.errors import Invalid
-from headgate.model.probes import PortCheck, Probe
+from headgate.model.probes import HealthCheck, PortCheck
 from headgate.plane.feed import snapshot_of
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.meta import Object
@@ -247,7 +247,7 @@ def test_the_compiler_reads_the_original_probes_of_an_injected_pod() -> None:
     compiled = compile_mesh(snapshot_of({key_of(found): found}), DEFAULTS, {})
     (workload,) = compiled.mesh.workloads
     assert workload.capture == "transparent"
-    assert workload.probes == (Probe(name="app/readiness", port=8080, path="/ready?deep=1"),)
+    assert workload.probes == (HealthCheck(name="app/readiness", port=8080, path="/ready?deep=1"),)
     assert workload.port_checks == (
         PortCheck(name="app/liveness", port=8080, period=10, timeout=3),
         PortCheck(name="api/startup", port=9000, grpc=True, service="live", period=10, timeout=1),

@@ -30,7 +30,7 @@ from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mesh_state import HostState
-from headgate.plane.predictions import Controllers
+from headgate.plane.predictions import PredictedControllers
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.meta import Key
 from headgate.resources.versions import kind_written
@@ -93,7 +93,7 @@ class ServedMesh:
         self.store = store
         self.of_host: Latest[tuple[Finding, ...]] = Latest(())
         self.host = NoHost()
-        self.controllers = Controllers(expected_objects, explicit_sidecars(mode))
+        self.controllers = PredictedControllers(expected_objects, explicit_sidecars(mode))
         self.state = state
         self.probe = runtime_directory(state, os.environ) / "probe.sock"
 

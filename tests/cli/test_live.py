@@ -6,7 +6,7 @@ from msgspec import structs
 from tests.cli.conftest import make_status
 from tests.make import objects
 
-from headgate.cli.live import History, other_findings, sections
+from headgate.cli.live import ReadingHistory, other_findings, sections
 from headgate.cli.screen import Screen, compose
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, Share, SplitOutcome
@@ -46,7 +46,7 @@ def decided(**conditions: str) -> dict[str, Any]:
     return {**objects.split("website", {"v1": 3, "v2": 1}), "status": status}
 
 
-def rendered(history: History, *splits: Any, trouble: str = "", outcome: SplitOutcome = DECIDED) -> str:
+def rendered(history: ReadingHistory, *splits: Any, trouble: str = "", outcome: SplitOutcome = DECIDED) -> str:
     picture = Screen(sections=tuple(sections(splits, [outcome], history)), urgent=(trouble,) if trouble else ())
     return "\n".join("".join(text for text, _ in row) for row in compose(picture, 80, None))
 
@@ -56,7 +56,7 @@ def row(text: str, backend: str) -> list[str]:
 
 
 def test_the_table_shows_requests_since_its_start_and_shares_of_recent_requests() -> None:
-    history = History()
+    history = ReadingHistory()
     history.add(0.0, [seen("v1", 1000), seen("v2", 1000)])  # before the start of the table
     history.add(5.0, [seen("v1", 1030), seen("v2", 1010)])
     history.add(12.0, [seen("v1", 1060), seen("v2", 1020)])
@@ -67,7 +67,7 @@ def test_the_table_shows_requests_since_its_start_and_shares_of_recent_requests(
 
 
 def test_a_change_of_weights_resets_the_observed_shares() -> None:
-    history = History()
+    history = ReadingHistory()
     history.add(0.0, [seen("v1", 0), seen("v2", 0)])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
     assert row(rendered(history, decided()), "default/v1")[1:4] == ["75.0%", "75.0%", "75"]
@@ -78,35 +78,35 @@ def test_a_change_of_weights_resets_the_observed_shares() -> None:
 
 
 def test_a_table_without_traffic_shows_no_observed_shares() -> None:
-    history = History()
+    history = ReadingHistory()
     history.add(0.0, [])
     assert row(rendered(history, decided()), "default/v1") == ["default/v1", "75.0%", "-", "0", "0.0", "0"]
 
 
 def test_failed_conditions_are_shown_below_the_split() -> None:
-    text = rendered(History(), decided(Programmed="False"))
+    text = rendered(ReadingHistory(), decided(Programmed="False"))
     assert "Pending: 0 of 1 proxies have the configuration; waiting for gateway" in text
-    assert "Pending" not in rendered(History(), decided())
+    assert "Pending" not in rendered(ReadingHistory(), decided())
 
 
 def test_the_table_fits_in_80_columns() -> None:
     split = decided(Programmed="False")
     split["metadata"]["name"] = "a" * 60
     long = structs.replace(DECIDED, about=TRAFFIC_SPLIT.key("default", "a" * 60))
-    assert max(map(len, rendered(History(), split, outcome=long).splitlines())) <= 80
+    assert max(map(len, rendered(ReadingHistory(), split, outcome=long).splitlines())) <= 80
 
 
 def test_a_table_without_splits_says_how_to_create_one() -> None:
-    assert "There is no TrafficSplit" in rendered(History())
+    assert "There is no TrafficSplit" in rendered(ReadingHistory())
 
 
 def test_the_table_shows_that_a_proxy_does_not_answer() -> None:
-    assert "does not answer" in rendered(History(), decided(), trouble="Envoy does not answer")
+    assert "does not answer" in rendered(ReadingHistory(), decided(), trouble="Envoy does not answer")
 
 
 def test_a_split_with_matches_counts_only_matching_requests() -> None:
     """R12. The split does not route the requests that match no group."""
-    history = History()
+    history = ReadingHistory()
     history.add(0.0, [])
     claimed = [structs.replace(seen(name, count), split="default/website") for name, count in (("v1", 30), ("v2", 10))]
     history.add(1.0, [*claimed, seen("v1", 5), seen("website", 1000)])
@@ -119,7 +119,7 @@ def test_a_split_with_matches_counts_only_matching_requests() -> None:
 
 def test_shares_of_a_sticky_split_are_not_marked() -> None:
     """All requests of a user go to one backend. Only a backend with weight 0 is marked."""
-    history = History()
+    history = ReadingHistory()
     history.add(0.0, [])
     history.add(1.0, [seen("v1", 400)])
     split = decided()
@@ -145,7 +145,7 @@ def test_findings_on_services_are_shown_below_the_table() -> None:
 
 
 def test_a_removed_backend_stays_in_the_table_while_it_gets_requests() -> None:
-    history = History()
+    history = ReadingHistory()
     history.add(0.0, [])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
     rendered(history, decided())
@@ -167,7 +167,7 @@ def test_the_state_of_a_rollout_is_shown_once_below_the_last_port_of_its_split()
     shown = sections(
         [decided()],
         [DECIDED, outcome({"v1": 1}, 9090)],
-        History(),
+        ReadingHistory(),
         rollouts={"default/website": "Progressing: step 1 of 3"},
     )
     assert [(section.port, section.rollout) for section in shown] == [(8080, ""), (9090, "Progressing: step 1 of 3")]

@@ -13,17 +13,17 @@ from headgate.cli.app import app
 from headgate.cli.held_log_level import Order
 from headgate.cli.inspect_client import InspectClient
 from headgate.errors import HeadgateError
-from headgate.kubernetes.pod_programs import Container, ProgramFailed
+from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed
 
 
 class Programs:
     """What runs in the containers of pods; the program fails with `failure`, if there is one."""
 
     def __init__(self, failure: ProgramFailed | None) -> None:
-        self.orders: list[tuple[Container, Order]] = []
+        self.orders: list[tuple[PodContainer, Order]] = []
         self._failure = failure
 
-    async def run(self, _: Any, container: Container, command: Any, *, stdin: bytes) -> AsyncGenerator[bytes]:
+    async def run(self, _: Any, container: PodContainer, command: Any, *, stdin: bytes) -> AsyncGenerator[bytes]:
         assert command == ("headgate", "sidecar", "log-level")
         if self._failure:
             raise self._failure
@@ -45,7 +45,7 @@ async def test_on_a_cluster_a_program_in_the_container_holds_the_level(
 ) -> None:
     programs = await hold(monkeypatch)
     order = Order(level="debug", seconds=30, socket="/run/headgate/admin.sock")
-    assert programs.orders == [(Container("shop", "web-1", "headgate-sidecar"), order)]
+    assert programs.orders == [(PodContainer("shop", "web-1", "headgate-sidecar"), order)]
     assert capsys.readouterr().out.splitlines() == [
         "shop/web-1 logs at the level debug for 30 s, or until Ctrl-C",
         "shop/web-1 logs at its usual level again",

@@ -18,7 +18,7 @@ from headgate.history.records import is_recorded
 from headgate.latest import until
 from headgate.plan.lines import counted, lines, summary
 from headgate.plan.plan import Plan
-from headgate.plan.world import Cause
+from headgate.plan.world import Origin
 from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.meta import Key, Object
@@ -138,7 +138,7 @@ def departed(plan: Plan) -> Sequence[str]:
     return [item.message for item in plan.departures]
 
 
-def causes(plan: Plan) -> Iterator[Cause]:
+def causes(plan: Plan) -> Iterator[Origin]:
     for item in (*plan.unreachable, *plan.lost, *plan.gained, *plan.requests, *plan.tls, *plan.gateways):
         yield from item.causes
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from headgate.cli.screen import BackendRow, Screen, SplitSection, compose
+from headgate.cli.screen import Screen, SplitRow, SplitSection, compose
 
 HEADING = ("  kubectl     source .headgate/canary/env", "  HTTP proxy  export http_proxy=http://127.0.0.1:40000")
 PROBLEM = (
@@ -12,8 +12,8 @@ PROBLEM = (
 )
 
 
-def line(backend: str, wanted: float, *, fits: bool = True, failures: int = 0) -> BackendRow:
-    return BackendRow(
+def line(backend: str, wanted: float, *, fits: bool = True, failures: int = 0) -> SplitRow:
+    return SplitRow(
         backend=backend, wanted=wanted, observed=wanted, requests=100, rate=12.5, failures=failures, fits=fits
     )
 

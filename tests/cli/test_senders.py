@@ -13,17 +13,17 @@ import pytest
 
 from headgate.cli import senders
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.probe import Batch, Progress, Request, Tally
+from headgate.cli.probe import Batch, ProbeProgress, ProbeRequest, Tally
 from headgate.cli.senders import USAGE_ERROR, Sender, any_sidecar, send, sidecar
-from headgate.cli.try_target import ServicePort
+from headgate.cli.try_target import TryPort
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.pod_programs import Container, ProgramFailed
+from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed
 from headgate.resources.inspect import Certificate, ObjectName, Proxy, ProxyStatus
-from headgate.resources.request_spec import Client as Caller
+from headgate.resources.request_spec import RequestOrigin as Caller
 
-WHERE = ServicePort("shop/website", 8080, "10.96.0.7")
-BATCH = Batch(request=Request(method="GET", url="http://website/"), number=3, concurrency=1)
+WHERE = TryPort("shop/website", 8080, "10.96.0.7")
+BATCH = Batch(request=ProbeRequest(method="GET", url="http://website/"), number=3, concurrency=1)
 POD = Sender(name="Pod shop/client-1", namespace="shop", pod="client-1")
 PROGRAM = """
 import asyncio, sys
@@ -84,7 +84,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[bytes | Exception]:
     """The output of the program in the sidecar, in the order in which it is yielded; an exception is raised."""
     outputs: list[bytes | Exception] = []
 
-    async def run_program(_client: Any, container: Container, _words: Any, *, stdin: bytes) -> AsyncGenerator[bytes]:
+    async def run_program(_client: Any, container: PodContainer, _words: Any, *, stdin: bytes) -> AsyncGenerator[bytes]:
         assert container.pod == "client-1"
         headers = msgspec.json.decode(stdin, type=Batch).request.headers
         assert headers == (("x-headgate-address", "10.96.0.7:8080"),)
@@ -106,7 +106,8 @@ async def test_a_sidecar_on_a_cluster_reports_progress_and_the_tally(answers: li
     for _ in range(3):
         tally.add(503, {}, b"no healthy upstream")
     lines = b"".join(
-        msgspec.json.encode(one) + b"\n" for one in (Progress(finished=1), Progress(finished=3, counts=tally.counts))
+        msgspec.json.encode(one) + b"\n"
+        for one in (ProbeProgress(finished=1), ProbeProgress(finished=3, counts=tally.counts))
     )
     answers.extend((lines[:10], lines[10:]))
     progress: list[int] = []
@@ -182,7 +183,7 @@ async def test_the_program_prints_the_tally_after_the_last_request(tmp_path: Pat
         assert process.stdout
         process.stdin.write(msgspec.json.encode(BATCH) + b"\n")
         *_, last = (await process.stdout.read()).splitlines()
-    progress = msgspec.json.decode(last, type=Progress)
+    progress = msgspec.json.decode(last, type=ProbeProgress)
     assert progress.counts
     assert (progress.finished, progress.counts.backends, progress.counts.statuses) == (3, {"shop/v1": 3}, {200: 3})
 

@@ -16,7 +16,7 @@ from headgate.cli import up_tasks as module
 from headgate.cli.up_tasks import UpTasks
 from headgate.latest import Latest
 from headgate.manifests.apply import ApplyResult
-from headgate.manifests.files import Problem
+from headgate.manifests.files import FileProblem
 from headgate.plane.feed import Feed
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
@@ -30,13 +30,13 @@ class Report:
 
     def __init__(self) -> None:
         self.applies: Latest[tuple[ApplyResult, ...]] = Latest(())
-        self.problem_lists: list[Sequence[Problem]] = []
+        self.problem_lists: list[Sequence[FileProblem]] = []
         self.ready_with: Latest[Sequence[str] | None] = Latest(None)
 
     def applied(self, applied: ApplyResult) -> None:
         self.applies.set((*self.applies.get(), applied))
 
-    def problems(self, problems: Sequence[Problem]) -> None:
+    def problems(self, problems: Sequence[FileProblem]) -> None:
         self.problem_lists.append(problems)
 
     def ready(self, _current: Any, missing: Sequence[str]) -> None:

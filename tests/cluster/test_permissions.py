@@ -21,7 +21,7 @@ from headgate.kubernetes import permissions, registration
 from headgate.kubernetes.client import path_of
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.install.roles import roles
-from headgate.kubernetes.permissions import MissingPermissions, Permission, Role, Rule, permissions_of
+from headgate.kubernetes.permissions import MissingPermissions, Permission, Role, RoleRule, permissions_of
 from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.registry import find_written
 
@@ -219,7 +219,7 @@ def _path(role: Role) -> str:
 
 
 @contextmanager
-def without(cluster: KubeApiServer, *verbs: str, spared: str = "") -> Iterator[list[tuple[Role, Rule]]]:
+def without(cluster: KubeApiServer, *verbs: str, spared: str = "") -> Iterator[list[tuple[Role, RoleRule]]]:
     """Remove verbs from all roles, except for the resource `spared`. Yield the changed rules."""
     changed = [
         (role, rule)
@@ -242,7 +242,7 @@ def without(cluster: KubeApiServer, *verbs: str, spared: str = "") -> Iterator[l
             assert cluster.call("PUT", path, {**found, "metadata": metadata})[0] in {200, 201}
 
 
-async def named(plane: RunningReplica, changed: Iterable[tuple[Role, Rule]], verb: str, *, since: int) -> None:
+async def named(plane: RunningReplica, changed: Iterable[tuple[Role, RoleRule]], verb: str, *, since: int) -> None:
     """Wait until the log names a verb of all changed rules after the line `since`: the API server denies it then."""
     await eventually(lambda: not any(unnamed(plane.log[since:], *one, verb) for one in changed), of=verb)
 
@@ -251,7 +251,7 @@ def _without(rule: dict[str, Any], verbs: Collection[str]) -> dict[str, Any]:
     return {**rule, "verbs": [one for one in rule["verbs"] if one not in verbs]}
 
 
-def unnamed(lines: Iterable[str], role: Role, rule: Rule, verb: str) -> list[str]:
+def unnamed(lines: Iterable[str], role: Role, rule: RoleRule, verb: str) -> list[str]:
     """Return the resources of a rule that no line names with the verb, the consequence and the remedy."""
     ends = f": {rule.without}; run `headgate install` again, or `helm upgrade`, or {role.remedy}"
     texts = [line for line in lines if line.startswith("permission missing: ") and line.endswith(ends)]

@@ -13,7 +13,7 @@ from headgate.compiler.report import Compiled
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import LISTENER, SCOPES
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import View
+from headgate.envoy.view import ProxyView
 from headgate.latest import until
 from headgate.model.routing import Mesh
 from headgate.plane.feed import snapshot_of
@@ -54,7 +54,7 @@ class EnvoyLab(MemberLab):
         """Start the members."""
         raise NotImplementedError
 
-    def view(self, mesh: Mesh) -> View:
+    def view(self, mesh: Mesh) -> ProxyView:
         """Return the part of a mesh for the proxy."""
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from headgate.compiler.report import Compiled
 from headgate.envoy import names, pb
 from headgate.envoy.config import ROUTES
 from headgate.envoy.filter_state import USER_KEY
-from headgate.envoy.view import Node, View, project
+from headgate.envoy.view import Node, ProxyView, project
 from headgate.model.evaluate import Decision
 from headgate.model.routing import Mesh, PortRef
 
@@ -34,7 +34,7 @@ class GatewayLab(EnvoyLab):
         """Start the members."""
         self.members = [await Member(number).start() for number in range(MEMBERS)]
 
-    def view(self, mesh: Mesh) -> View:
+    def view(self, mesh: Mesh) -> ProxyView:
         """Return the part of a mesh for the gateway."""
         return project(mesh, self._node)
 

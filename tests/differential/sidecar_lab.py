@@ -17,7 +17,7 @@ from tests.wire import Address
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.envoy.upstream_tls import MESH_ALPN
-from headgate.envoy.view import Node, View, project
+from headgate.envoy.view import Node, ProxyView, project
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.feed import snapshot_of
@@ -113,7 +113,7 @@ class SidecarLab(EnvoyLab):
             return _PLACE.sub(lambda place: f"={self.members[int(place[1])].port}", text)
         return super().filled_in(text)
 
-    def view(self, mesh: Mesh) -> View:
+    def view(self, mesh: Mesh) -> ProxyView:
         """Return the part of a mesh for the sidecar."""
         workload = workload_of(mesh)
         return project(mesh, self.node, self.own[workload.identity if workload else A])

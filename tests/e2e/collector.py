@@ -9,7 +9,7 @@ import grpc
 from tests.envoy.counting import counts_requests
 
 from headgate.envoy import pb
-from headgate.telemetry.reports.otlp import METHOD, Report, Series, read_report
+from headgate.telemetry.reports.otlp import METHOD, ProxyReport, Series, read_report
 
 
 class Collector(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -24,7 +24,7 @@ class Collector(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
         return grpc.unary_unary_rpc_method_handler(self._receive) if handler_call_details.method == METHOD else None
 
     def _receive(self, data: bytes, _: grpc.ServicerContext) -> bytes:
-        report: Report = read_report(data)
+        report: ProxyReport = read_report(data)
         with self._lock:
             for part in pb.ExportMetricsServiceRequest.FromString(data).resource_metrics:
                 self.services |= {

@@ -11,7 +11,7 @@ from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
 from headgate.envoy.http_connections import IDLE_MS
 from headgate.envoy.names import InboundRef
 from headgate.model.identities import Credential, PrivateText
-from headgate.model.probes import PortCheck, Probe
+from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.requests import ANY
 from headgate.model.routing import (
     Access,
@@ -185,7 +185,9 @@ def test_an_explicit_sidecar_calls_the_application_port():
 def test_a_transparent_sidecar_listens_on_the_wildcard_and_calls_from_a_loopback_address(address, wildcard, source):
     checks = (PortCheck(name="app/readiness", port=9000, grpc=True), PortCheck(name="app/startup", port=8080))
     found = made(
-        pod_workload(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),), port_checks=checks)
+        pod_workload(
+            address=address, probes=(HealthCheck(name="app/liveness", port=8080, path="/"),), port_checks=checks
+        )
     )
     assert found[LISTENER, "inbound"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15006)
     expected = pb.SocketAddress(address=wildcard, port_value=15020, ipv4_compat=wildcard == "::")
@@ -217,14 +219,14 @@ def test_a_second_protocol_of_a_port_is_selected_by_sni():
 
 
 def test_transparent_sidecars_serve_probes_and_explicit_ones_do_not():
-    probed = (Probe(name="app/readiness", port=8443, path="/", https=True),)
+    probed = (HealthCheck(name="app/readiness", port=8443, path="/", https=True),)
     assert (LISTENER, "probes") not in made(pod_workload(capture="explicit", probes=probed))
     cluster = made(pod_workload(probes=probed))[CLUSTER, "probes/8443/https"]
     assert cluster.transport_socket.name.endswith(".tls")
 
 
 def test_a_probe_route_rejects_a_query_of_the_client():
-    found = made(pod_workload(probes=(Probe(name="app/liveness", port=8080, path="/healthy?deep=1"),)))[
+    found = made(pod_workload(probes=(HealthCheck(name="app/liveness", port=8080, path="/healthy?deep=1"),)))[
         LISTENER, "probes"
     ]
     manager = pb.HttpConnectionManager()

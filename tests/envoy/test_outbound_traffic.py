@@ -12,7 +12,7 @@ from tests.envoy.outbound_rig import CLIENT, OpenConnection, OutboundRig, Redire
 from tests.waiting import until
 from tests.wire import Address, Load
 
-from headgate.cli.probe import Batch, Probe, Request
+from headgate.cli.probe import Batch, ProbeRequest, RequestBatch
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.model.requests import Match
@@ -273,8 +273,10 @@ def test_the_listener_of_try_has_the_routes_of_redirected_connections(network):
         until(lambda: b"200 OK" in network.exchange(WEB, GET), "the Service's listener")
         blue.requests = green.requests = 0
         batch = Batch(request=to_address("10.98.0.10:80"), number=40, concurrency=2)
-        tally = network.network.run(Probe(path, batch).run())
-        unknown = network.network.run(Probe(path, structs.replace(batch, request=to_address("10.98.0.99:80"))).run())
+        tally = network.network.run(RequestBatch(path, batch).run())
+        unknown = network.network.run(
+            RequestBatch(path, structs.replace(batch, request=to_address("10.98.0.99:80"))).run()
+        )
     assert (tally.backends, tally.statuses) == ({"default/blue": 30, "default/green": 10}, {200: 40})
     assert (blue.requests, green.requests) == (30, 10)
     assert ORIGINAL_ADDRESS.encode() not in blue.decrypted
@@ -283,9 +285,9 @@ def test_the_listener_of_try_has_the_routes_of_redirected_connections(network):
     assert failure.message.startswith("headgate: this proxy has no routes for website.default")
 
 
-def to_address(address: str) -> Request:
+def to_address(address: str) -> ProbeRequest:
     headers = (("host", "website.default"), (ORIGINAL_ADDRESS, address))
-    return Request(method="GET", url="http://website.default/", headers=headers)
+    return ProbeRequest(method="GET", url="http://website.default/", headers=headers)
 
 
 def test_routes_work_again_after_a_mesh_without_services(network):

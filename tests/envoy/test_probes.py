@@ -15,7 +15,7 @@ from tests.waiting import until
 from tests.wire import Address
 
 from headgate.envoy import probes
-from headgate.model.probes import PortCheck, Probe
+from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.routing import TlsMode, Workload
 
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
@@ -58,7 +58,7 @@ def inbound(envoy: InboundRig) -> Iterator[InboundRig]:
     envoy.abort()
 
 
-def kubelet(inbound: InboundRig, found: Sequence[Probe] = (), checks: Sequence[PortCheck] = ()) -> Caller:
+def kubelet(inbound: InboundRig, found: Sequence[HealthCheck] = (), checks: Sequence[PortCheck] = ()) -> Caller:
     """Serve probes at an address that is unique for this process, as their port is fixed; return a client of it."""
     wildcard = f"127.99.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
     workload = Workload(
@@ -82,8 +82,8 @@ def test_http_probes_reach_the_application(inbound):
     caller = kubelet(
         inbound,
         [
-            Probe(name="app/readiness", port=application, path="/healthz?full=1"),
-            Probe(name="app/liveness", port=application, path="alive"),
+            HealthCheck(name="app/readiness", port=application, path="/healthz?full=1"),
+            HealthCheck(name="app/liveness", port=application, path="alive"),
         ],
     )
     assert caller.get("/app/readiness").answered_by == "app"

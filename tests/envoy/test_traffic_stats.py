@@ -12,7 +12,7 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.outcomes import Code, parse_code
 from headgate.envoy.route_plan import ClusterWeight
 from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
-from headgate.envoy.traffic_stats import PodPort, parse_backend, parse_pod, route_name_without_cluster
+from headgate.envoy.traffic_stats import CalledServer, parse_backend, parse_pod, route_name_without_cluster
 from headgate.model import latency_buckets, size_buckets
 from headgate.model.routing import Endpoint, PortRef
 from headgate.telemetry.counters import histogram
@@ -74,13 +74,13 @@ def test_a_denial_has_the_proxys_mark_and_the_status_of_a_denial(code, grpc, den
 @pytest.mark.parametrize(
     ("text", "server"),
     [
-        ("default/web-1:8080 TLSv1.3", PodPort("default/web-1", 8080, secured=True)),
-        ("default/web-1:8080 ", PodPort("default/web-1", 8080, secured=False)),
-        ("default/web-1", PodPort("default/web-1", 0, secured=False)),
-        ("", PodPort("", 0, secured=False)),
-        ("10.1.1.1:8080", PodPort("", 0, secured=False)),
-        ("[fd00::1]:8080", PodPort("", 0, secured=False)),
-        ("api.example.com", PodPort("", 0, secured=False)),
+        ("default/web-1:8080 TLSv1.3", CalledServer("default/web-1", 8080, secured=True)),
+        ("default/web-1:8080 ", CalledServer("default/web-1", 8080, secured=False)),
+        ("default/web-1", CalledServer("default/web-1", 0, secured=False)),
+        ("", CalledServer("", 0, secured=False)),
+        ("10.1.1.1:8080", CalledServer("", 0, secured=False)),
+        ("[fd00::1]:8080", CalledServer("", 0, secured=False)),
+        ("api.example.com", CalledServer("", 0, secured=False)),
     ],
 )
 def test_a_pod_attribute_has_the_pod_its_port_and_the_tls_version(text, server):

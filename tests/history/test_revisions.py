@@ -9,7 +9,7 @@ from tests.history.objects import TIME, contents, owned, records, website_split
 from tests.make.objects import service
 
 from headgate.history.records import Record
-from headgate.history.revisions import Change, Log, Revision, changes_between, with_controllers
+from headgate.history.revisions import Log, RecordedChange, Revision, changes_between, with_controllers
 from headgate.resources.meta import Key, epoch_seconds
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
@@ -60,8 +60,8 @@ def test_repeated_writes_of_a_controller_to_its_object_are_its_own() -> None:
 
 def test_later_writes_of_controllers_are_added_to_their_last_revision() -> None:
     keys = SERVICE.key("default", "a"), SERVICE.key("default", "b")
-    last = Revision(number=4, time=TIME, reason="ControllerWrote", changes=(Change(key=keys[0], content=b"1"),))
-    more = (Change(key=keys[0], content=b"2"), Change(key=keys[1], content=b"3"))
+    last = Revision(number=4, time=TIME, reason="ControllerWrote", changes=(RecordedChange(key=keys[0], content=b"1"),))
+    more = (RecordedChange(key=keys[0], content=b"2"), RecordedChange(key=keys[1], content=b"3"))
     found = with_controllers(last, more, LATER)
     assert (found.number, found.time) == (4, LATER)
     assert [(change.content, change.writes) for change in found.changes] == [(b"2", 2), (b"3", 1)]
@@ -69,7 +69,7 @@ def test_later_writes_of_controllers_are_added_to_their_last_revision() -> None:
 
 def test_a_log_has_the_objects_at_each_kept_revision() -> None:
     first, second = contents(website_split(weight=90)), contents(website_split(weight=80))
-    changes = (Change(key=WEBSITE, content=second[WEBSITE]),)
+    changes = (RecordedChange(key=WEBSITE, content=second[WEBSITE]),)
     log = Log(6, first, (Revision(number=7, time=TIME, reason="Written", changes=changes),))
     assert (log.at(6), log.at(7), log.at(8), log.last) == (None, second, None, 7)
     ((_, before),) = log.steps()

@@ -7,7 +7,7 @@ import pytest
 from tests.history.objects import TIME
 
 from headgate.history import segments
-from headgate.history.revisions import Change, Log, Revision
+from headgate.history.revisions import Log, RecordedChange, Revision
 from headgate.history.segments import SLOTS, DamagedHistory, Stored, Writes, decode, store
 from headgate.resources.registry import SERVICE
 
@@ -46,7 +46,7 @@ class Slots:
 
 def revision(number: int, size: int = 900) -> Revision:
     """Return a revision with an incompressible change of one of five objects."""
-    change = Change(key=SERVICE.key("default", f"web-{number % 5}"), content=_random.randbytes(size))
+    change = RecordedChange(key=SERVICE.key("default", f"web-{number % 5}"), content=_random.randbytes(size))
     return Revision(number=number, time=TIME, reason="Written", changes=(change,), effect=("none",))
 
 
@@ -133,7 +133,7 @@ def test_a_revision_that_is_too_large_has_its_own_segment() -> None:
 def test_changes_of_the_last_revision_are_saved() -> None:
     storage, stored = Slots(), Stored.starting(Log())
     for content in (b"1", b"2"):
-        change = Change(key=SERVICE.key("default", "web"), content=content)
+        change = RecordedChange(key=SERVICE.key("default", "web"), content=content)
         log = Log(revisions=(Revision(number=1, time=TIME, reason="ControllerWrote", changes=(change,)),))
         writes = store(stored, log)
         stored = writes.stored

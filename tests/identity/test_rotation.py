@@ -12,9 +12,9 @@ from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import StoredAuthority
-from headgate.identity.rotation import HANDSHAKE_GRACE_S, Progress, Rotation
+from headgate.identity.rotation import HANDSHAKE_GRACE_S, Rotation, RotationProgress
 from headgate.latest import Latest, until
-from headgate.resources.authority_status import Phase
+from headgate.resources.authority_status import RotationPhase
 
 NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
 
@@ -27,7 +27,7 @@ class RotationRig:
         self.issuer = EmbeddedIssuer(keys, DOMAIN, clock=time.clock)
         self.credentials = Credentials(self.issuer, time.schedule())
         self.rotation = Rotation(self.issuer, self.credentials, proxies, time.schedule())
-        self.phases: list[Phase] = []
+        self.phases: list[RotationPhase] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -48,7 +48,7 @@ class RotationRig:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def reach(self, phase: Phase, *waiting: str) -> None:
+    async def reach(self, phase: RotationPhase, *waiting: str) -> None:
         progress = self.rotation.progress
         await until(lambda: (progress.get().phase, progress.get().waiting) == (phase, waiting), progress)
 
@@ -56,14 +56,15 @@ class RotationRig:
         cells = (self.rotation.progress, self.issuer.roots)
         waiting = asyncio.create_task(self.wait_for_connections())
         await until(
-            lambda: self.rotation.progress.get().phase is Phase.STABLE and self.issuer.roots.get() != before, *cells
+            lambda: self.rotation.progress.get().phase is RotationPhase.STABLE and self.issuer.roots.get() != before,
+            *cells,
         )
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 
     async def wait_for_connections(self) -> None:
         """Advance the time by the grace period before the last step."""
-        await self.reach(Phase.SIGN_NEW)
+        await self.reach(RotationPhase.SIGN_NEW)
         await self.time.advance(HANDSHAKE_GRACE_S)
 
 
@@ -84,7 +85,7 @@ async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_
     slow = "sidecar/default/b"
     rig.proxies.slow.add(slow)
     rig.rotation.request.set("please")
-    await rig.reach(Phase.TRUST_NEW, slow)
+    await rig.reach(RotationPhase.TRUST_NEW, slow)
     assert count(rig.issuer.roots.get()) == 2
     assert rig.keys.stored is not None
     assert rig.keys.stored.signing.certificate == old  # one proxy does not trust the new root yet
@@ -94,8 +95,14 @@ async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_
     assert count(new) == 1
     assert rig.keys.stored == StoredAuthority(signing=rig.keys.stored.signing, answered="please")
     assert all(item.roots == new for item in rig.proxies.holding.values())
-    phases = [Phase.UNKNOWN, Phase.STABLE, Phase.TRUST_NEW, Phase.SIGN_NEW, Phase.STABLE]
-    assert [phase for phase in rig.phases if phase is not Phase.DROP_OLD] == phases
+    phases = [
+        RotationPhase.UNKNOWN,
+        RotationPhase.STABLE,
+        RotationPhase.TRUST_NEW,
+        RotationPhase.SIGN_NEW,
+        RotationPhase.STABLE,
+    ]
+    assert [phase for phase in rig.phases if phase is not RotationPhase.DROP_OLD] == phases
 
 
 async def test_the_new_root_signs_once_all_clients_of_the_servers_trust_it() -> None:
@@ -106,7 +113,7 @@ async def test_the_new_root_signs_once_all_clients_of_the_servers_trust_it() -> 
     old = rig.issuer.roots.get()
     rig.rotation.request.set("please")
     progress = rig.rotation.progress
-    await until(lambda: progress.get() == Progress(phase=Phase.TRUST_NEW, distributing=True), progress)
+    await until(lambda: progress.get() == RotationProgress(phase=RotationPhase.TRUST_NEW, distributing=True), progress)
     trusted.set(old)
     await settle()
     assert progress.get().distributing
@@ -119,13 +126,13 @@ async def test_the_new_root_signs_once_all_clients_of_the_servers_trust_it() -> 
 async def test_the_old_root_stays_until_every_proxy_has_a_certificate_of_the_new_root(rig: RotationRig) -> None:
     old = rig.issuer.roots.get()
     rig.rotation.request.set("please")
-    await until(lambda: rig.rotation.progress.get().phase is Phase.SIGN_NEW, rig.rotation.progress)
+    await until(lambda: rig.rotation.progress.get().phase is RotationPhase.SIGN_NEW, rig.rotation.progress)
     rig.proxies.slow.update(NODES)  # from now on no proxy acknowledges anything
-    await rig.reach(Phase.SIGN_NEW, *NODES)
+    await rig.reach(RotationPhase.SIGN_NEW, *NODES)
     assert old in rig.issuer.roots.get()
     rig.proxies.slow = {"sidecar/default/c"}
     rig.proxies.change_count.set(rig.proxies.change_count.get() + 1)
-    await rig.reach(Phase.SIGN_NEW, "sidecar/default/c")
+    await rig.reach(RotationPhase.SIGN_NEW, "sidecar/default/c")
     assert old in rig.issuer.roots.get()
     rig.proxies.catch_up()
     await rig.done(old)
@@ -136,7 +143,7 @@ async def test_the_old_root_stays_until_handshakes_with_old_certificates_have_en
     """A connection that was opened before the renewal uses the old certificate in its handshake."""
     old = rig.issuer.roots.get()
     rig.rotation.request.set("please")
-    await rig.reach(Phase.SIGN_NEW)
+    await rig.reach(RotationPhase.SIGN_NEW)
     await rig.time.advance(HANDSHAKE_GRACE_S / 2)
     assert old in rig.issuer.roots.get()
     await rig.time.advance(HANDSHAKE_GRACE_S / 2)
@@ -158,7 +165,7 @@ async def test_any_two_proxies_accept_each_other_at_every_moment(rig: RotationRi
     for step in range(2):
         rig.proxies.slow = {"sidecar/default/a"}
         rig.rotation.request.set(f"request {step}")
-        await rig.reach(Phase.TRUST_NEW, "sidecar/default/a")
+        await rig.reach(RotationPhase.TRUST_NEW, "sidecar/default/a")
         pairs = [(chain, roots) for chain, _ in held for _, roots in held]
         for chain, roots in dict.fromkeys(pairs):
             assert verify(tmp_path, chain, roots, "-attime", str(int(START))) == ""
@@ -249,7 +256,10 @@ async def test_keys_that_cannot_be_saved_stop_the_rotation_with_an_error(rig: Ro
     rig.keys.fault = "no space left on the device"
     rig.rotation.request.set("please")
     progress = rig.rotation.progress
-    await until(lambda: progress.get() == Progress(phase=Phase.STABLE, fault="no space left on the device"), progress)
+    await until(
+        lambda: progress.get() == RotationProgress(phase=RotationPhase.STABLE, fault="no space left on the device"),
+        progress,
+    )
     assert rig.issuer.roots.get() == old
     rig.keys.fault = ""
     await rig.time.advance(60)

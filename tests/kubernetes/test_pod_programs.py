@@ -16,13 +16,13 @@ from headgate.kubernetes.pod_programs import (
     RESULT,
     STDERR,
     STDOUT,
-    Container,
+    PodContainer,
     ProgramFailed,
     run_program,
 )
 
 Program = Callable[[web.WebSocketResponse], Awaitable[None]]
-CONTAINER = Container("shop", "client-1", "app")
+CONTAINER = PodContainer("shop", "client-1", "app")
 SUCCESS = msgspec.json.encode({"status": "Success"})
 EXITED = msgspec.json.encode(
     {

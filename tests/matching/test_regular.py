@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.matching.patterns import Parser
-from headgate.matching.regular import OUTSIDE, Algebra, Place, find_text, side_of
+from headgate.matching.regular import OUTSIDE, Algebra, TextPosition, find_text, side_of
 from headgate.matching.undecided import Exhausted, Undecided, Work
 from headgate.resources.regexes import fault, matches
 
@@ -49,7 +49,7 @@ def accepts(algebra, node, text):
     for item in text:
         node = algebra.derivative(node, ord(item), before)
         before = side_of(ord(item))
-    return algebra.nullable(node, Place(before, OUTSIDE))
+    return algebra.nullable(node, TextPosition(before, OUTSIDE))
 
 
 @given(PATTERNS, st.lists(TEXTS, min_size=5, max_size=20))

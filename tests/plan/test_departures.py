@@ -9,10 +9,10 @@ from tests.make import objects
 from tests.make.objects import Object, manifest
 from tests.plan.manifests import compiled, group, planned, target, workload
 
-from headgate.plan.checks import Decision, Never, Verdict, never, no_new_access
+from headgate.plan.checks import CheckOutcome, CheckVerdict, Never, never, no_new_access
 from headgate.plan.departures import Side
 
-DOES_NOT_HOLD, HOLDS, UNDECIDED = Decision.DOES_NOT_HOLD, Decision.HOLDS, Decision.UNDECIDED
+DOES_NOT_HOLD, HOLDS, UNDECIDED = CheckOutcome.DOES_NOT_HOLD, CheckOutcome.HOLDS, CheckOutcome.UNDECIDED
 RULES = (group("g", pathRegex="/items"), target("web", "web"))
 CALLERS = (workload("web"), workload("thief"))
 STRICT = objects.tls_config("strict", {"app": "shop"})
@@ -28,7 +28,7 @@ def shop_service(*ports: Any) -> Object:
     return objects.service("shop", *ports, selector={"app": "shop"})
 
 
-def verdict(directory: Path, before: list[Object], after: list[Object], **settings: Any) -> Verdict:
+def verdict(directory: Path, before: list[Object], after: list[Object], **settings: Any) -> CheckVerdict:
     texts = ([manifest(*items), *CALLERS, *RULES] for items in (before, after))
     return no_new_access(planned(directory, *texts, **settings))
 
@@ -65,7 +65,7 @@ NO_SIDECAR = "pod default/shop loses its sidecar, so it allows all requests"
     ],
 )
 def test_what_takes_the_sidecar_away_is_never_proven(
-    tmp_path: Path, after: list[Object], expected: Decision, said: str
+    tmp_path: Path, after: list[Object], expected: CheckOutcome, said: str
 ) -> None:
     found = verdict(tmp_path, [shop(), shop_service()], after)
     assert found.verdict is expected, found

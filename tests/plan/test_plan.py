@@ -14,7 +14,7 @@ from tests.plan.manifests import (
 )
 
 from headgate.plan.lines import summary
-from headgate.plan.world import Cause
+from headgate.plan.world import Origin
 
 V1, V2 = "default/v1:8080", "default/v2:8080"
 
@@ -32,7 +32,7 @@ def test_new_weights_move_a_share_of_all_requests(tmp_path):
     assert item.changes == (f"30 % of them from {V1} to {V2}",)
     assert item.share == 0.3
     assert item.command == "headgate explain http://website.default:8080/"
-    assert item.causes == (Cause(object="TrafficSplit default/website", field="spec.backends"),)
+    assert item.causes == (Origin(object="TrafficSplit default/website", field="spec.backends"),)
 
 
 def test_a_new_match_takes_only_the_requests_that_earlier_routes_leave(tmp_path):

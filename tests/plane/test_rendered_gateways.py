@@ -13,7 +13,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
-from headgate.plane.rendered_gateways import METHOD, Configuration, Query, RenderedGateways
+from headgate.plane.rendered_gateways import METHOD, Configuration, GatewayQuery, RenderedGateways
 from headgate.resources.meta import Object
 from headgate.settings import Settings
 from headgate.xds.authentication import StatusError
@@ -52,7 +52,7 @@ class RenderingRig:
         self.compiled.set(compile_mesh(found, Settings(gateway_pods=True)))
 
     async def ask(self, node: str, known: str = "") -> Configuration:
-        query = msgspec.json.encode(Query(node=node, known=known))
+        query = msgspec.json.encode(GatewayQuery(node=node, known=known))
         return msgspec.json.decode(await self._method(query, lambda _node: None), type=Configuration)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.redirection import iptables
 from headgate.redirection.exclusions import Exclusions
-from headgate.redirection.iptables import Outcome, RedirectionError, has_ipv6, is_host
+from headgate.redirection.iptables import FamilyOutcome, RedirectionError, has_ipv6, is_host
 from headgate.redirection.rules import rules
 
 HEADGATE = Path(sys.executable).parent / "headgate"
@@ -99,7 +99,7 @@ def test_new_rules_replace_old_rules_in_the_table_of_the_same_variant(install):
     """A node may have changed from iptables-legacy to nft. Rules in both tables would be in force together."""
     install("iptables")
     install("iptables-legacy", WANTED.ipv4)
-    assert iptables.apply(WANTED) == (Outcome("IPv4", "iptables-legacy", changed=False),)
+    assert iptables.apply(WANTED) == (FamilyOutcome("IPv4", "iptables-legacy", changed=False),)
 
 
 def test_rules_that_the_kernel_does_not_support_are_an_error(install):

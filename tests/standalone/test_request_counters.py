@@ -3,7 +3,7 @@
 from typing import Any
 
 from headgate.model.routing import PortRef
-from headgate.standalone.request_counters import BackendRequests, BackendTotals, Reading
+from headgate.standalone.request_counters import AdminPages, BackendRequests, BackendTotals
 
 WEB = PortRef("default/web", 8080)
 OUTBOUND = "outbound/default/web/8080"
@@ -19,11 +19,11 @@ def host(service: str, address: str, requests: int) -> dict[str, Any]:
     }
 
 
-def page(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> Reading:
-    return Reading({"cluster_statuses": [{"name": cluster, "host_statuses": list(hosts)}, {"name": "xds"}]}, series)
+def page(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> AdminPages:
+    return AdminPages({"cluster_statuses": [{"name": cluster, "host_statuses": list(hosts)}, {"name": "xds"}]}, series)
 
 
-def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> dict[str, Reading]:
+def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> dict[str, AdminPages]:
     """Return the readings of one proxy, the gateway."""
     return {"gateway": page(*hosts, cluster=cluster, series=series)}
 

@@ -12,7 +12,7 @@ from headgate.api.certificate import certificate_in
 from headgate.atomic_file import write_private
 from headgate.errors import HeadgateError
 from headgate.standalone.apiserver.app import create_app
-from headgate.standalone.options import Options
+from headgate.standalone.options import MachineOptions
 from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.state_directory import lock, read_token, restrict_to_owner, state_directory
 from headgate.standalone.store.memory import MemoryStore
@@ -24,7 +24,7 @@ def mode(path: Path) -> int:
 
 async def started(state: Path) -> None:
     async with AsyncExitStack() as stack:
-        state_directory(Options(state=state), stack)
+        state_directory(MachineOptions(state=state), stack)
         read_token(state)
         certificate_in(state)
 

@@ -6,7 +6,7 @@ from typing import Any
 from headgate.envoy import pb
 from headgate.envoy.stats_sink import BOUNDS
 from headgate.telemetry.counters.histogram import bucket_of
-from headgate.telemetry.reports.otlp import Report, Sample, Series
+from headgate.telemetry.reports.otlp import ProxyReport, Sample, Series
 
 START = 1_800_000_000.0
 FLUSH = 2.0  # Seconds between reports.
@@ -48,7 +48,7 @@ class ReportingProxy:
         """Reset all counters, as `POST /reset_counters` does."""
         self._values = dict.fromkeys(self._values, 0)
 
-    def flush(self) -> Report:
+    def flush(self) -> ProxyReport:
         """Return the next report; evict idle series after every few reports."""
         self._flushes += 1
         samples = [Sample(series, self._values[series]) for series in sorted(self._seen)]
@@ -56,7 +56,7 @@ class ReportingProxy:
             self._values = {series: self._values[series] for series in self._used}
             self._used.clear()
             self._seen.clear()
-        return Report(self.node, self.start, self.now, samples)
+        return ProxyReport(self.node, self.start, self.now, samples)
 
 
 def series_of(name: str, **attributes: str) -> Series:

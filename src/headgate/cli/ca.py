@@ -19,15 +19,15 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources import registry
-from headgate.resources.authority_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus, Phase
+from headgate.resources.authority_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus, RotationPhase
 from headgate.resources.meta import Object, timestamp
 
 STEPS = {
-    Phase.UNKNOWN: "not known until the keys can be read",
-    Phase.STABLE: "no rotation is in progress",
-    Phase.TRUST_NEW: "1 of 3: every proxy starts to trust the new root",
-    Phase.SIGN_NEW: "2 of 3: every proxy gets a certificate signed by the new root",
-    Phase.DROP_OLD: "3 of 3: the old root is removed from every proxy",
+    RotationPhase.UNKNOWN: "not known until the keys can be read",
+    RotationPhase.STABLE: "no rotation is in progress",
+    RotationPhase.TRUST_NEW: "1 of 3: every proxy starts to trust the new root",
+    RotationPhase.SIGN_NEW: "2 of 3: every proxy gets a certificate signed by the new root",
+    RotationPhase.DROP_OLD: "3 of 3: the old root is removed from every proxy",
 }
 
 START_S = 20.0  # seconds to wait for the start of a rotation
@@ -117,10 +117,10 @@ async def _wait_for_rotation(client: Client, before: str, seconds: float) -> Aut
             async for obj in updates:
                 if obj is not None:
                     current = authority_state(obj)
-                    if current.notice.phase != Phase.UNKNOWN and current.notice.answered != before:
+                    if current.notice.phase != RotationPhase.UNKNOWN and current.notice.answered != before:
                         request = request or current.notice.answered
                         next_started = current.notice.answered != request
-                        if current.notice.phase == Phase.STABLE or next_started or not seconds:
+                        if current.notice.phase == RotationPhase.STABLE or next_started or not seconds:
                             return current
                     progress = "; ".join(_status_lines(current.notice))
                     status.update(progress)
@@ -143,7 +143,7 @@ def _print_status(notice: CaStatus) -> None:
 def _status_lines(notice: CaStatus) -> list[str]:
     """Return the lines of the status: rotation, certificates and faults."""
     step = (
-        STEPS[Phase(notice.phase)]
+        STEPS[RotationPhase(notice.phase)]
         if notice.phase
         else "not available, because headgate did not create this authority (--ca-cert)"
     )

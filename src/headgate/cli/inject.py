@@ -16,7 +16,7 @@ from headgate.cli.output import note
 from headgate.errors import HeadgateError
 from headgate.formatting import json_text
 from headgate.kubernetes.names import XDS_ADDRESS
-from headgate.manifests.files import Problem, read_texts
+from headgate.manifests.files import FileProblem, read_texts
 from headgate.manifests.streams import WrittenDocument, join, written_documents
 from headgate.options import GivenOptions
 from headgate.resources.meta import Object, part
@@ -75,7 +75,7 @@ class _Injection:
     """A document after injection: its content and text, its mistakes, and notes about pods that get no sidecar."""
 
     def __init__(self, written: WrittenDocument, options: SidecarOptions) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
         self.notes: list[str] = []
         self._written = written
         self._options = options

@@ -12,7 +12,7 @@ from rich.text import Text
 from headgate.cli.messages import Messages
 from headgate.cli.output import stdout
 from headgate.cli.rollout_status import summary
-from headgate.cli.screen import BackendRow, Screen, SplitSection, compose
+from headgate.cli.screen import Screen, SplitRow, SplitSection, compose
 from headgate.cli.shares import fits, of_outcome, root_of
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding, SplitOutcome
@@ -34,14 +34,14 @@ CountKey = tuple[PortRef, str]
 Counts = Mapping[tuple[CountKey, str], Count]
 
 
-class Reading(NamedTuple):
+class TimedCounters(NamedTuple):
     """Counters and the time when they were read, in seconds."""
 
     time: float
     counts: Counts
 
 
-class History:
+class ReadingHistory:
     """The readings that the table needs.
 
     These are the first reading, the readings of the last RECENT_S seconds, and for each port the reading at the last
@@ -49,14 +49,14 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque()
-        self._first: Reading | None = None
-        self._wanted: dict[CountKey, tuple[Sequence[float], Reading | None]] = {}
+        self._readings: deque[TimedCounters] = deque()
+        self._first: TimedCounters | None = None
+        self._wanted: dict[CountKey, tuple[Sequence[float], TimedCounters | None]] = {}
 
     def add(self, time: float, observed: Iterable[BackendRequests]) -> None:
         """Add a reading of all counters at `time`, in seconds."""
         counts = {((item.ref, item.split), item.backend): Count(item.requests, item.failures) for item in observed}
-        reading = Reading(time, counts)
+        reading = TimedCounters(time, counts)
         self._first = self._first or reading
         self._readings.append(reading)
         while len(self._readings) > 1 and self._readings[1].time <= time - RECENT_S:
@@ -81,7 +81,7 @@ class History:
         oldest = since if since and since.time > self._readings[0].time else self._readings[0]
         return self._increase(key, oldest), self._readings[-1].time - oldest.time
 
-    def _increase(self, key: CountKey, since: Reading | None) -> Mapping[str, Count]:
+    def _increase(self, key: CountKey, since: TimedCounters | None) -> Mapping[str, Count]:
         if since is None:
             return {}
         now = self._readings[-1].counts
@@ -95,7 +95,7 @@ class History:
 def sections(
     splits: Iterable[Object],
     outcomes: Iterable[SplitOutcome],
-    history: History,
+    history: ReadingHistory,
     *,
     addresses: Mapping[str, Mapping[str, str]] | None = None,
     rollouts: Mapping[str, str] | None = None,
@@ -144,7 +144,7 @@ def _condition_remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]
             yield f"{condition['reason']}: {condition['message']}"
 
 
-def _backend_rows(split: Object, outcome: SplitOutcome, history: History) -> Iterator[BackendRow]:
+def _backend_rows(split: Object, outcome: SplitOutcome, history: ReadingHistory) -> Iterator[SplitRow]:
     want = of_outcome(outcome)
     key = outcome.ref, want.split if split["spec"].get("matches") else ""
     recent, seconds = history.recent(key, [float(share) for _, share in want.shares])
@@ -153,7 +153,7 @@ def _backend_rows(split: Object, outcome: SplitOutcome, history: History) -> Ite
     by_user = STICKY in (split["metadata"].get("annotations") or {})  # requests of one user are not independent samples
     for fit in fits(want, counts):
         total = totals.get(fit.backend, Count())
-        yield BackendRow(
+        yield SplitRow(
             backend=fit.backend,
             wanted=fit.wanted,
             observed=fit.observed if counts else None,
@@ -192,7 +192,7 @@ def _render(screen: Screen, width: int, height: int | None) -> Group:
 async def _screens(
     live_state: LiveState, counters: RequestCounters, messages: Messages, every: float
 ) -> AsyncIterator[Screen]:
-    history = History()
+    history = ReadingHistory()
     loop = asyncio.get_running_loop()
     while True:
         errors: tuple[str, ...] = ()

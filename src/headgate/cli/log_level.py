@@ -16,7 +16,7 @@ from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import stdout
 from headgate.cli.senders import USAGE_ERROR
 from headgate.errors import HeadgateError, ProxyError
-from headgate.kubernetes.pod_programs import Container, ProgramFailed, run_program
+from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_program
 from headgate.resources.inspect import Proxy
 
 
@@ -29,7 +29,7 @@ async def set_log_level(inspect_client: InspectClient, item: Proxy, level: str, 
             raise ProxyError(f"the Envoy of {name} does not run")
         output = _run_here(structs.replace(order, socket=process.admin))
     else:
-        container = Container(item.metadata.namespace, item.metadata.name, CONTAINER)
+        container = PodContainer(item.metadata.namespace, item.metadata.name, CONTAINER)
         line = msgspec.json.encode(order) + b"\n"
         output = run_program(inspect_client.client, container, ("headgate", *PROGRAM), stdin=line)
     console = stdout()

@@ -28,7 +28,7 @@ from headgate.envoy.node_ids import PROBE_PORT
 from headgate.envoy.proxy_container import DIRECTORY, READY_PATH
 from headgate.errors import HeadgateError, ProxyError
 from headgate.kubernetes.sockets import listen
-from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, Query
+from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, GatewayQuery
 from headgate.proxy_programs.files import put_in_force, write_files
 from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started, stream_module
 from headgate.proxy_programs.programs import find_program
@@ -70,7 +70,7 @@ def run_nginx(calls: Calls) -> NoReturn:
 
 def _configuration(calls: Calls, known: str, module: str) -> Configuration:
     """Return the configuration when it differs from the version `known`, or after some seconds. Raises ProxyError."""
-    query = Query(node=calls.node_id, known=known, stream_module=module)
+    query = GatewayQuery(node=calls.node_id, known=known, stream_module=module)
     answer = calls.call(METHOD, query, LONGEST_WAIT_S + ANSWER_S)
     try:
         return msgspec.json.decode(answer, type=Configuration)

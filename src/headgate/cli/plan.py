@@ -20,7 +20,7 @@ from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.offline import compile_manifests, objects_in, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, EXIT_UNDECIDED, Format, answer, note, usage_error
 from headgate.cli.placeholders import with_pods
-from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
+from headgate.cli.plan_rates import ServiceRates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
@@ -29,7 +29,7 @@ from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.options import GivenOptions, InjectionMode
 from headgate.plan.annotated import with_files, with_rates
-from headgate.plan.checks import Decision, InvalidCheck, Never, check_claim
+from headgate.plan.checks import CheckOutcome, InvalidCheck, Never, check_claim
 from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
 from headgate.plan.world import World
 from headgate.plane.feed import COMPILED
@@ -145,7 +145,7 @@ def plan_(
     if client is None:
         settings = given.mesh.settings()
         result = _offline(before, changed, query, prune=prune, settings=settings, sidecars=given.mesh.sidecars)
-        rates = Rates()
+        rates = ServiceRates()
     else:
         result, rates = asyncio.run(_live(client, changed, query))
     rates = recorded_rates(metrics) if metrics else rates
@@ -160,9 +160,9 @@ def plan_(
 
 def _exit_code(result: PlanResult) -> int:
     verdicts = {item.verdict for item in result.verdicts}
-    if Decision.DOES_NOT_HOLD in verdicts or (not verdicts and not result.plan.is_empty):
+    if CheckOutcome.DOES_NOT_HOLD in verdicts or (not verdicts and not result.plan.is_empty):
         return EXIT_FAILURE
-    return EXIT_UNDECIDED if Decision.UNDECIDED in verdicts else 0
+    return EXIT_UNDECIDED if CheckOutcome.UNDECIDED in verdicts else 0
 
 
 def _read(paths: Sequence[Path], namespace: str) -> Manifests:
@@ -237,7 +237,7 @@ def _made(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
                 yield key, kind.key(key.namespace, reference.name)
 
 
-async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:
+async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, ServiceRates]:
     objects = tuple(manifest.object for manifest in changed.objects)
     body = msgspec.to_builtins(query.with_objects(objects))
     result = await client.create(resource_path("plans"), body, PlanResult)

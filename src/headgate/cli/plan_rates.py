@@ -18,7 +18,7 @@ SPLITS = "/apis/metrics.smi-spec.io/v1alpha1/trafficsplits"
 _COUNTS = frozenset((SUCCESS, FAILURE))
 
 
-class Rates:
+class ServiceRates:
     """Requests per second by Service (`namespace/name`)."""
 
     def __init__(self, rps: Mapping[str, float] | None = None) -> None:
@@ -29,7 +29,7 @@ class Rates:
         return self._rps.get(service)
 
 
-async def read_rates(client: InspectClient) -> Rates:
+async def read_rates(client: InspectClient) -> ServiceRates:
     """Return the rates of the running mesh; none if the metrics API is not available, because a plan is useful without."""
     items: list[Mapping[str, Any]] = []
     for path in (SERVICES, SPLITS):
@@ -37,10 +37,10 @@ async def read_rates(client: InspectClient) -> Rates:
             items += (await client.client.get(path)).get("items") or ()
         except HeadgateError:
             continue
-    return Rates(_rates(items))
+    return ServiceRates(_rates(items))
 
 
-def recorded_rates(paths: Sequence[Path]) -> Rates:
+def recorded_rates(paths: Sequence[Path]) -> ServiceRates:
     """Return the rates in recorded answers of the metrics API. Raises HeadgateError for another content."""
     items: list[Mapping[str, Any]] = []
     for path in check_paths(paths):
@@ -50,7 +50,7 @@ def recorded_rates(paths: Sequence[Path]) -> Rates:
             raise HeadgateError(
                 f"{path} is no recorded answer of the metrics API; record one with `kubectl get --raw {SERVICES} > FILE`"
             ) from error
-    return Rates(_rates(items))
+    return ServiceRates(_rates(items))
 
 
 def _rates(items: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:

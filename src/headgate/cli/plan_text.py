@@ -6,11 +6,11 @@ from rich.console import Console
 
 from headgate.cli.output import note, stdout
 from headgate.compiler.report import pod_list
-from headgate.plan.checks import Verdict
+from headgate.plan.checks import CheckVerdict
 from headgate.plan.lines import MAY_DIFFER, access_line, counted, gateway_line
 from headgate.plan.plan import AccessRow, NewFinding, Plan, Rate, RequestChange, TlsChange
 from headgate.plan.planning import PlanResult
-from headgate.plan.world import Cause
+from headgate.plan.world import Origin
 
 SHOWN_CLASSES = 5
 
@@ -52,7 +52,7 @@ def _sections(found: Plan) -> Iterator[tuple[str, list[list[str]]]]:
     yield "New findings", [list(_finding(item)) for item in found.findings]
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
+def _verdict(verdict: CheckVerdict) -> Iterator[str]:
     word = verdict.verdict.value
     if verdict.holds:
         yield f"{word}: {verdict.check}: {'; '.join(verdict.reasons)}"
@@ -110,13 +110,13 @@ def _tls(item: TlsChange) -> Iterator[str]:
     yield from _causes(item.causes)
 
 
-def _causes(causes: Iterable[Cause]) -> Iterator[str]:
+def _causes(causes: Iterable[Origin]) -> Iterator[str]:
     for cause in causes:
         what = f"the deletion of {cause.object}" if cause.deleted else f"{cause.object}: {cause.field}"
         yield f"    cause    {_place(cause)}{what}"
 
 
-def _place(cause: Cause) -> str:
+def _place(cause: Origin) -> str:
     return f"{cause.file}:{cause.line}: " if cause.file else ""
 
 

@@ -28,7 +28,7 @@ _OURS = (
 Header = tuple[str, str]
 
 
-class Request(Value, frozen=True, kw_only=True):
+class ProbeRequest(Value, frozen=True, kw_only=True):
     """The request that a probe repeats. `url` is absolute; `timeout` is for one request, in seconds."""
 
     method: str
@@ -38,7 +38,7 @@ class Request(Value, frozen=True, kw_only=True):
     timeout: float = 10.0
 
 
-class Failure(NamedTuple):
+class FailureKey(NamedTuple):
     """The key by which failed requests are counted.
 
     With a response, `status` is its status and `message` the first line of its body. Without a response, `status` is 0
@@ -55,26 +55,26 @@ class Failure(NamedTuple):
 class Batch(Value, frozen=True, kw_only=True):
     """Equal requests: `number` in total, at most `concurrency` at a time."""
 
-    request: Request
+    request: ProbeRequest
     number: int
     concurrency: int
 
 
-class Counts(Value, frozen=True, kw_only=True):
+class TallyCounts(Value, frozen=True, kw_only=True):
     """The content of a Tally, as a message between processes."""
 
     backends: dict[str, int]
     pods: dict[str, int]
     statuses: dict[int, int]
-    failures: tuple[tuple[Failure, int], ...]
+    failures: tuple[tuple[FailureKey, int], ...]
     proxy_answers: dict[int, int]
 
 
-class Progress(Value, frozen=True, kw_only=True):
+class ProbeProgress(Value, frozen=True, kw_only=True):
     """A line of output of `headgate sidecar try`: the number of finished requests; after the last one, what was counted."""
 
     finished: int
-    counts: Counts | None = None
+    counts: TallyCounts | None = None
 
 
 class Tally:
@@ -84,11 +84,11 @@ class Tally:
         self.backends: Counter[str] = Counter()
         self.pods: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
-        self.failures: Counter[Failure] = Counter()
+        self.failures: Counter[FailureKey] = Counter()
         self.proxy_answers: Counter[int] = Counter()  # number of responses that the proxy itself generated, by status
 
     @classmethod
-    def of(cls, counts: Counts) -> Self:
+    def of(cls, counts: TallyCounts) -> Self:
         """Return the tally with the content of a message."""
         found = cls()
         found.backends.update(counts.backends)
@@ -99,9 +99,9 @@ class Tally:
         return found
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> TallyCounts:
         """The content of this tally, as a message."""
-        return Counts(
+        return TallyCounts(
             backends=self.backends,
             pods=self.pods,
             statuses=self.statuses,
@@ -131,12 +131,12 @@ class Tally:
             self.proxy_answers[status] += 1
         denied = served and headers.get(DENIED_HEADER, AUDITED) != AUDITED
         if denied or status >= (500 if served else 400):
-            self.failures[Failure(status, backend, first_line(body), denied)] += 1
+            self.failures[FailureKey(status, backend, first_line(body), denied)] += 1
 
     def add_unanswered(self, message: str) -> None:
         """Count a request without a response."""
         self.statuses[0] += 1
-        self.failures[Failure(0, "", message)] += 1
+        self.failures[FailureKey(0, "", message)] += 1
 
 
 def first_line(body: bytes) -> str:
@@ -145,7 +145,7 @@ def first_line(body: bytes) -> str:
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
-class Probe:
+class RequestBatch:
     """Sends a batch of requests, on persistent connections. `hint` says why the socket may be missing.
 
     `on_request` is called after each request.

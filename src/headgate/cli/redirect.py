@@ -61,7 +61,7 @@ def redirect(
         _print_outcome(action, iptables.apply(rule_set) if action == "apply" else iptables.clean())
 
 
-def _print_outcome(action: Action, outcomes: tuple[iptables.Outcome, ...]) -> None:
+def _print_outcome(action: Action, outcomes: tuple[iptables.FamilyOutcome, ...]) -> None:
     done = {
         ("apply", True): "redirected",
         ("apply", False): "already redirected by the same rules",

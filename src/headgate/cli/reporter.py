@@ -14,7 +14,7 @@ from headgate.cli.output import note, stdout
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.manifests.apply import ApplyResult
-from headgate.manifests.files import Problem
+from headgate.manifests.files import FileProblem
 from headgate.model import routing
 from headgate.plane.status.conditions import few
 from headgate.standalone.app import Running
@@ -44,7 +44,7 @@ class TextReporter:
         """Print that headgate is stopping."""
         note("\nStopping the workloads, then Envoy ... (press Ctrl-C again to kill the workloads)")
 
-    def problems(self, problems: Sequence[Problem]) -> None:
+    def problems(self, problems: Sequence[FileProblem]) -> None:
         """Print all errors in files, or that all files are valid again."""
         self._messages.problems = [*map(str, problems), *([UNCHANGED] if problems else [])]
         for text in () if self._messages.has_screen else self._messages.problems:
@@ -52,7 +52,7 @@ class TextReporter:
         if not problems:
             self._messages.show("All files are valid again.")
 
-    def warnings(self, warnings: Sequence[Problem]) -> None:
+    def warnings(self, warnings: Sequence[FileProblem]) -> None:
         """Print the warnings about files whose objects are applied nevertheless."""
         for warning in warnings:
             note(f"{warning}")
@@ -134,11 +134,11 @@ class JsonReporter:
         """Print that headgate is stopping."""
         _write_line({"stopping": True})
 
-    def problems(self, problems: Sequence[Problem]) -> None:
+    def problems(self, problems: Sequence[FileProblem]) -> None:
         """Print the problems; the list is empty when all are fixed."""
         _write_line({"problems": [problem._asdict() for problem in problems]})
 
-    def warnings(self, warnings: Sequence[Problem]) -> None:
+    def warnings(self, warnings: Sequence[FileProblem]) -> None:
         """Print the warnings."""
         _write_line({"warnings": [warning._asdict() for warning in warnings]})
 

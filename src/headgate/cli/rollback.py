@@ -34,7 +34,7 @@ Objects = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the manifests that would be applied; write nothing.")]
 
 
-class Write(NamedTuple):
+class RollbackStep(NamedTuple):
     """A step of the rollback with the stored object, which is None if it is created."""
 
     step: RestorationStep
@@ -105,7 +105,7 @@ def _documents(found: RevisionRestoration, steps: Sequence[RestorationStep]) -> 
 async def _apply(client: Client, steps: Sequence[RestorationStep]) -> list[str]:
     """Write all steps, after the API server has checked each of them. Raises HeadgateError that names what was written."""
     async with client:
-        writes = [Write(step, await _stored(client, step)) for step in steps]
+        writes = [RollbackStep(step, await _stored(client, step)) for step in steps]
         for write in writes:
             try:
                 await _write(client, write, dry_run=True)
@@ -136,7 +136,7 @@ async def _stored(client: Client, step: RestorationStep) -> Object | None:
     return stored
 
 
-async def _write(client: Client, write: Write, *, dry_run: bool) -> None:
+async def _write(client: Client, write: RollbackStep, *, dry_run: bool) -> None:
     kind, ref, stored = write.kind, write.step.object, write.stored
     query: Mapping[str, str] = {"fieldManager": MANAGER, **({"dryRun": "All"} if dry_run else {})}
     wanted = content_of(write.step.wanted) if write.step.wanted else b""

@@ -23,7 +23,7 @@ Part: TypeAlias = tuple[str, str]
 Row: TypeAlias = tuple[Part, ...]
 
 
-class BackendRow(Value, frozen=True, kw_only=True):
+class SplitRow(Value, frozen=True, kw_only=True):
     """A backend: shares from 0 to 1, and counts since the start of the table.
 
     `observed` (None without requests) and `rate`, in requests per second, cover the last seconds. They start again when
@@ -50,7 +50,7 @@ class SplitSection(Value, frozen=True, kw_only=True):
     port: int
     address: str
     acknowledged: tuple[int, int]
-    backends: tuple[BackendRow, ...] = ()
+    backends: tuple[SplitRow, ...] = ()
     rollout: str = ""
     remarks: tuple[str, ...] = ()
 
@@ -198,7 +198,7 @@ def _title(section: SplitSection, width: int) -> Row:
     )
 
 
-def _cells(row: BackendRow) -> dict[str, Part]:
+def _cells(row: SplitRow) -> dict[str, Part]:
     return {
         "WANTED": (_percent(row.wanted), _PLAIN),
         "OBSERVED": (_observed(row), _style(row)),
@@ -208,12 +208,12 @@ def _cells(row: BackendRow) -> dict[str, Part]:
     }
 
 
-def _observed(row: BackendRow) -> str:
+def _observed(row: SplitRow) -> str:
     """Return the observed share, marked with `!` outside of its band, for terminals without color."""
     return _percent(row.observed) + ("" if row.observed is None or row.fits else "!")
 
 
-def _style(row: BackendRow) -> str:
+def _style(row: SplitRow) -> str:
     return _PLAIN if row.observed is None else _GOOD if row.fits else _WARN
 
 

@@ -12,15 +12,15 @@ from msgspec import structs
 from headgate.admission.sidecar_containers import CONTAINER
 from headgate.cli.connection import find_runtime_info
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.probe import Batch, Probe, Progress, Tally
-from headgate.cli.try_target import ServicePort
+from headgate.cli.probe import Batch, ProbeProgress, RequestBatch, Tally
+from headgate.cli.try_target import TryPort
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.pod_programs import Container, ProgramFailed, run_program
+from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_program
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.resources.inspect import Proxy
-from headgate.resources.request_spec import Client as Caller
+from headgate.resources.request_spec import RequestOrigin as Caller
 
 PROGRAM = ("headgate", "sidecar", "try")
 """The program in a sidecar's container that sends a batch of requests."""
@@ -97,18 +97,18 @@ def _name(item: Proxy, kind: str) -> str:
 
 
 async def send(
-    client: Client, sender: Sender, batch: Batch, where: ServicePort, on_request: Callable[[int], object]
+    client: Client, sender: Sender, batch: Batch, where: TryPort, on_request: Callable[[int], object]
 ) -> Tally:
     """Send a batch of requests to a Service port, and return the tally; `on_request` gets the number of finished requests.
 
     Raises ProxyError when a proxy on this machine can't be reached, HeadgateError when the sidecar on a cluster can't be used.
     """
     if sender.socket:
-        probe = Probe(sender.socket, batch, on_request=lambda: on_request(probe.tally.requests))
+        probe = RequestBatch(sender.socket, batch, on_request=lambda: on_request(probe.tally.requests))
         return await probe.run()
     headers = (*batch.request.headers, (ORIGINAL_ADDRESS, _address(where)))
     addressed = structs.replace(batch, request=structs.replace(batch.request, headers=headers))
-    container = Container(sender.namespace, sender.pod, CONTAINER)
+    container = PodContainer(sender.namespace, sender.pod, CONTAINER)
     try:
         return await _send_from_pod(client, container, addressed, on_request)
     except ProgramFailed as error:
@@ -119,7 +119,7 @@ async def send(
 
 
 async def _send_from_pod(
-    client: Client, container: Container, batch: Batch, on_request: Callable[[int], object]
+    client: Client, container: PodContainer, batch: Batch, on_request: Callable[[int], object]
 ) -> Tally:
     rest = b""
     order = msgspec.json.encode(batch) + b"\n"
@@ -127,7 +127,7 @@ async def _send_from_pod(
         async for part in output:
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                progress = msgspec.json.decode(line, type=Progress)
+                progress = msgspec.json.decode(line, type=ProbeProgress)
                 on_request(progress.finished)
                 if progress.counts:
                     return Tally.of(progress.counts)
@@ -136,7 +136,7 @@ async def _send_from_pod(
     )
 
 
-def _address(where: ServicePort) -> str:
+def _address(where: TryPort) -> str:
     """Return the address by which a transparent sidecar finds the routes of a Service port."""
     if not where.address:
         raise HeadgateError(

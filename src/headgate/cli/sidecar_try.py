@@ -1,6 +1,6 @@
 """`headgate sidecar try`: send a batch of requests from a sidecar's container, for `headgate try` on a cluster.
 
-The standard input is a `Batch`, a line of JSON; the standard output has `Progress`, also in lines.
+The standard input is a `Batch`, a line of JSON; the standard output has `ProbeProgress`, also in lines.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.cli.probe import Batch, Probe, Progress
+from headgate.cli.probe import Batch, ProbeProgress, RequestBatch
 from headgate.errors import HeadgateError
 
 PROGRESS_S = 0.2
@@ -28,18 +28,18 @@ async def send_batch(socket: Path) -> None:
         batch = msgspec.json.decode(await reader.readline(), type=Batch)
     except msgspec.DecodeError as error:
         raise HeadgateError(f"`headgate try` writes a line of JSON to this program: {error}") from error
-    probe = Probe(socket, batch, hint=_HINT)
+    probe = RequestBatch(socket, batch, hint=_HINT)
     sending, canceled = asyncio.create_task(probe.run()), asyncio.create_task(reader.read())
     while not sending.done() and not canceled.done():
         await asyncio.wait((sending, canceled), timeout=PROGRESS_S, return_when=asyncio.FIRST_COMPLETED)
-        _print(Progress(finished=probe.tally.requests))
+        _print(ProbeProgress(finished=probe.tally.requests))
     canceled.cancel()
     if sending.done():
-        _print(Progress(finished=probe.tally.requests, counts=sending.result().counts))
+        _print(ProbeProgress(finished=probe.tally.requests, counts=sending.result().counts))
     sending.cancel()
     await asyncio.gather(sending, canceled, return_exceptions=True)
 
 
-def _print(progress: Progress) -> None:
+def _print(progress: ProbeProgress) -> None:
     sys.stdout.write(f"{msgspec.json.encode(progress).decode()}\n")
     sys.stdout.flush()

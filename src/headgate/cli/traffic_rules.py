@@ -21,7 +21,7 @@ _ROUTES = f"{SPECS}/v1alpha4"
 _ACCOUNT = "ServiceAccount"
 
 
-class Destination(NamedTuple):
+class CalledPort(NamedTuple):
     """A port of the pods of a ServiceAccount, and the protocol of its calls; without a port, all ports."""
 
     namespace: str
@@ -37,7 +37,7 @@ class Destination(NamedTuple):
 class GeneratedTarget(NamedTuple):
     """A generated TrafficTarget, the recorded calls that it allows, and those of excluded callers that it refuses."""
 
-    destination: Destination
+    destination: CalledPort
     allowed: Sequence[CallRecord]
     refused: Sequence[CallRecord]
     manifest: Object
@@ -101,11 +101,11 @@ def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audi
 
     The first one also has the excluded calls to ports without an allowed caller.
     """
-    allowed: dict[Destination, list[CallRecord]] = defaultdict(list)
+    allowed: dict[CalledPort, list[CallRecord]] = defaultdict(list)
     for item in kept:
         allowed[_destination(item)].append(item)
     if not allowed:
-        where = Destination(excluded[0].metadata.namespace, excluded[0].metadata.name)
+        where = CalledPort(excluded[0].metadata.namespace, excluded[0].metadata.name)
         yield GeneratedTarget(where, (), excluded, _manifest(where, (), audit=audit))
     for index, where in enumerate(sorted(allowed)):
         refused = [
@@ -117,11 +117,11 @@ def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audi
         yield GeneratedTarget(where, allowed[where], refused, _manifest(where, callers, audit=audit))
 
 
-def _destination(record: CallRecord) -> Destination:
-    return Destination(record.metadata.namespace, record.metadata.name, record.port, record.protocol)
+def _destination(record: CallRecord) -> CalledPort:
+    return CalledPort(record.metadata.namespace, record.metadata.name, record.port, record.protocol)
 
 
-def _manifest(where: Destination, callers: Sequence[str], *, audit: bool) -> Object:
+def _manifest(where: CalledPort, callers: Sequence[str], *, audit: bool) -> Object:
     suffix = f"{where.protocol}-{where.port}" if where.port else "closed"
     metadata = {"name": f"{where.account[:_LONGEST_NAME].rstrip('.-')}-{suffix}", "namespace": where.namespace}
     sources = [dict(zip(("namespace", "name"), caller.split("/", 1), strict=True)) for caller in callers]

@@ -17,16 +17,16 @@ from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stderr, stdout, usage_error
-from headgate.cli.probe import Batch, Failure, Request, Tally
+from headgate.cli.probe import Batch, FailureKey, ProbeRequest, Tally
 from headgate.cli.request_arguments import Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, fits, of_request
-from headgate.cli.try_target import ServicePort, TriedUrl, find_service_port, parse_url
+from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_url
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.request_spec import BadRequest, RequestSpec, read_client
-from headgate.resources.request_spec import Client as Caller
+from headgate.resources.request_spec import RequestOrigin as Caller
 
 SHOWN_FAILURES = 10
 
@@ -80,7 +80,7 @@ class TryResult(NamedTuple):
     rows: Sequence[Fit]
     tally: Tally
     seconds: float
-    unexpected_failures: Mapping[Failure, int]
+    unexpected_failures: Mapping[FailureKey, int]
     sender: Sender
 
     @property
@@ -113,7 +113,7 @@ def try_(
     requests failed: no response, a 5xx, or a denial by a proxy.
     """
     target = parse_url(url)
-    sent = Request(
+    sent = ProbeRequest(
         method=parse_method(request or ("POST" if data else "GET")),
         url=target.sent,
         headers=(("host", urlsplit(target.sent).netloc), *parse_headers(header or ())),
@@ -163,7 +163,7 @@ async def _run(
     return compare(want, tally, time.monotonic() - begun, sender)
 
 
-async def _expected(inspect_client: InspectClient, request: RequestSpec, where: ServicePort) -> ExpectedShares:
+async def _expected(inspect_client: InspectClient, request: RequestSpec, where: TryPort) -> ExpectedShares:
     """Return the shares that the objects set for a request; print a note if the deciding split is not in force."""
     explanation = await inspect_client.explanation(request)
     kind, _, name = explanation.object.partition(" ")
@@ -228,7 +228,7 @@ def table(result: TryResult) -> Table:
     return found
 
 
-def _describe_failure(failure: Failure) -> str:
+def _describe_failure(failure: FailureKey) -> str:
     if not failure.status:
         return f"no response: {failure.message}"
     by = (f"the sidecar of {failure.backend}" if failure.denied else failure.backend) or "the proxy"

@@ -28,7 +28,7 @@ class TriedUrl(NamedTuple):
     sent: str
 
 
-class ServicePort(NamedTuple):
+class TryPort(NamedTuple):
     """An HTTP port of a Service. `address` is the Service's cluster IP, empty if it has none."""
 
     service: str
@@ -60,7 +60,7 @@ def parse_url(text: str) -> TriedUrl:
     return TriedUrl(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
 
 
-async def find_service_port(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> ServicePort:
+async def find_service_port(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> TryPort:
     """Return the Service port of a target, for a caller in `namespace`.
 
     Raises NotFound for an unknown Service, HeadgateError for a port that is not HTTP.
@@ -89,7 +89,7 @@ async def _service_with_address(client: Client, address: str) -> Object | None:
     return next((item for item in services if (item.get("spec") or {}).get("clusterIP") == address), None)
 
 
-def _port_of(name: str, spec: ServiceSpec, target: TriedUrl) -> ServicePort:
+def _port_of(name: str, spec: ServiceSpec, target: TriedUrl) -> TryPort:
     by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
     ports = sorted(by_number)
     if not ports:
@@ -103,7 +103,7 @@ def _port_of(name: str, spec: ServiceSpec, target: TriedUrl) -> ServicePort:
             f"port {port} of Service {name} is {protocol.value}, {why}, and `try` sends only HTTP requests. Connect to "
             f"{written_address(spec, name, port)} with a client of that protocol; `kubectl describe trafficsplit` shows the shares"
         )
-    return ServicePort(name, port, "" if spec.cluster_ip == HEADLESS else spec.cluster_ip)
+    return TryPort(name, port, "" if spec.cluster_ip == HEADLESS else spec.cluster_ip)
 
 
 def written_address(spec: ServiceSpec, name: str, port: int) -> str:

@@ -24,7 +24,7 @@ from headgate.identity.pem import Files
 from headgate.options import OPTIONS, By, GivenOptions
 from headgate.standalone.app import Running, running
 from headgate.standalone.listeners import LOOPBACK
-from headgate.standalone.options import Options
+from headgate.standalone.options import MachineOptions
 from headgate.standalone.request_counters import RequestCounters
 
 REPORT_S = 2.0  # seconds between two reports of the processes that the shutdown waits for
@@ -88,7 +88,7 @@ def up(
     messages.setFormatter(PrintableFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages])
     check_metrics_by(given.mesh.metrics_by, metrics_address)
-    options = Options(
+    options = MachineOptions(
         state=state.absolute(),
         mesh=structs.replace(given.mesh, certificate_seconds=parse_lifetime(certificate_lifetime)),
         authority=parse_authority(ca_cert, ca_key),
@@ -171,7 +171,7 @@ def _user_error(error: BaseException) -> HeadgateError | None:
     return error if isinstance(error, HeadgateError) else None
 
 
-async def _up(directory: Path, options: Options, reporter: Reporter, *, table: Messages | None) -> None:
+async def _up(directory: Path, options: MachineOptions, reporter: Reporter, *, table: Messages | None) -> None:
     """Run until the first signal, which shuts headgate down; a second one kills the workloads."""
     main, force, signals = asyncio.current_task(), asyncio.Event(), 0
 

@@ -11,7 +11,7 @@ from headgate.compiler.report import Compiled, Finding, differing
 from headgate.latest import Latest, until, wait_for_change
 from headgate.manifests.apply import ApplyResult, apply, apply_objects
 from headgate.manifests.drift import drift
-from headgate.manifests.files import Manifest, Manifests, Problem, read, watch
+from headgate.manifests.files import FileProblem, Manifest, Manifests, read, watch
 from headgate.objects.ports import follow_all
 from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.plane.workload_readiness import unstartable
@@ -39,7 +39,7 @@ class UpTasks:
         self._reporter = reporter
         self._troubles = PodTroubles(self._current.store, current.runtime.logs)
         self._reading = Manifests(())
-        self._problems: Sequence[Problem] = ()
+        self._problems: Sequence[FileProblem] = ()
         self._rejected: Latest[tuple[Manifest, ...]] = Latest(())
 
     async def apply_at_start(self) -> None:
@@ -121,7 +121,7 @@ class UpTasks:
                 if applied.problems != self._problems_of_objects():
                     self._report(applied)
 
-    def _problems_of_objects(self) -> Sequence[Problem]:
+    def _problems_of_objects(self) -> Sequence[FileProblem]:
         return tuple(self._problems[len(self._reading.problems) :])
 
     def _report(self, applied: ApplyResult) -> None:
@@ -133,7 +133,7 @@ class UpTasks:
         self._problems = problems
         self._rejected.set(applied.rejected)
 
-    def _warn(self, known: Sequence[Problem]) -> None:
+    def _warn(self, known: Sequence[FileProblem]) -> None:
         """Report the current warnings about the files that are not in `known`."""
         if new := [warning for warning in self._reading.warnings if warning not in known]:
             self._reporter.warnings(new)

@@ -131,7 +131,7 @@ def _unnamed(endpoint: Endpoint) -> Endpoint:
     return structs.replace(endpoint, hostname="") if endpoint.hostname else endpoint
 
 
-def _workload(item: endpoint_slice.EndpointSlice, endpoint: endpoint_slice.Endpoint) -> str:
+def _workload(item: endpoint_slice.EndpointSlice, endpoint: endpoint_slice.SliceEndpoint) -> str:
     if endpoint.target_ref is None or endpoint.target_ref.kind != "Pod":
         return ""
     return f"{endpoint.target_ref.namespace or item.metadata.namespace}/{endpoint.target_ref.name}"

@@ -15,7 +15,7 @@ from headgate.model.routing import GatewayPort
 from headgate.resources.core.pod import Pod
 from headgate.resources.explanations import Explanation
 from headgate.resources.pod_owners import deployment_of
-from headgate.resources.request_spec import PORTS, Client, RequestSpec, gateway_name, read_client, url_parts
+from headgate.resources.request_spec import PORTS, RequestOrigin, RequestSpec, gateway_name, read_client, url_parts
 
 
 def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Explanation:
@@ -55,14 +55,14 @@ def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller
     return structs.replace(caller, name=f"Deployment {full}", note=note)
 
 
-def pods_of(snapshot: Snapshot, client: Client) -> Iterator[str]:
+def pods_of(snapshot: Snapshot, client: RequestOrigin) -> Iterator[str]:
     """Yield the pods (`namespace/pod`) of a client."""
     for name, pod in snapshot.pods.items():
         if name.partition("/")[0] == client.namespace and _is_client(name, pod, client):
             yield name
 
 
-def _is_client(name: str, pod: Pod, client: Client) -> bool:
+def _is_client(name: str, pod: Pod, client: RequestOrigin) -> bool:
     match client.kind:
         case "pod":
             return name == f"{client.namespace}/{client.name}"

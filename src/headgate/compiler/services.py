@@ -12,7 +12,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Frontend
-from headgate.resources.core.pod import Container, Pod
+from headgate.resources.core.pod import MeshContainer, Pod
 from headgate.resources.core.service import Service, ServicePort
 from headgate.resources.meta import Key, is_dns_subdomain
 from headgate.settings import Settings
@@ -155,7 +155,7 @@ def _may_have(pod: Pod, wanted: int | str) -> bool:
     return not containers or any(not one.ports or wanted in _numbers(one) for one in containers)
 
 
-def _numbers(container: Container) -> Iterator[int]:
+def _numbers(container: MeshContainer) -> Iterator[int]:
     """Yield the TCP ports that a container declares, and the ports of its HTTP probes."""
     for port in container.ports or ():
         if port.protocol == "TCP":

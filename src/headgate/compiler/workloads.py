@@ -18,14 +18,14 @@ from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.trace_sources import trace_source
 from headgate.model.identities import is_gateway, spiffe_id
-from headgate.model.probes import PortCheck, Probe
+from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
-from headgate.resources.core.pod import Container, Pod
+from headgate.resources.core.pod import MeshContainer, Pod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, SIDECAR, SIDECARS
 from headgate.resources.core.pod_spec import ContainerPort
 from headgate.resources.core.pod_spec import Probe as ContainerProbe
 from headgate.resources.core.service import Service, ServicePort
-from headgate.resources.discovery.endpoint_slice import Endpoint, EndpointSlice
+from headgate.resources.discovery.endpoint_slice import EndpointSlice, SliceEndpoint
 from headgate.resources.meta import is_dns_subdomain
 from headgate.settings import Settings
 
@@ -78,7 +78,7 @@ def pod_ports(name: str, service: Service, slices: tuple[EndpointSlice, ...]) ->
     )
 
 
-def _pod(own: str, endpoint: Endpoint) -> str:
+def _pod(own: str, endpoint: SliceEndpoint) -> str:
     named = endpoint.target_ref
     if named and named.kind == "Pod":
         return f"{own}/{named.name}" if named.namespace in {"", own} else ""
@@ -256,12 +256,12 @@ def _by_name(name: str) -> Protocol:
     return protocol if declared else Protocol.TCP
 
 
-def _http_probes(pod: Pod) -> Iterator[Probe]:
+def _http_probes(pod: Pod) -> Iterator[HealthCheck]:
     """Yield the HTTP probes of the application, which the sidecar forwards for the kubelet."""
     for name, probe, container in _probes(pod):
         get = probe.http_get
         if get and (port := _number(get.port, container)):
-            yield Probe(name=name, port=port, path=get.path or "/", https=get.scheme.upper() == "HTTPS")
+            yield HealthCheck(name=name, port=port, path=get.path or "/", https=get.scheme.upper() == "HTTPS")
 
 
 def _port_checks(pod: Pod) -> Iterator[PortCheck]:
@@ -284,7 +284,7 @@ def _port_checks(pod: Pod) -> Iterator[PortCheck]:
             )
 
 
-def _probes(pod: Pod) -> Iterator[tuple[str, ContainerProbe, Container]]:
+def _probes(pod: Pod) -> Iterator[tuple[str, ContainerProbe, MeshContainer]]:
     """Yield the probes of the application, each with the name `container/kind` and its container."""
     moved = _moved_probes(pod)
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
@@ -310,7 +310,7 @@ def _moved_probes(pod: Pod) -> Mapping[str, ContainerProbe] | None:
         return {}
 
 
-def _number(port: int | str, container: Container) -> int:
+def _number(port: int | str, container: MeshContainer) -> int:
     """Return the number of a probe's port; 0 when its container has no port of that name."""
     if isinstance(port, int):
         return port if 0 < port <= LARGEST_PORT else 0

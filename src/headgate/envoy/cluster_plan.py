@@ -4,7 +4,7 @@ from math import lcm
 
 from msgspec import structs
 
-from headgate.envoy.upstream_tls import Peer
+from headgate.envoy.upstream_tls import ExpectedPeer
 from headgate.model.resilience import DEFAULT, Resilience
 from headgate.model.routing import Endpoint, Protocol
 from headgate.resources.meta import Value
@@ -29,11 +29,11 @@ class Locality(Value, frozen=True, kw_only=True):
     root: str = ""
     standby: bool = False
 
-    def peer(self, endpoint: Endpoint) -> Peer | None:
+    def peer(self, endpoint: Endpoint) -> ExpectedPeer | None:
         """Return the peer whose identity an endpoint must prove; None if it is called in plaintext."""
         if not endpoint.identity or not self.server_name:
             return None
-        return Peer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
+        return ExpectedPeer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
 
     @property
     def uses_tls(self) -> bool:
@@ -41,7 +41,7 @@ class Locality(Value, frozen=True, kw_only=True):
         return any(self.peers)
 
     @property
-    def peers(self) -> set[Peer | None]:
+    def peers(self) -> set[ExpectedPeer | None]:
         """The peers of all endpoints; None stands for plaintext."""
         return {self.peer(endpoint) for endpoint in self.endpoints}
 
@@ -108,6 +108,6 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
         return any(endpoint.resolved for locality in self.localities for endpoint in locality.endpoints)
 
     @property
-    def peers(self) -> tuple[Peer, ...]:
+    def peers(self) -> tuple[ExpectedPeer, ...]:
         """The peers of all endpoints; empty if all are called in plaintext."""
         return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}))

@@ -8,7 +8,7 @@ from headgate.envoy import names, pb, resilience, upstream_tls
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.config_source import ads
 from headgate.envoy.http_connections import http_options
-from headgate.envoy.upstream_tls import Peer
+from headgate.envoy.upstream_tls import ExpectedPeer
 from headgate.model.resilience import Resilience
 from headgate.model.routing import Endpoint, Protocol
 
@@ -35,7 +35,7 @@ NOT_EJECTING = Resilience(ejection=None)
 def cluster(
     name: str,
     protocol: Protocol = Protocol.HTTP,
-    peers: tuple[Peer, ...] = (),
+    peers: tuple[ExpectedPeer, ...] = (),
     seconds: int = 0,
     settings: Resilience = NOT_EJECTING,
 ) -> pb.Cluster:
@@ -65,7 +65,7 @@ def cluster(
 def mirror_cluster(
     name: str,
     protocol: Protocol,
-    peers: tuple[Peer, ...] = (),
+    peers: tuple[ExpectedPeer, ...] = (),
     seconds: int = 0,
     settings: Resilience = NOT_EJECTING,
 ) -> pb.Cluster:
@@ -131,7 +131,7 @@ def _resolution() -> pb.DnsCluster:
     )
 
 
-def direct_cluster(name: str, peer: Peer) -> pb.Cluster:
+def direct_cluster(name: str, peer: ExpectedPeer) -> pb.Cluster:
     """Return the cluster that connects to a connection's original destination by mTLS with one peer."""
     found = passthrough_cluster(name)
     found.transport_socket.CopyFrom(upstream_tls.transport_socket(peer))

@@ -30,7 +30,7 @@ from headgate.envoy.config import (
 )
 from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.node_ids import SIDECAR
-from headgate.envoy.view import MeshSettings, MeshView, ProxyKind, View, mesh_settings
+from headgate.envoy.view import MeshSettings, MeshView, ProxyKind, ProxyView, mesh_settings
 from headgate.memo import LastBuilds
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Frontend, GatewayPort, HostRoutes, Mesh
@@ -152,7 +152,7 @@ class Memo:
             found = self._encoded_parts[part] = EncodedPart(part, encoded)
         return found
 
-    def own_resources(self, view: View) -> Configuration:
+    def own_resources(self, view: ProxyView) -> Configuration:
         """Return the resources that only this proxy has."""
         key, settings = ("own", view.node.id), self._use_mesh(view.mesh)
         source = (view.node, view.workload, view.credential, settings)
@@ -171,7 +171,7 @@ class Memo:
         self._own.now[key] = found
         return found[1]
 
-    def common_resources(self, view: View) -> "CommonResources":
+    def common_resources(self, view: ProxyView) -> "CommonResources":
         """Return the resources that a proxy shares with other proxies of its kind; they are rendered on demand."""
         self._use_mesh(view.mesh)
         kind = view.kind
@@ -304,13 +304,13 @@ class CommonResources:
         )
 
 
-def encode(view: View, memo: Memo) -> Configuration:
+def encode(view: ProxyView, memo: Memo) -> Configuration:
     """Return the configuration of a proxy."""
     common = memo.common_resources(view).visible_to(view.identity, view.client_namespace)
     return memo.combine_with_own(("proxy", view.node.id), common, memo.own_resources(view))
 
 
-def encode_all(views: Iterable[View], memo: Memo) -> Iterator[tuple[str, Configuration] | None]:
+def encode_all(views: Iterable[ProxyView], memo: Memo) -> Iterator[tuple[str, Configuration] | None]:
     """Yield the node ID and configuration of each proxy, and None between steps, so that the caller can pause."""
     for view in views:
         yield from memo.common_resources(view).render()

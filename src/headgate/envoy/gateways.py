@@ -56,7 +56,7 @@ class ScopePlan(Value, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for host in self.hosts for planned in host.routes for name in planned.needs))
 
 
-class ListenerPlan(Value, frozen=True, kw_only=True):
+class PlannedListener(Value, frozen=True, kw_only=True):
     """The listener of a Gateway port; `shares` are the clusters of a TCP port, empty on an HTTP port."""
 
     name: str
@@ -72,9 +72,9 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
         return tuple(item.cluster for item in self.shares if item.cluster != names.MISSING)
 
 
-def plan_listener(planner: Planner, port: GatewayPort) -> ListenerPlan:
+def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
     """Plan the listener of a Gateway port, without its hosts."""
-    return ListenerPlan(
+    return PlannedListener(
         name=names.gateway(GatewayRef(port.gateway, port.port)),
         address=port.address,
         port=port.port,
@@ -134,7 +134,7 @@ def _virtual_host(item: HostPlan, port: str) -> pb.VirtualHost:
     return host
 
 
-def listener(found: ListenerPlan) -> pb.Listener:
+def listener(found: PlannedListener) -> pb.Listener:
     """Return the listener of a port; with TLS, the client's SNI selects the certificate."""
     message = _plain(found)
     if found.address == "::":
@@ -150,13 +150,13 @@ def listener(found: ListenerPlan) -> pb.Listener:
     return message
 
 
-def _plain(found: ListenerPlan, tls_listener: str = "") -> pb.Listener:
+def _plain(found: PlannedListener, tls_listener: str = "") -> pb.Listener:
     if found.shares:
         return tcp_proxy.listener(found.name, found.address, found.port, found.shares)
     return listeners.gateway_listener(found.name, found.address, found.port, tls_listener, found.traces)
 
 
-def _chain(found: ListenerPlan, shown: TlsPlan) -> pb.FilterChain:
+def _chain(found: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
     """Return the filter chain of a TLS listener."""
     filters = _plain(found, shown.host).filter_chains[0].filters
     context = pb.DownstreamTlsContext(

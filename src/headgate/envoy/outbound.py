@@ -28,17 +28,17 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.envoy.route_plan import ClusterWeight, Planner, RoutePlan, plan_service_port
 from headgate.envoy.traces import SpanResource, of_gateways, of_workload
-from headgate.envoy.upstream_tls import Peer
+from headgate.envoy.upstream_tls import ExpectedPeer
 from headgate.envoy.view import (
     EVERYWHERE,
     EVERYWHERE6,
-    Backend,
     Backends,
     GatewayView,
     HostView,
     MeshSettings,
     Node,
     PortView,
+    RoutedPort,
     ServiceSettings,
     ServiceView,
     client_namespace,
@@ -174,7 +174,7 @@ def _of_pod(
     if endpoint.identity and settings.tls_domain:
         cluster = names.direct_cluster(table.ref, endpoint.identity)
         said = server_name(table.ref, settings.tls_domain)
-        peer = Peer(identity=endpoint.identity, server_name=said, opaque=table.ref in known.opaque)
+        peer = ExpectedPeer(identity=endpoint.identity, server_name=said, opaque=table.ref in known.opaque)
         yield Part(CLUSTER, cluster, clusters.direct_cluster, (cluster, peer))
     share = ClusterWeight(cluster=cluster, weight=1)
     yield Part(LISTENER, name, tcp_proxy.pod_listener, (name, endpoint, share), (cluster,))
@@ -265,7 +265,7 @@ def of_host(view: HostView) -> Iterator[Part]:
     yield Part(SCOPES, scope.name, gateways.scope, (scope,), scope.needs)
 
 
-def _planner(port: GatewayPort, backends: Iterable[Backend], settings: ServiceSettings) -> Planner:
+def _planner(port: GatewayPort, backends: Iterable[RoutedPort], settings: ServiceSettings) -> Planner:
     known, ref = Backends(backends), GatewayRef(port.gateway, port.port)
     return Planner(ref, known.ready, known.protocols, domain=settings.tls_domain, opaque=known.opaque)
 

@@ -17,7 +17,7 @@ from headgate.envoy.listeners import router_filter
 from headgate.envoy.node_ids import PROBE_PORT
 from headgate.envoy.proxy_container import READY_PATH
 from headgate.envoy.reserved_headers import remove_reserved
-from headgate.model.probes import PortCheck, Probe
+from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.routing import Protocol, Workload
 
 FAILING_PERIOD_SECONDS = 1
@@ -91,7 +91,7 @@ def checked_cluster(name: str, host: str, check: PortCheck, source: str) -> pb.C
     return message
 
 
-def listener(wildcard: str, probes: tuple[Probe, ...], port_checks: tuple[PortCheck, ...]) -> pb.Listener:
+def listener(wildcard: str, probes: tuple[HealthCheck, ...], port_checks: tuple[PortCheck, ...]) -> pb.Listener:
     """Return the listener of all probes of a pod. `headgate sidecar wait` requests it by IPv4, also in a pod without IPv4."""
     table = pb.RouteConfiguration(
         name=names.PROBES,
@@ -119,7 +119,7 @@ def _ready() -> pb.Route:
     return pb.Route(match=pb.RouteMatch(path=READY_PATH), direct_response=pb.DirectResponseAction(status=200))
 
 
-def _route(probe: Probe) -> pb.Route:
+def _route(probe: HealthCheck) -> pb.Route:
     """Return the route of a probe. The Host header stays as it is.
 
     The kubelet counts a redirect as success, but would follow its `location`, which is not served here. So the header

@@ -170,22 +170,22 @@ def _action(planned: PlannedRoute) -> pb.RouteAction:
     return action
 
 
-class Fraction(NamedTuple):
+class EnvoyFraction(NamedTuple):
     """The fraction `numerator`/`denominator`, with one of Envoy's three denominators."""
 
     numerator: int
     denominator: int
 
 
-def fraction(mirror: MirrorPlan) -> Fraction:
+def fraction(mirror: MirrorPlan) -> EnvoyFraction:
     """Return the fraction of requests to mirror, with one of Envoy's denominators (R45, R46).
 
     It is exact in hundredths, ten-thousandths or millionths if possible, else rounded to millionths.
     """
     for denominator in (100, 10_000):
         if mirror.numerator * denominator % mirror.denominator == 0:
-            return Fraction(mirror.numerator * denominator // mirror.denominator, denominator)
-    return Fraction((2 * mirror.numerator * FINEST + mirror.denominator) // (2 * mirror.denominator), FINEST)
+            return EnvoyFraction(mirror.numerator * denominator // mirror.denominator, denominator)
+    return EnvoyFraction((2 * mirror.numerator * FINEST + mirror.denominator) // (2 * mirror.denominator), FINEST)
 
 
 def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:

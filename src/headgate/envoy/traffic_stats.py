@@ -100,7 +100,7 @@ successful retry."""
 _FIRST_REFUSAL = 300
 
 
-class PodPort(NamedTuple):
+class CalledServer(NamedTuple):
     """A server: its pod (`namespace/name`) and port, and whether it was called by mTLS."""
 
     pod: str
@@ -108,17 +108,17 @@ class PodPort(NamedTuple):
     secured: bool
 
 
-NO_POD = PodPort("", 0, secured=False)
+NO_POD = CalledServer("", 0, secured=False)
 
 
-def parse_pod(text: str) -> PodPort:
+def parse_pod(text: str) -> CalledServer:
     """Parse the attribute `pod`: `namespace/name:port`, a space and the TLS version; each part may be missing.
 
     Endpoints that are not pods (an address or a DNS name) give `NO_POD`.
     """
     address, _, version = text.partition(" ")
     pod, _, port = address.partition(":")
-    return PodPort(pod, int(port) if port.isdecimal() else 0, bool(version)) if "/" in pod else NO_POD
+    return CalledServer(pod, int(port) if port.isdecimal() else 0, bool(version)) if "/" in pod else NO_POD
 
 
 def parse_cluster(text: str) -> PortRef | None:

@@ -26,7 +26,7 @@ AUDITED = "audit"
 _TLS, _RAW = "tls", "raw"  # short, as each cluster repeats them; Envoy identifies both by their type
 
 
-class Peer(Value, frozen=True, kw_only=True, order=True):
+class ExpectedPeer(Value, frozen=True, kw_only=True, order=True):
     """The identity (SPIFFE ID) that an endpoint must prove, and the SNI that names the Service port.
 
     `opaque`: the port is not HTTP.
@@ -42,12 +42,12 @@ class Peer(Value, frozen=True, kw_only=True, order=True):
         return f"{self.server_name} {self.identity}"
 
 
-def peer_metadata(peer: Peer | None) -> pb.Struct:
+def peer_metadata(peer: ExpectedPeer | None) -> pb.Struct:
     """Return the metadata that selects the transport socket of a peer; plaintext for None."""
     return pb.Struct(fields={PEER_FIELD: pb.Value(string_value=peer.key if peer else PLAINTEXT)})
 
 
-def add_transport_sockets(cluster: pb.Cluster, peers: tuple[Peer, ...]) -> None:
+def add_transport_sockets(cluster: pb.Cluster, peers: tuple[ExpectedPeer, ...]) -> None:
     """Add a transport socket for each peer to a cluster, and one for endpoints in plaintext.
 
     The socket of the first peer is the cluster's default. It needs no match of its own, which saves 16 KiB per
@@ -57,7 +57,7 @@ def add_transport_sockets(cluster: pb.Cluster, peers: tuple[Peer, ...]) -> None:
     cluster.transport_socket.CopyFrom(transport_socket(peers[0]))
 
 
-def _matches(peers: tuple[Peer, ...]) -> Iterator[pb.Cluster.TransportSocketMatch]:
+def _matches(peers: tuple[ExpectedPeer, ...]) -> Iterator[pb.Cluster.TransportSocketMatch]:
     for peer in peers[1:]:
         yield pb.Cluster.TransportSocketMatch(
             name=peer.key, match=peer_metadata(peer), transport_socket=transport_socket(peer)
@@ -66,7 +66,7 @@ def _matches(peers: tuple[Peer, ...]) -> Iterator[pb.Cluster.TransportSocketMatc
     yield pb.Cluster.TransportSocketMatch(name=PLAINTEXT, match=peer_metadata(None), transport_socket=plaintext)
 
 
-def transport_socket(peer: Peer) -> pb.TransportSocket:
+def transport_socket(peer: ExpectedPeer) -> pb.TransportSocket:
     """Return the socket for mTLS with a peer: TLS 1.3, the proxy's own certificate, and only the peer's SPIFFE ID."""
     newest = pb.TlsParameters.TlsProtocol.TLSv1_3
     exactly = pb.SubjectAltNameMatcher(

@@ -1,4 +1,4 @@
-"""Views of the mesh: `MeshView` for all proxies of one kind, `View` for one proxy."""
+"""Views of the mesh: `MeshView` for all proxies of one kind, `ProxyView` for one proxy."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -106,7 +106,7 @@ class MeshSettings(NamedTuple):
     collector: str = ""
 
 
-class Backend(NamedTuple):
+class RoutedPort(NamedTuple):
     """A Service port that is a backend of routes.
 
     `protocol` is the protocol of the Service port. Its pods are called with `pod_protocol`, which differs if the pods
@@ -122,7 +122,7 @@ class Backend(NamedTuple):
 class Backends:
     """Indexes of backends by Service port, for the planner."""
 
-    def __init__(self, backends: Iterable[Backend]) -> None:
+    def __init__(self, backends: Iterable[RoutedPort]) -> None:
         found = tuple(backends)
         self.ready: Mapping[PortRef, tuple[Endpoint, ...]] = {item.ref: item.ready for item in found}
         self.protocols: Mapping[PortRef, Protocol] = {item.ref: item.protocol for item in found}
@@ -139,7 +139,7 @@ class PortView(NamedTuple):
     """
 
     table: RouteTable
-    backends: tuple[Backend, ...]
+    backends: tuple[RoutedPort, ...]
     address: str
     port: int
     proxy_pods: tuple[Endpoint, ...]
@@ -159,7 +159,7 @@ class GatewayView(NamedTuple):
     """A port of a Gateway and everything that its resources depend on, without the hosts that have a scope of their own."""
 
     port: GatewayPort
-    backends: tuple[Backend, ...]
+    backends: tuple[RoutedPort, ...]
     settings: ServiceSettings
 
 
@@ -168,7 +168,7 @@ class HostView(NamedTuple):
 
     port: GatewayPort
     host: HostRoutes
-    backends: tuple[Backend, ...]
+    backends: tuple[RoutedPort, ...]
     settings: ServiceSettings
 
 
@@ -250,7 +250,7 @@ class MeshView:
             self._direct_pods.get(ref, ()),
         )
 
-    def _backends(self, routes: Iterable[Route], *own: PortRef) -> tuple[Backend, ...]:
+    def _backends(self, routes: Iterable[Route], *own: PortRef) -> tuple[RoutedPort, ...]:
         refs = dict.fromkeys(own)
         for route in routes:
             for target in route.split.targets:
@@ -260,9 +260,9 @@ class MeshView:
                     refs[target.ref] = None
         return tuple(map(self._backend, refs))
 
-    def _backend(self, ref: PortRef) -> Backend:
+    def _backend(self, ref: PortRef) -> RoutedPort:
         protocol = self._protocols.get(ref, Protocol.HTTP)
-        return Backend(ref, self._ready.get(ref, ()), protocol, self._root_protocols.get(ref, protocol))
+        return RoutedPort(ref, self._ready.get(ref, ()), protocol, self._root_protocols.get(ref, protocol))
 
     @cached_property
     def _ready(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
@@ -325,7 +325,7 @@ class MeshView:
         return found
 
 
-class View(NamedTuple):
+class ProxyView(NamedTuple):
     """One proxy and its view of the mesh. `workload` is a sidecar's pod; None for a gateway and for a deleted pod.
 
     `credential` is the proxy's certificate; a proxy without a certificate calls every endpoint in plaintext.
@@ -382,7 +382,7 @@ def client_namespace(node: Node) -> str:
     return node.workload.partition("/")[0] or DEFAULT_NAMESPACE
 
 
-def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:
+def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> ProxyView:
     """Return the view of a proxy; the view of a gateway is the whole mesh."""
     found = None
     if node.role == SIDECAR:
@@ -390,4 +390,4 @@ def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> Vie
         index = bisect_left(known, node.workload, key=attrgetter("name"))
         if index < len(known) and known[index].name == node.workload:
             found = known[index]
-    return View(node, mesh, found, credential)
+    return ProxyView(node, mesh, found, credential)

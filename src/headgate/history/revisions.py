@@ -20,7 +20,7 @@ SAME_SECOND_S = 2.0
 Contents = Mapping[Key, bytes]
 
 
-class Change(Value, frozen=True, kw_only=True):
+class RecordedChange(Value, frozen=True, kw_only=True):
     """The change of an object: its content afterwards, None if it was deleted.
 
     `by` is the field manager of the last writer, empty if it is unknown. `writes` is the number of combined changes. `owner`
@@ -43,7 +43,7 @@ class Revision(Value, frozen=True, kw_only=True):
     number: int
     time: str
     reason: Reason
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RecordedChange, ...] = ()
     effect: tuple[str, ...] = ()
 
 
@@ -98,8 +98,8 @@ def _apply(found: dict[Key, bytes], revision: Revision) -> None:
 class Written(NamedTuple):
     """The changes between two states of all objects: those by clients, and those by the controllers of the objects."""
 
-    by_clients: tuple[Change, ...]
-    by_controllers: tuple[Change, ...]
+    by_clients: tuple[RecordedChange, ...]
+    by_controllers: tuple[RecordedChange, ...]
 
 
 def changes_between(
@@ -112,8 +112,8 @@ def changes_between(
 
     A write that changes only the status, managedFields or bookkeeping of an object is no change.
     """
-    clients: list[Change] = []
-    controllers: list[Change] = []
+    clients: list[RecordedChange] = []
+    controllers: list[RecordedChange] = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
         if old and new and old.content == new.content:
@@ -121,7 +121,7 @@ def changes_between(
         time, by = _writer(old, new, seconds)
         record = new or old or Record(content=b"")
         position = record.position if new and by == FILES_MANAGER else ""
-        change = Change(
+        change = RecordedChange(
             key=key, content=new.content if new else None, by=by, time=time, owner=record.owner, position=position
         )
         if _is_of_controller(old, new, by):
@@ -158,7 +158,7 @@ def _writer(old: Record | None, new: Record | None, seconds: float) -> tuple[str
     return timestamp(seconds), ""
 
 
-def with_controllers(last: Revision, changes: Sequence[Change], time: str) -> Revision:
+def with_controllers(last: Revision, changes: Sequence[RecordedChange], time: str) -> Revision:
     """Return a revision by controllers that also has their next changes, with one change for each object.
 
     So the steps of a rollout do not push the revisions of users out of the history.

@@ -20,7 +20,7 @@ from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, until, wait_for_any
 from headgate.objects.ports import Relist, Store, follow
-from headgate.resources.authority_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus, Phase, RootStatus
+from headgate.resources.authority_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus, RootStatus, RotationPhase
 from headgate.resources.meta import Object, timestamp
 from headgate.resources.registry import key_of
 
@@ -70,7 +70,9 @@ class CaStatusPublisher:
 
     def _is_loaded(self) -> bool:
         rotation = self._rotation
-        return bool(self._issuer.roots.get()) and not (rotation and rotation.progress.get().phase is Phase.UNKNOWN)
+        return bool(self._issuer.roots.get()) and not (
+            rotation and rotation.progress.get().phase is RotationPhase.UNKNOWN
+        )
 
     async def _write(self) -> bool:
         """Write the ConfigMap; return whether it succeeded."""

@@ -21,7 +21,7 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import StoredAuthority
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
-from headgate.resources.authority_status import Phase
+from headgate.resources.authority_status import RotationPhase
 from headgate.resources.meta import Value
 
 ROTATION_SHARE = 0.8  # the share of the root's lifetime after which a rotation begins
@@ -30,13 +30,13 @@ HANDSHAKE_GRACE_S = float(CONNECT_SECONDS)
 when the connection was opened, and a busy peer may verify it this much later."""
 
 
-class Progress(Value, frozen=True, kw_only=True):
+class RotationProgress(Value, frozen=True, kw_only=True):
     """The phase of the rotation, the node IDs of the proxies that it waits for, and the error that stops it.
 
     `distributing` is True while it waits until all clients of the control plane's servers trust the new root.
     """
 
-    phase: Phase = Phase.UNKNOWN
+    phase: RotationPhase = RotationPhase.UNKNOWN
     waiting: tuple[str, ...] = ()
     distributing: bool = False
     fault: str = ""
@@ -66,7 +66,7 @@ class Rotation:
         trusted: Latest[str] | None = None,
     ) -> None:
         self.request: Latest[str] = Latest("")
-        self.progress: Latest[Progress] = Latest(Progress())
+        self.progress: Latest[RotationProgress] = Latest(RotationProgress())
         self._issuer = issuer
         self._credentials = credentials
         self._proxies = proxies
@@ -86,15 +86,15 @@ class Rotation:
         await until(lambda: self._issuer.stored.get() is not None, self._issuer.stored)
         stored = self._issuer.stored.get()
         match phase_of(stored):
-            case Phase.TRUST_NEW if stored:
+            case RotationPhase.TRUST_NEW if stored:
                 if self._left(stored.signing.certificate):  # an expired root can't sign certificates
-                    await self._until_none(Phase.TRUST_NEW, self._lagging)
+                    await self._until_none(RotationPhase.TRUST_NEW, self._lagging)
                 await self._issuer.promote_next()
-            case Phase.SIGN_NEW if stored:
-                await self._until_none(Phase.SIGN_NEW, self._without_new_certificate)
+            case RotationPhase.SIGN_NEW if stored:
+                await self._until_none(RotationPhase.SIGN_NEW, self._without_new_certificate)
                 await self._schedule.sleep(min(HANDSHAKE_GRACE_S, self._left(stored.previous)))
                 await self._issuer.remove_previous()
-                await self._until_none(Phase.DROP_OLD, self._lagging)
+                await self._until_none(RotationPhase.DROP_OLD, self._lagging)
                 self._publish()
             case _:
                 await self._wait_and_begin()
@@ -116,13 +116,13 @@ class Rotation:
             return
         await self._issuer.add_next(request)
 
-    async def _until_none(self, phase: Phase, waiting: Callable[[], Sequence[str]]) -> None:
+    async def _until_none(self, phase: RotationPhase, waiting: Callable[[], Sequence[str]]) -> None:
         """Wait until `waiting` returns no node IDs; until then, publish the returned IDs."""
 
         def is_done() -> bool:
             names = tuple(waiting())
-            distributing = phase is Phase.TRUST_NEW and self._trusted.get() != self._issuer.roots.get()
-            self.progress.set(Progress(phase=phase, waiting=names, distributing=distributing))
+            distributing = phase is RotationPhase.TRUST_NEW and self._trusted.get() != self._issuer.roots.get()
+            self.progress.set(RotationProgress(phase=phase, waiting=names, distributing=distributing))
             return not names and not distributing
 
         await until(is_done, self._proxies.change_count, self._credentials.current, self._trusted)
@@ -137,16 +137,16 @@ class Rotation:
         return sorted({*self._credentials.outdated(), *self._lagging()})
 
     def _publish(self, fault: str = "") -> None:
-        self.progress.set(Progress(phase=phase_of(self._issuer.stored.get()), fault=fault))
+        self.progress.set(RotationProgress(phase=phase_of(self._issuer.stored.get()), fault=fault))
 
 
-def phase_of(stored: StoredAuthority | None) -> Phase:
+def phase_of(stored: StoredAuthority | None) -> RotationPhase:
     """Return the phase that follows from the stored keys."""
     if stored is None:
-        return Phase.UNKNOWN
+        return RotationPhase.UNKNOWN
     if stored.next:
-        return Phase.TRUST_NEW
-    return Phase.SIGN_NEW if stored.previous else Phase.STABLE
+        return RotationPhase.TRUST_NEW
+    return RotationPhase.SIGN_NEW if stored.previous else RotationPhase.STABLE
 
 
 def due_at(stored: StoredAuthority) -> float:

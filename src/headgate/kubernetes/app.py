@@ -48,7 +48,7 @@ from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
-from headgate.plane.predictions import Controllers
+from headgate.plane.predictions import PredictedControllers
 from headgate.plane.trust import Trust
 from headgate.resources.registry import CLUSTER_KINDS, EVENT
 from headgate.rollout.controller import RolloutController
@@ -86,7 +86,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             _proxies(api),
             options.settings,
             Trust(issuer, options.settings, trusted),
-            controllers=Controllers(expected_objects, predicted_sidecars(options, sidecars)),
+            controllers=PredictedControllers(expected_objects, predicted_sidecars(options, sidecars)),
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())

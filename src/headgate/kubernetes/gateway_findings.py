@@ -11,7 +11,7 @@ from headgate.compiler.report import Finding
 from headgate.errors import Denied, HeadgateError, Invalid, StoreError
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import REMEDY, is_denied
-from headgate.kubernetes.retries import Failure
+from headgate.kubernetes.retries import FailedAttempt
 from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object
 
@@ -37,7 +37,7 @@ async def apply(store: Store, obj: Object, *, manager: str = NAME) -> None:
         raise NotApplied(obj, error) from error
 
 
-def rejections(about: Key, failure: Failure) -> Iterator[Finding]:
+def rejections(about: Key, failure: FailedAttempt) -> Iterator[Finding]:
     """Yield a finding if the API server rejects an object of a gateway's proxies.
 
     Other errors can pass within a second, such as those of an API server that starts. They count from the third attempt.

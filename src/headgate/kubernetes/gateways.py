@@ -28,7 +28,7 @@ from headgate.kubernetes.proxy_objects import (
     proxy_objects,
     with_digest,
 )
-from headgate.kubernetes.retries import Step, Steps
+from headgate.kubernetes.retries import ReconcileStep, Steps
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
@@ -86,7 +86,7 @@ class GatewayProxies:
         listed = (await self._store.list("apps", "Deployment", NAMESPACE)).items
         deployments = {item["metadata"]["name"]: version_of(item) for item in listed if has_labels(item, _LABELS)}
         gateways = {_name(item.gateway): item for item in await own_gateways(self._store)}
-        steps = [Step("the GatewayClass can't be created", self._ensure_class)]
+        steps = [ReconcileStep("the GatewayClass can't be created", self._ensure_class)]
         applied: dict[str, tuple[str, Key]] = {}
         for name, own in gateways.items():
             if own.parameters is not None:
@@ -96,11 +96,13 @@ class GatewayProxies:
             if name in deployments and deployments[name] != self._pods.get(name, ("",))[0]:
                 read = partial(self._read_deployment, key_of(own.stored), name)
                 failure = f"the Deployment of the Gateway {_namespaced(own.gateway)} can't be read"
-                steps.append(Step(failure, read, deployments[name]))
+                steps.append(ReconcileStep(failure, read, deployments[name]))
             write = partial(write_addresses, self._store, own.stored, _addresses(services.get(name)))
-            steps.append(Step(f"the addresses of the Gateway {_namespaced(own.gateway)} can't be written", write))
+            steps.append(
+                ReconcileStep(f"the addresses of the Gateway {_namespaced(own.gateway)} can't be written", write)
+            )
         steps += [
-            Step(f"the objects of the deleted Gateway of {name} can't be deleted", partial(self._delete, name))
+            ReconcileStep(f"the objects of the deleted Gateway of {name} can't be deleted", partial(self._delete, name))
             for name in (services.keys() | deployments.keys()) - gateways.keys()
         ]
         await self._steps.run(steps)
@@ -124,7 +126,7 @@ class GatewayProxies:
         except NotFound as error:
             log.debug("the GatewayClass can't be created: %s", error)
 
-    def _apply_step(self, gateway: Gateway, parameters: Parameters, service: Object | None) -> Step:
+    def _apply_step(self, gateway: Gateway, parameters: Parameters, service: Object | None) -> ReconcileStep:
         """Return the step that applies the objects of a Gateway, unless the digest in its Service shows that they are applied.
 
         After a failure, the objects are applied regardless of the digest, because some of them may have changed.
@@ -138,7 +140,7 @@ class GatewayProxies:
                 complete = (*objects[:-1], _with_address_of(service, objects[-1]))
                 await self._apply(complete, gateway, parameters, digest)
 
-        return Step(name, apply_all, digest)
+        return ReconcileStep(name, apply_all, digest)
 
     async def _apply(self, objects: Sequence[Object], gateway: Gateway, parameters: Parameters, digest: str) -> None:
         """Apply the objects of a Gateway. The Service is the last, so its digest shows that all objects are applied."""

@@ -56,7 +56,7 @@ class Permission(NamedTuple):
         return f"a {kind} with this rule allows it: apiGroups: [{group}], resources: [{self.resource}], verbs: [{self.verb}]"
 
 
-class Rule(NamedTuple):
+class RoleRule(NamedTuple):
     """A rule of a role: verbs on resources of one API group, if `names` is not empty on the objects with these names.
 
     `without` says what does not work without one of the verbs.
@@ -78,7 +78,7 @@ class Role(NamedTuple):
     kind: str
     name: str
     namespace: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RoleRule, ...]
     binding: str = ""
 
     @property
@@ -98,7 +98,7 @@ def permissions_of(roles: Iterable[Role]) -> Iterator[Permission]:
             yield from _permissions(rule, role.namespace)
 
 
-def _permissions(rule: Rule, namespace: str) -> Iterator[Permission]:
+def _permissions(rule: RoleRule, namespace: str) -> Iterator[Permission]:
     for resource in rule.resources:
         for verb in rule.verbs:
             for name in rule.names or ("",):

@@ -19,7 +19,7 @@ CHUNK = 1 << 15
 LONGEST_ERROR = 2000  # bytes
 
 
-class Container(NamedTuple):
+class PodContainer(NamedTuple):
     """A container of a pod."""
 
     namespace: str
@@ -36,7 +36,7 @@ class ProgramFailed(HeadgateError):
 
 
 async def run_program(
-    client: Client, container: Container, command: Sequence[str], *, stdin: bytes
+    client: Client, container: PodContainer, command: Sequence[str], *, stdin: bytes
 ) -> AsyncGenerator[bytes]:
     """Run a program and yield parts of its standard output; close the generator with `aclosing`.
 

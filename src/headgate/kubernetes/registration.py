@@ -15,7 +15,7 @@ from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.install.manifests import is_own_api_service
 from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
-from headgate.kubernetes.retries import Step, Steps
+from headgate.kubernetes.retries import ReconcileStep, Steps
 from headgate.kubernetes.sidecar_roots import SidecarRoots
 from headgate.latest import Latest, wait_for_any
 from headgate.model.identities import Credential
@@ -66,10 +66,10 @@ class Registration:
                 self._in_bundles.set(roots)
             await wait_for_any(changed.wait(), asyncio.sleep(RESTORE_S if pause is None else min(RESTORE_S, pause)))
 
-    def _steps(self, roots: str) -> Iterator[Step]:
+    def _steps(self, roots: str) -> Iterator[ReconcileStep]:
         """Yield the writes of the label and of the CA bundle of each object."""
         bundle = base64.b64encode(roots.encode()).decode()
-        yield Step("the pod of the active replica can't be labeled", self._label)
+        yield ReconcileStep("the pod of the active replica can't be labeled", self._label)
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             yield self._step(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
         for custom in converted_kinds():
@@ -80,9 +80,9 @@ class Registration:
             path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
             yield self._step(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
 
-    def _step(self, path: str, bundle: str, *, optional: bool = False) -> Step:
+    def _step(self, path: str, bundle: str, *, optional: bool = False) -> ReconcileStep:
         work = partial(self._amend, path, bundle, optional=optional)
-        return Step(f"the CA bundle of {path} can't be written", work, bundle)
+        return ReconcileStep(f"the CA bundle of {path} can't be written", work, bundle)
 
     async def _confirm(self) -> None:
         """Set `trusted` to the roots that are in all bundles and ConfigMaps once the kubelets have read them."""

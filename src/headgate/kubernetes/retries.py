@@ -15,7 +15,7 @@ MAX_CONCURRENT_STEPS = 8  # limits the load on the API server
 log = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
+class ReconcileStep(NamedTuple):
     """A step of a reconciliation. `failure` says in the log what a failed attempt could not do, and identifies the step.
 
     While `content` is the same, a failed step waits before its next attempt.
@@ -26,7 +26,7 @@ class Step(NamedTuple):
     content: str = ""
 
 
-class Failure(NamedTuple):
+class FailedAttempt(NamedTuple):
     """The last failed attempt of a step with some content, after which `attempts` in a row have failed.
 
     The next attempt is due at the time `due`.
@@ -44,10 +44,10 @@ class Steps:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._failures: dict[str, Failure] = {}
+        self._failures: dict[str, FailedAttempt] = {}
 
     @property
-    def failures(self) -> Mapping[str, Failure]:
+    def failures(self) -> Mapping[str, FailedAttempt]:
         """The last failure of each step whose last attempt failed."""
         return self._failures
 
@@ -74,11 +74,11 @@ class Steps:
                 async with asyncio.timeout(pause):
                     await changed.wait()
 
-    async def run(self, steps: Sequence[Step]) -> None:
+    async def run(self, steps: Sequence[ReconcileStep]) -> None:
         """Run all steps except those that wait after a failure. Forget the failures of steps that are missing in `steps`."""
         turns = asyncio.Semaphore(MAX_CONCURRENT_STEPS)
 
-        async def attempt(step: Step) -> None:
+        async def attempt(step: ReconcileStep) -> None:
             async with turns:
                 await self._attempt(step)
 
@@ -86,7 +86,7 @@ class Steps:
         self._failures = {name: failure for name, failure in self._failures.items() if name in names}
         await asyncio.gather(*map(attempt, steps))
 
-    async def _attempt(self, step: Step) -> None:
+    async def _attempt(self, step: ReconcileStep) -> None:
         last = self._failures.get(step.failure)
         if last and last.content != step.content:
             last = None
@@ -97,7 +97,7 @@ class Steps:
         except HeadgateError as error:
             waits = last.waits if last else pauses()
             pause, attempts = next(waits), last.attempts + 1 if last else 1
-            self._failures[step.failure] = Failure(step.content, error, attempts, self._clock() + pause, waits)
+            self._failures[step.failure] = FailedAttempt(step.content, error, attempts, self._clock() + pause, waits)
             if not last or str(last.error) != str(error):
                 log.warning("%s, next attempt in %.1f s: %s", step.failure, pause, error)
         else:

@@ -32,7 +32,7 @@ from headgate.kubernetes.proxy_objects import (
     proxy_objects,
     with_digest,
 )
-from headgate.kubernetes.retries import Step, Steps
+from headgate.kubernetes.retries import ReconcileStep, Steps
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
@@ -50,7 +50,7 @@ _OWN_KINDS = (_DEPLOYMENT, (POD.group, POD.kind, NAMESPACE))
 _LABELS = own_labels(PROGRAM)
 
 
-class Asked(NamedTuple):
+class WantedGateways(NamedTuple):
     """What the objects of users ask for: the gateways, the EndpointSlices of their Services, and those of gateways."""
 
     gateways: tuple[ServiceGateway, ...] = ()
@@ -94,7 +94,7 @@ class ServiceGateways:
         self._events = events
         self._images = options
         self._steps = Steps(clock)
-        self._asked: Asked | None = None
+        self._asked: WantedGateways | None = None
         self._changed = asyncio.Event()
 
     async def run(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
@@ -119,7 +119,7 @@ class ServiceGateways:
         if self._asked:
             await self.reconcile(self._asked)
 
-    async def reconcile(self, asked: Asked) -> None:
+    async def reconcile(self, asked: WantedGateways) -> None:
         """Apply the objects of gateways that changed, and delete those of gateways that no object asks for.
 
         A failed step does not stop the remaining ones, and waits before its next attempt. Raises HeadgateError if the
@@ -163,7 +163,7 @@ class ServiceGateways:
         elif deployment:
             yield from [*missing_pods(about, deployment)] or _unready(about, deployment)
 
-    def _deployment_step(self, name: str, gateway: ServiceGateway, existing: Object | None) -> Step:
+    def _deployment_step(self, name: str, gateway: ServiceGateway, existing: Object | None) -> ReconcileStep:
         """Return the step that applies the Deployment and its budget, unless the Deployment's digest shows that it is applied."""
         metadata = object_metadata(name, PROGRAM, {}, {PROXY_OF_SERVICE: gateway.name})
         spec = self._images.pod(gateway.proxy)
@@ -177,9 +177,11 @@ class ServiceGateways:
                 await apply(self._store, budget)
                 await apply(self._store, with_digest(deployment, digest))
 
-        return Step(failure, apply_both, digest)
+        return ReconcileStep(failure, apply_both, digest)
 
-    def _slice_steps(self, gateway: ServiceGateway, asked: Asked, pods: Sequence[Object]) -> Iterator[Step]:
+    def _slice_steps(
+        self, gateway: ServiceGateway, asked: WantedGateways, pods: Sequence[Object]
+    ) -> Iterator[ReconcileStep]:
         """Yield the step that leads clients to a gateway, or past it.
 
         The slice is written once a pod is ready. If a user gives the Service a selector again, the slice is deleted when the
@@ -198,7 +200,7 @@ class ServiceGateways:
         if before is None or before.metadata.annotations.get(DIGEST) != digest:
             failure = f"the EndpointSlice of the gateway of the Service {gateway.name} can't be updated"
             work = partial(self._lead, gateway, with_digest(wanted, digest), is_first=before is None)
-            yield Step(failure, work, digest)
+            yield ReconcileStep(failure, work, digest)
 
     async def _lead(self, gateway: ServiceGateway, wanted: Object, *, is_first: bool) -> None:
         await apply(self._store, wanted)
@@ -207,19 +209,19 @@ class ServiceGateways:
             message = ready_message(gateway.name, proxies)
             await self._events.record(gateway.about, type="Normal", reason=READY, message=message)
 
-    def _deletion(self, what: str, *keys: Key) -> Step:
+    def _deletion(self, what: str, *keys: Key) -> ReconcileStep:
         async def delete() -> None:
             for key in keys:
                 with contextlib.suppress(NotFound):
                     await self._store.delete(key)
 
-        return Step(f"{what} can't be deleted", delete)
+        return ReconcileStep(f"{what} can't be deleted", delete)
 
 
-def asked_in(compiled: Compiled, snapshot: Snapshot) -> Asked:
+def asked_in(compiled: Compiled, snapshot: Snapshot) -> WantedGateways:
     """Return what the objects of users ask for; the snapshot is the compiled one, or a newer one."""
     gateways = compiled.report.service_gateways
-    return Asked(
+    return WantedGateways(
         gateways, {item.name: snapshot.slices.get(item.name, ()) for item in gateways}, snapshot.gateway_slices
     )
 

@@ -12,7 +12,7 @@ from headgate.compiler.snapshot import KindSource, Snapshot
 from headgate.envoy.proxy_container import ROOTS_KEY
 from headgate.errors import Invalid, NotFound
 from headgate.kubernetes.names import NAME
-from headgate.kubernetes.retries import Step, Steps
+from headgate.kubernetes.retries import ReconcileStep, Steps
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.objects.ports import Relist, Store, follow
@@ -91,7 +91,7 @@ class SidecarRoots:
         if any(self._observed.get(name, self._absent).roots for name in due):
             self.written.set("")  # pods may have read other roots: the time until kubelets have read these starts again
         failure = "the root certificates can't be written to namespace {}, so no proxy can start there"
-        await steps.run([Step(failure.format(name), partial(self._write, name, roots), roots) for name in due])
+        await steps.run([ReconcileStep(failure.format(name), partial(self._write, name, roots), roots) for name in due])
         self.written.set("" if steps.failures else roots)
 
     def _is_due(self, namespace: str, roots: str) -> bool:

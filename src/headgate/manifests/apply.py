@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headgate.errors import AlreadyExists, Conflict, DecodeError, Invalid, NotFound
-from headgate.manifests.files import Manifest, Manifests, Problem
+from headgate.manifests.files import FileProblem, Manifest, Manifests
 from headgate.merge.managed_fields import Manager, Write, tracked_update, versions_of
 from headgate.merge.server_side_apply import LAST_APPLIED, written_configuration
 from headgate.objects import lifecycle
@@ -48,7 +48,7 @@ class ApplyResult(NamedTuple):
     created: tuple[Key, ...] = ()
     changed: tuple[Key, ...] = ()
     removed: tuple[Key, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
     rejected: tuple[Manifest, ...] = ()
 
 
@@ -67,7 +67,7 @@ async def apply_objects(store: Store, manifests: Iterable[Manifest]) -> ApplyRes
     """Create or update the objects of some manifests, and delete nothing. Raises Unavailable as `apply` does."""
     created: list[Key] = []
     changed: list[Key] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     rejected: list[Manifest] = []
     for manifest in sorted(manifests, key=_order):
         try:
@@ -91,7 +91,7 @@ def _order(manifest: Manifest) -> int:
     return 0 if manifest.key.kind == "Namespace" else 2 if manifest.key.kind in _MAKE_PODS else 1
 
 
-def _refusals(manifest: Manifest, error: Exception) -> list[Problem]:
+def _refusals(manifest: Manifest, error: Exception) -> list[FileProblem]:
     if isinstance(error, Invalid):
         return [manifest.problem(cause.field, cause.message) for cause in error.causes]
     return [manifest.problem("", str(error))]

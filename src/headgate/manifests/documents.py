@@ -151,7 +151,7 @@ def _with_metadata(document: Document) -> Document:
     )
 
 
-class Part(NamedTuple):
+class DocumentText(NamedTuple):
     """A document of a JSON text: `before` is the text before it, and `is_json` is False for YAML after a `---`."""
 
     before: str
@@ -159,7 +159,7 @@ class Part(NamedTuple):
     is_json: bool
 
 
-def json_parts(text: str) -> Iterator[Part]:
+def json_parts(text: str) -> Iterator[DocumentText]:
     """Yield the documents of a text that begins with JSON, as kubectl reads them.
 
     JSON objects follow each other with or without `---` between them, and after a `---` a document may be YAML.
@@ -172,7 +172,7 @@ def json_parts(text: str) -> Iterator[Part]:
             at = end - len(content)
             is_json = at == len(text) - len(text.lstrip()) or content.startswith("{")
             size = _json_size(content) if is_json else len(content)
-            yield Part(text[:at], content[:size].rstrip(), is_json)
+            yield DocumentText(text[:at], content[:size].rstrip(), is_json)
             content = content[size:].lstrip()
 
 
@@ -186,7 +186,7 @@ def _json_size(content: str) -> int:
 
 
 def _json_parts(text: str) -> Iterator[Document]:
-    for part in json_parts(text) if text.strip() else (Part("", text, is_json=True),):
+    for part in json_parts(text) if text.strip() else (DocumentText("", text, is_json=True),):
         # spaces instead of the text before it: so that positions are those in the whole text
         shifted = _NOT_A_LINE_END.sub(" ", part.before) + part.text
         yield from _json(shifted) if part.is_json else _yaml(shifted)

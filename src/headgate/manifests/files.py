@@ -31,7 +31,7 @@ _QUIET = 50  # ms without a change before files are read, so that an editor has 
 _LONGEST_WAIT = 1000  # ms after which files are read even if changes continue
 
 
-class Problem(NamedTuple):
+class FileProblem(NamedTuple):
     """A mistake in a file. `line` and `column` count from 1; `field` is empty for a problem with the whole file."""
 
     file: str
@@ -54,10 +54,10 @@ class Manifest(NamedTuple):
     file: str
     document: Document
 
-    def problem(self, field: str, message: str) -> Problem:
+    def problem(self, field: str, message: str) -> FileProblem:
         """Return a problem with a field of the object, with the field's position in the file."""
         position = self.document.locate(field)
-        return Problem(self.file, position.line, position.column, field, message)
+        return FileProblem(self.file, position.line, position.column, field, message)
 
 
 class TextFile(NamedTuple):
@@ -77,8 +77,8 @@ class Manifests(NamedTuple):
 
     roots: tuple[str, ...]
     objects: tuple[Manifest, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
+    warnings: tuple[FileProblem, ...] = ()
     broken: frozenset[str] = frozenset()
 
 
@@ -92,7 +92,7 @@ def read(paths: Sequence[Path], namespace: str = DEFAULT_NAMESPACE) -> Manifests
     Missing files and mistakes raise no error; they are in `problems`.
     """
     objects: list[Manifest] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     for file, trouble in _files(paths):
         found, wrong = ([], [_file_problem(file, trouble)]) if trouble else _read_file(file, namespace)
         objects += found
@@ -157,10 +157,10 @@ def _below(root: Path) -> Iterator[tuple[Path, str]]:
         yield Path(str(error.filename)), f"can't be read: {error.strerror}"
 
 
-def read_texts(paths: Sequence[Path]) -> tuple[list[TextFile], list[Problem]]:
+def read_texts(paths: Sequence[Path]) -> tuple[list[TextFile], list[FileProblem]]:
     """Return the text of each file, and the files that can't be read."""
     texts: list[TextFile] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     for file, trouble in _files(paths):
         found = _file_problem(file, trouble) if trouble else _text_file(file)
         if isinstance(found, TextFile):
@@ -170,7 +170,7 @@ def read_texts(paths: Sequence[Path]) -> tuple[list[TextFile], list[Problem]]:
     return texts, problems
 
 
-def _text_file(file: Path) -> TextFile | Problem:
+def _text_file(file: Path) -> TextFile | FileProblem:
     try:
         text = _text(file)
     except _UnreadableError as error:
@@ -179,12 +179,12 @@ def _text_file(file: Path) -> TextFile | Problem:
     return TextFile(_shown(file), text, is_json)
 
 
-def _read_file(file: Path, namespace: str) -> tuple[list[Manifest], list[Problem]]:
+def _read_file(file: Path, namespace: str) -> tuple[list[Manifest], list[FileProblem]]:
     source = _text_file(file)
-    if isinstance(source, Problem):
+    if isinstance(source, FileProblem):
         return [], [source]
     documents, parse_problems = parse(source.text, is_json=source.is_json)
-    problems = [Problem(source.name, *problem.position, "", problem.message) for problem in parse_problems]
+    problems = [FileProblem(source.name, *problem.position, "", problem.message) for problem in parse_problems]
     objects: list[Manifest] = []
     for document in documents:
         result = _manifest(source.name, document, namespace)
@@ -230,8 +230,8 @@ def _content(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def _file_problem(file: Path, message: str) -> Problem:
-    return Problem(_shown(file), 1, 1, "", message)
+def _file_problem(file: Path, message: str) -> FileProblem:
+    return FileProblem(_shown(file), 1, 1, "", message)
 
 
 def _shown(file: Path) -> str:
@@ -241,7 +241,7 @@ def _shown(file: Path) -> str:
     return os.fsencode(file).decode(errors="replace")
 
 
-def _manifest(file: str, document: Document, namespace: str) -> Manifest | list[Problem]:
+def _manifest(file: str, document: Document, namespace: str) -> Manifest | list[FileProblem]:
     """Return the object of a document, or the problems with it."""
     written = document.object
     checked = check(written)
@@ -250,11 +250,12 @@ def _manifest(file: str, document: Document, namespace: str) -> Manifest | list[
         if not hub["metadata"].get("name"):
             message = "is missing: an object in a file needs a name (generateName would create a new object each time)"
             position = document.locate("metadata")
-            return [Problem(file, position.line, position.column, "metadata.name", message)]
+            return [FileProblem(file, position.line, position.column, "metadata.name", message)]
         return Manifest(key_of(hub), hub, written, file, document)
     as_if = f" (read as {document.assumed}, because apiVersion is missing)" if document.assumed else ""
     return [
-        Problem(file, *document.locate(cause.field), cause.field, f"{cause.message}{as_if}") for cause in checked.causes
+        FileProblem(file, *document.locate(cause.field), cause.field, f"{cause.message}{as_if}")
+        for cause in checked.causes
     ]
 
 
@@ -266,16 +267,16 @@ def _qualified(hub: Object, namespace: str) -> Object:
     return with_metadata(hub, namespace=hub["metadata"].get("namespace") or namespace)
 
 
-def _unversioned(manifest: Manifest) -> Problem:
+def _unversioned(manifest: Manifest) -> FileProblem:
     position = manifest.document.locate("kind")
     message = (
         f"is missing; the {manifest.key.kind} is read as {manifest.document.assumed}, the newest version in which it is valid. "
         "Add this apiVersion to the file: kubectl refuses an object without one"
     )
-    return Problem(manifest.file, position.line, position.column, "apiVersion", message)
+    return FileProblem(manifest.file, position.line, position.column, "apiVersion", message)
 
 
-def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
+def _duplicates(objects: Iterable[Manifest]) -> Iterator[FileProblem]:
     """Yield two problems for each object that is written twice, one at each position."""
     first: dict[Key, Manifest] = {}
     for manifest in objects:
@@ -285,7 +286,7 @@ def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
             yield _duplicate(manifest, other)
 
 
-def _duplicate(one: Manifest, other: Manifest) -> Problem:
+def _duplicate(one: Manifest, other: Manifest) -> FileProblem:
     position = other.document.locate("metadata.name")
     message = f"{one.key} is written twice, also in {other.file}:{position.line}: keep one of them"
     return one.problem("metadata.name", message)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from headgate.manifests.documents import Document, Part, json_parts, parse_written
-from headgate.manifests.files import Problem, TextFile
+from headgate.manifests.documents import Document, DocumentText, json_parts, parse_written
+from headgate.manifests.files import FileProblem, TextFile
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _PREAMBLE = re.compile(r"(?:[ \t]*(?:[#%].*)?\n)*")
@@ -30,11 +30,11 @@ class WrittenDocument(NamedTuple):
     line: int
     document: Document | None
 
-    def problem(self, field: str, message: str) -> Problem:
+    def problem(self, field: str, message: str) -> FileProblem:
         """Return a problem with a field of the document."""
         position = self.document.locate(field) if self.document else None
         line, column = position or (1, 1)
-        return Problem(self.file, line + self.line, column, field, message)
+        return FileProblem(self.file, line + self.line, column, field, message)
 
     def with_content(self, content: Any) -> str:
         """Return the text with its content replaced. The document marker and the comments before the content stay."""
@@ -45,17 +45,18 @@ class WrittenDocument(NamedTuple):
         return kept + to_yaml(content)
 
 
-def written_documents(files: Iterable[TextFile]) -> tuple[list[WrittenDocument], list[Problem]]:
+def written_documents(files: Iterable[TextFile]) -> tuple[list[WrittenDocument], list[FileProblem]]:
     """Return the documents of files, and the syntax mistakes in them."""
     found: list[WrittenDocument] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     for file in files:
         for line, text, is_json in _json_documents(file.text) if file.is_json else _split(file.text):
             documents, broken = parse_written(text, is_json=is_json)
             one = WrittenDocument(file.name, text, line, documents[0] if documents else None)
             found.append(one)
             problems += [
-                Problem(file.name, line + item.position.line, item.position.column, "", item.message) for item in broken
+                FileProblem(file.name, line + item.position.line, item.position.column, "", item.message)
+                for item in broken
             ]
             if one.document and not isinstance(one.document.object, Mapping):
                 problems.append(one.problem("", "is not an object; write apiVersion, kind and metadata"))
@@ -64,7 +65,7 @@ def written_documents(files: Iterable[TextFile]) -> tuple[list[WrittenDocument],
 
 def _json_documents(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yield each document of a text that begins with JSON, with the number of lines before it, and whether it is JSON."""
-    first, *following = [*json_parts(text)] or [Part("", text, is_json=True)]
+    first, *following = [*json_parts(text)] or [DocumentText("", text, is_json=True)]
     yield 0, text if not following else first.before + first.text, first.is_json
     yield from ((part.before.count("\n"), part.text, part.is_json) for part in following)
 

@@ -5,7 +5,7 @@ from typing import Literal as Choice
 from typing import NamedTuple
 
 from headgate.matching.patterns import Parser, beginning, common_start, sample
-from headgate.matching.regular import Algebra, Node
+from headgate.matching.regular import Algebra, Expression
 from headgate.model.ambiguous_paths import AMBIGUOUS_PATH
 from headgate.model.evaluate import path_fits, text_fits
 from headgate.model.requests import Match, Path, Text
@@ -52,7 +52,7 @@ class Test(NamedTuple):
             return common_start(self.value)
         return "" if self.kind == "one of" else self.value
 
-    def node(self, algebra: Algebra) -> Node:
+    def node(self, algebra: Algebra) -> Expression:
         """Return the condition as an expression. Raises Undecided for syntax that the parser does not know."""
         if self.kind == "regex":
             return Parser(algebra, self.value).parse()

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 import re2
 
-from headgate.matching.regular import Algebra, Node, looks_like
+from headgate.matching.regular import Algebra, Expression, looks_like
 from headgate.matching.undecided import Undecided
 from headgate.resources.regexes import fault, matches
 
@@ -87,14 +87,14 @@ class Parser:
         self._at = 0
         self._ignores_case = False
 
-    def parse(self) -> Node:
+    def parse(self) -> Expression:
         """Return the expression. Raises Undecided for syntax that this parser does not know."""
         found = self._alternatives()
         if self._at < len(self._pattern):
             raise Undecided
         return found
 
-    def _alternatives(self) -> Node:
+    def _alternatives(self) -> Expression:
         outer, found = self._ignores_case, [self._sequence()]
         while self._next_is("|"):
             self._at += 1
@@ -105,8 +105,8 @@ class Parser:
     def _next_is(self, text: str | tuple[str, ...]) -> bool:
         return self._pattern.startswith(text, self._at)
 
-    def _sequence(self) -> Node:
-        found: list[Node] = []
+    def _sequence(self) -> Expression:
+        found: list[Expression] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             if quoted := _QUOTED.match(self._pattern, self._at):
                 self._at = quoted.end()
@@ -120,10 +120,10 @@ class Parser:
             result = self._algebra.join(item, result)
         return result
 
-    def _characters(self, token: str) -> Node:
+    def _characters(self, token: str) -> Expression:
         return self._algebra.chars(characters(token, "is" if self._ignores_case else "s"))
 
-    def _atom(self) -> Node:
+    def _atom(self) -> Expression:
         first = self._pattern[self._at]
         if first == "(":
             return self._group()
@@ -140,7 +140,7 @@ class Parser:
             return self._algebra.edge(_EDGES[text])
         return self._characters(text if token or text == "." else re.escape(text))
 
-    def _group(self) -> Node:
+    def _group(self) -> Expression:
         self._at += 1
         head = _GROUP.match(self._pattern, self._at)
         if head is None and self._next_is("?"):
@@ -160,7 +160,7 @@ class Parser:
         self._at += 1
         return found
 
-    def _repeated(self, item: Node) -> Node:
+    def _repeated(self, item: Expression) -> Expression:
         while self._at < len(self._pattern):
             count = _COUNT.match(self._pattern, self._at)
             if count:

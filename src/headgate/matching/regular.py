@@ -19,7 +19,7 @@ OUTSIDE, IN_WORD, NOT_IN_WORD = 0, 1, 2
 EMPTY, EPSILON, CHARS, JOIN, ANY_OF, REPEAT, EDGE = range(7)
 
 
-class Node:
+class Expression:
     """An expression. The nodes of an `Algebra` are equal if and only if they are the same object.
 
     `mask` are the characters of CHARS, `edge` is the assertion of EDGE. A REPEAT has `least` to `most` texts of its part.
@@ -34,14 +34,14 @@ class Node:
 
 class _Content(NamedTuple):
     kind: int
-    parts: tuple[Node, ...] = ()
+    parts: tuple[Expression, ...] = ()
     mask: int = 0
     least: int = 0
     most: int | None = None
     edge: str = ""
 
 
-class Place(NamedTuple):
+class TextPosition(NamedTuple):
     """A position in a text, by what is before and after it."""
 
     before: int
@@ -55,34 +55,34 @@ class Algebra:
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[_Content, Node] = {}
-        self._derivatives: dict[tuple[Node, int, int], Node] = {}
-        self._nullable: dict[tuple[Node, int, int], bool] = {}
+        self._nodes: dict[_Content, Expression] = {}
+        self._derivatives: dict[tuple[Expression, int, int], Expression] = {}
+        self._nullable: dict[tuple[Expression, int, int], bool] = {}
         self.empty, self.epsilon = self._node(_Content(EMPTY)), self._node(_Content(EPSILON))
         self.everything = self.repeat(self.chars(ALPHABET), 0, None)
 
-    def _node(self, content: _Content) -> Node:
+    def _node(self, content: _Content) -> Expression:
         found = self._nodes.get(content)
         if found is None:
-            found = self._nodes[content] = Node(len(self._nodes), content)
+            found = self._nodes[content] = Expression(len(self._nodes), content)
         return found
 
-    def chars(self, mask: int) -> Node:
+    def chars(self, mask: int) -> Expression:
         """Return the expression for one of some characters."""
         return self._node(_Content(CHARS, mask=mask)) if mask else self.empty
 
-    def text(self, text: str) -> Node:
+    def text(self, text: str) -> Expression:
         """Return the expression for a text; for a text outside the alphabet, it matches nothing."""
         found = self.epsilon
         for item in reversed(text):
             found = self.join(self.chars(1 << ord(item) if ord(item) < 128 else 0), found)
         return found
 
-    def edge(self, kind: str) -> Node:
+    def edge(self, kind: str) -> Expression:
         """Return the expression for an assertion: `^`, `$`, `b` (a word boundary) or `B`."""
         return self._node(_Content(EDGE, edge=kind))
 
-    def join(self, first: Node, second: Node) -> Node:
+    def join(self, first: Expression, second: Expression) -> Expression:
         """Return the expression for a text of `first` followed by a text of `second`."""
         if self.empty in (first, second):
             return self.empty
@@ -95,9 +95,9 @@ class Algebra:
             return self.join(head, self.join(tail, second))
         return self._node(_Content(JOIN, (first, second)))
 
-    def any_of(self, items: Iterable[Node]) -> Node:
+    def any_of(self, items: Iterable[Expression]) -> Expression:
         """Return the expression for a text of any of some expressions."""
-        mask, found = 0, set[Node]()
+        mask, found = 0, set[Expression]()
         for item in items:
             for part in _alternatives(item):
                 if part.kind == CHARS:
@@ -112,7 +112,7 @@ class Algebra:
             return next(iter(found), self.empty)
         return self._node(_Content(ANY_OF, tuple(sorted(found, key=lambda part: part.number))))
 
-    def repeat(self, item: Node, least: int, most: int | None) -> Node:
+    def repeat(self, item: Expression, least: int, most: int | None) -> Expression:
         """Return the expression for `least` to `most` texts of an expression; None is no limit."""
         if most == 0 or item is self.epsilon:
             return self.epsilon
@@ -122,7 +122,7 @@ class Algebra:
             return item
         return self._node(_Content(REPEAT, (item,), least=least, most=most))
 
-    def derivative(self, node: Node, char: int, before: int) -> Node:
+    def derivative(self, node: Expression, char: int, before: int) -> Expression:
         """Return the expression for the rest of the texts that begin with a character; `before` is what precedes it."""
         key = node, char, before
         found = self._derivatives.get(key)
@@ -130,26 +130,26 @@ class Algebra:
             found = self._derivatives[key] = self._derivative(node, char, before)
         return found
 
-    def _derivative(self, node: Node, char: int, before: int) -> Node:
+    def _derivative(self, node: Expression, char: int, before: int) -> Expression:
         if node.kind == CHARS:
             return self.epsilon if node.mask >> char & 1 else self.empty
         if node.kind == JOIN:
             head, tail = node.parts
             found = self.join(self.derivative(head, char, before), tail)
-            if self.nullable(head, Place(before, side_of(char))):
+            if self.nullable(head, TextPosition(before, side_of(char))):
                 found = self.any_of((found, self.derivative(tail, char, before)))
             return found
         if node.kind == ANY_OF:
             return self.any_of([self.derivative(part, char, before) for part in node.parts])
         if node.kind == REPEAT:
             (item,), least, most = node.parts, node.least, node.most
-            if self.nullable(item, Place(before, side_of(char))):
+            if self.nullable(item, TextPosition(before, side_of(char))):
                 least = 0  # the other repetitions match the empty text here
             rest = self.repeat(item, max(least - 1, 0), None if most is None else most - 1)
             return self.join(self.derivative(item, char, before), rest)
         return self.empty
 
-    def nullable(self, node: Node, place: Place) -> bool:
+    def nullable(self, node: Expression, place: TextPosition) -> bool:
         """Say whether an expression matches the empty text at a position."""
         key = node, *place
         found = self._nullable.get(key)
@@ -157,7 +157,7 @@ class Algebra:
             found = self._nullable[key] = self._is_nullable(node, place)
         return found
 
-    def _is_nullable(self, node: Node, place: Place) -> bool:
+    def _is_nullable(self, node: Expression, place: TextPosition) -> bool:
         if node.kind == JOIN:
             return all(self.nullable(part, place) for part in node.parts)
         if node.kind == ANY_OF:
@@ -174,7 +174,7 @@ def side_of(char: int) -> int:
     return IN_WORD if WORD >> char & 1 else NOT_IN_WORD
 
 
-def _holds(edge: str, place: Place) -> bool:
+def _holds(edge: str, place: TextPosition) -> bool:
     if edge == "^":
         return place.before == OUTSIDE
     if edge == "$":
@@ -182,18 +182,18 @@ def _holds(edge: str, place: Place) -> bool:
     return ((place.before == IN_WORD) != (place.after == IN_WORD)) == (edge == "b")
 
 
-def _alternatives(node: Node) -> tuple[Node, ...]:
+def _alternatives(node: Expression) -> tuple[Expression, ...]:
     return node.parts if node.kind == ANY_OF else (node,)
 
 
-def _masks(node: Node) -> Iterator[int]:
+def _masks(node: Expression) -> Iterator[int]:
     if node.kind == CHARS:
         yield node.mask
     for part in node.parts:
         yield from _masks(part)
 
 
-def representatives(nodes: Iterable[Node]) -> list[int]:
+def representatives(nodes: Iterable[Expression]) -> list[int]:
     """Return one character for each class of characters that no expression distinguishes, readable ones first."""
     classes = [ALPHABET]
     for mask in {WORD, *(mask for node in nodes for mask in _masks(node))}:
@@ -208,7 +208,7 @@ def _readable(mask: int) -> int:
 _ORDER = [*map(ord, PREFERRED), *(code for code in range(128) if chr(code) not in PREFERRED)]
 
 
-def looks_like(node: Node) -> str:
+def looks_like(node: Expression) -> str:
     """Return a text of an expression with the fewest repetitions, without regard to its assertions about edges."""
     text = ""
     while node.kind == JOIN:  # the tail of a join can be long, its head is one item
@@ -221,7 +221,7 @@ def looks_like(node: Node) -> str:
     return text + looks_like(node.parts[0]) * node.least if node.kind == REPEAT else text
 
 
-def find_text(algebra: Algebra, wanted: Sequence[Node], unwanted: Sequence[Node], work: Work) -> str | None:
+def find_text(algebra: Algebra, wanted: Sequence[Expression], unwanted: Sequence[Expression], work: Work) -> str | None:
     """Return a shortest text that all expressions `wanted` match and no expression `unwanted` matches; None if none exists.
 
     Each derivative is a step. Raises Exhausted if there are not enough steps.
@@ -230,7 +230,7 @@ def find_text(algebra: Algebra, wanted: Sequence[Node], unwanted: Sequence[Node]
     start = tuple(wanted), frozenset(unwanted), OUTSIDE
     seen, queue = {start}, [(start, "")]
     for (inside, outside, before), text in queue:  # the loop extends the queue
-        end = Place(before, OUTSIDE)
+        end = TextPosition(before, OUTSIDE)
         if all(algebra.nullable(node, end) for node in inside) and not any(
             algebra.nullable(node, end) for node in outside
         ):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from headgate.matching.conditions import METHOD, METHODS, Conjunction, Dimension, Literal, Setting, Test
-from headgate.matching.regular import Algebra, Node, find_text
+from headgate.matching.regular import Algebra, Expression, find_text
 from headgate.matching.undecided import Exhausted, Undecided, Work
 from headgate.model.wellformed import CONNECT
 
@@ -36,7 +36,7 @@ class Solver:
         self.work = work
         self._algebra = algebra or Algebra()
         self._texts: dict[tuple[Dimension, _Tests], str | None] = {}
-        self._nodes: dict[Test, Node] = {}
+        self._nodes: dict[Test, Expression] = {}
         self._searches = 0
 
     def solve(self, wanted: Iterable[Literal], excluded: Iterable[Conjunction]) -> Values | None:
@@ -146,7 +146,7 @@ class Solver:
         text = self._shortest_text(wanted, unwanted)
         return _IMPOSSIBLE if text is None else text
 
-    def _shortest_text(self, wanted: Sequence[Node], unwanted: Sequence[Node]) -> str | None:
+    def _shortest_text(self, wanted: Sequence[Expression], unwanted: Sequence[Expression]) -> str | None:
         steps = min(TEXT_STEPS, self.work.left) if self.work else TEXT_STEPS
         one = Work(steps)
         try:
@@ -159,7 +159,7 @@ class Solver:
             if self.work:
                 self.work.left -= steps - one.left
 
-    def _node(self, test: Test) -> Node:
+    def _node(self, test: Test) -> Expression:
         if test not in self._nodes:
             self._nodes[test] = test.node(self._algebra)
         return self._nodes[test]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.errors import DecodeError
-from headgate.merge.structured_merge import Comparison, Path, Paths, compare, read_field_set, write_field_set
+from headgate.merge.structured_merge import ChangedPaths, Path, Paths, compare, read_field_set, write_field_set
 from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.meta import Object
 from headgate.resources.registry import find_written
@@ -204,7 +204,7 @@ def updated(live: Object, new: Object, managers: Managers, write: Write) -> Mana
     return _capped({**left, write.manager.key: mine})
 
 
-Changes: TypeAlias = Callable[[str], Comparison]
+Changes: TypeAlias = Callable[[str], ChangedPaths]
 """Returns the changes of a write in one version of the kind; no changes if the objects can't be converted to it."""
 
 
@@ -212,10 +212,10 @@ def changes(live: Object, new: Object, write: Write) -> Changes:
     """Return a function that compares `live` and `new` in a given version. It caches the result for each version."""
 
     @functools.cache
-    def in_version(version: str) -> Comparison:
+    def in_version(version: str) -> ChangedPaths:
         before, after = (write.versions.at(obj, write.manager.api_version, version) for obj in (live, new))
         if before is None or after is None:
-            return Comparison(frozenset(), frozenset(), frozenset())
+            return ChangedPaths(frozenset(), frozenset(), frozenset())
         found = compare(before, after, write.versions.schema(version))
         return found.limited(write.unowned(found.paths))
 

@@ -33,7 +33,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"  # server-side `kubectl apply` takes over the fields of earlier client-side applies
 
 
-class Conflict(NamedTuple):
+class FieldConflict(NamedTuple):
     """A field that an apply would change, although another manager owns it."""
 
     owner: ManagedFields
@@ -56,7 +56,7 @@ class Conflict(NamedTuple):
 class ApplyConflicts(Exception):
     """An apply without force would change fields that other managers own."""
 
-    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+    def __init__(self, conflicts: Sequence[FieldConflict]) -> None:
         super().__init__(f"{len(conflicts)} conflicts")
         self.conflicts = conflicts
 
@@ -143,7 +143,7 @@ def applied(live: Object, config: Object, managers: Managers, write: Write) -> t
 
 def _check(managers: Managers, own: ManagerKey, changed: Changes) -> None:
     conflicts = [
-        Conflict(owned, path)
+        FieldConflict(owned, path)
         for identity, owned in managers.items()
         if identity != own
         for path in owned.paths & changed(owned.manager.api_version).touched

@@ -193,16 +193,16 @@ def _key_of(item: Any, names: Sequence[str], schema: Schema) -> str:
     return f"k:{_json(keys)}" if keys else ""
 
 
-class Comparison(NamedTuple):
+class ChangedPaths(NamedTuple):
     """The paths at which two values differ."""
 
     removed: Paths
     modified: Paths
     added: Paths
 
-    def limited(self, paths: Paths) -> "Comparison":
+    def limited(self, paths: Paths) -> "ChangedPaths":
         """Return the comparison without the given paths."""
-        return Comparison(self.removed - paths, self.modified - paths, self.added - paths)
+        return ChangedPaths(self.removed - paths, self.modified - paths, self.added - paths)
 
     @property
     def touched(self) -> Paths:
@@ -254,14 +254,14 @@ def _collect(item: Item, path: Path, found: set[Path]) -> None:
             found.add(below)
 
 
-def compare(old: Any, new: Any, schema: Schema) -> Comparison:
+def compare(old: Any, new: Any, schema: Schema) -> ChangedPaths:
     """Return the paths at which two values differ. Duplicates in a list are compared as one leaf."""
-    found = Comparison(set(), set(), set())
+    found = ChangedPaths(set(), set(), set())
     _compare(old, new, schema, (), found)
     return found
 
 
-def _compare(old: Any, new: Any, schema: Schema, path: Path, found: Comparison) -> None:
+def _compare(old: Any, new: Any, schema: Schema, path: Path, found: ChangedPaths) -> None:
     present = old if new is ABSENT else new
     shape = form(present, schema)
     if ABSENT not in (old, new) and form(old, schema) != shape:

@@ -22,7 +22,7 @@ TOTAL = 10_000
 FIRST = 0
 
 
-class Run(Value, frozen=True, kw_only=True):
+class SlotRun(Value, frozen=True, kw_only=True):
     """Adjacent slots of one `owner`, the index of a backend in the spec."""
 
     owner: int
@@ -52,7 +52,7 @@ def is_rounded(weights: Sequence[int]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def layout(counts: tuple[int, ...]) -> tuple[Run, ...]:
+def layout(counts: tuple[int, ...]) -> tuple[SlotRun, ...]:
     """Return the slots of all backends as runs, in the order of the slots.
 
     `counts` are the numbers of slots by backend; they add up to 10 000.
@@ -64,7 +64,7 @@ def layout(counts: tuple[int, ...]) -> tuple[Run, ...]:
         _take(owners, left, index, home)
     for index in range(1, len(counts)):
         _take(owners, left, index, _elsewhere(orders, index - 1))
-    return tuple(Run(owner=owner, size=len(list(slots))) for owner, slots in groupby(owners))
+    return tuple(SlotRun(owner=owner, size=len(list(slots))) for owner, slots in groupby(owners))
 
 
 def _take(owners: list[int], left: list[int], index: int, order: Sequence[int] | Iterator[int]) -> None:

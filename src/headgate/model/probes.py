@@ -3,7 +3,7 @@
 from headgate.resources.meta import Value
 
 
-class Probe(Value, frozen=True, kw_only=True):
+class HealthCheck(Value, frozen=True, kw_only=True):
     """An HTTP health check that the orchestrator sends to a workload, without a client certificate.
 
     `name` is `container/kind`, such as `web/readiness`. `https` means that the application itself serves TLS; the
@@ -20,7 +20,7 @@ class PortCheck(Value, frozen=True, kw_only=True):
     """A health check of a port that the sidecar makes itself, and whose last result it answers to the orchestrator.
 
     The check is a TCP connection. With `grpc`, it is a call of the gRPC health protocol for the service `service`.
-    `name` is as in `Probe`. `period` and `timeout` are in seconds.
+    `name` is as in `HealthCheck`. `period` and `timeout` are in seconds.
     """
 
     name: str

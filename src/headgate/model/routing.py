@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
-from headgate.model.probes import PortCheck, Probe
+from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience, Retry
 from headgate.model.traces import TraceSource, Tracing
@@ -163,7 +163,7 @@ class Workload(Value, frozen=True, kw_only=True):
     tls_mode: TlsMode = TlsMode.PERMISSIVE
     target_tls_mode: TlsMode = TlsMode.PERMISSIVE
     access: Access = OPEN
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[HealthCheck, ...] = ()
     port_checks: tuple[PortCheck, ...] = ()
     traces: TraceSource | None = None
 

@@ -34,25 +34,25 @@ _RELATIVE = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:@/?-]*")
 _OF_CONNECTIONS = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 
 
-class Refusal(NamedTuple):
+class ProxyRefusal(NamedTuple):
     """The status of the proxy's response, and the reason. Over HTTP/2, Envoy may reset the stream instead."""
 
     status: int
     reason: str
 
 
-def refusal(request: Request) -> Refusal | None:
+def refusal(request: Request) -> ProxyRefusal | None:
     """Return the first reason why a proxy refuses a malformed request; None for a well-formed one."""
     faults = _faults_of_http2(request) if request.version == "2" else _faults_of_http1(request)
     fragment = [_bad("the path has a fragment (#)")] if "#" in request.target else []
     return next(chain(_faults_of_headers(request), faults, fragment), None)
 
 
-def _bad(reason: str) -> Refusal:
-    return Refusal(BAD_REQUEST, reason)
+def _bad(reason: str) -> ProxyRefusal:
+    return ProxyRefusal(BAD_REQUEST, reason)
 
 
-def _faults_of_headers(request: Request) -> Iterator[Refusal]:
+def _faults_of_headers(request: Request) -> Iterator[ProxyRefusal]:
     for name, value in request.headers:
         if not _TOKEN.fullmatch(name):
             yield _bad(f"{name!r} is not a header name")
@@ -65,7 +65,7 @@ def _faults_of_headers(request: Request) -> Iterator[Refusal]:
         yield _bad("a QUERY request must have a content-type (RFC 10008, 2)")
 
 
-def _faults_of_http1(request: Request) -> Iterator[Refusal]:
+def _faults_of_http1(request: Request) -> Iterator[ProxyRefusal]:
     if not _TOKEN.fullmatch(request.method):
         yield _bad(f"{request.method!r} is not a method")
     if not _TARGET.fullmatch(request.target):
@@ -76,13 +76,13 @@ def _faults_of_http1(request: Request) -> Iterator[Refusal]:
     if codings and any(request.method != CONNECT or value != "0" for value in _values(request, "content-length")):
         yield _bad("transfer-encoding and content-length must not be used together")
     if codings and (codings != ["chunked"] or request.method == CONNECT):
-        yield Refusal(NOT_IMPLEMENTED, "proxies support only the transfer-encoding chunked")
+        yield ProxyRefusal(NOT_IMPLEMENTED, "proxies support only the transfer-encoding chunked")
     lines = [f"{request.method} {request.target} HTTP/{request.version}", f"host: {request.authority}"]
     lines += [f"{name}: {value}" for name, value in request.headers]
     if sum(_bytes(line) + len("\r\n") for line in (*lines, "")) > MAX_HEAD_BYTES:
-        yield Refusal(TOO_LARGE, f"the request's head is larger than {MAX_HEAD_BYTES} bytes")
+        yield ProxyRefusal(TOO_LARGE, f"the request's head is larger than {MAX_HEAD_BYTES} bytes")
     if len({name.lower() for name, _ in request.headers}) + 1 > MAX_HEADERS:
-        yield Refusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
+        yield ProxyRefusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
     if request.method == CONNECT and not _TUNNEL.fullmatch(request.target):
         yield _bad("the target of CONNECT must be a host with a port")
     if not _AUTHORITY.fullmatch(request.authority.strip(_SPACE)):
@@ -106,7 +106,7 @@ def _is_target(request: Request) -> bool:
     return found is not None and found["scheme"].lower() in {"http", "https"}
 
 
-def _faults_of_http2(request: Request) -> Iterator[Refusal]:
+def _faults_of_http2(request: Request) -> Iterator[ProxyRefusal]:
     for name, value in request.headers:
         if name.lower() in _OF_CONNECTIONS:
             yield _bad(f"{name} does not exist in HTTP/2")
@@ -121,9 +121,9 @@ def _faults_of_http2(request: Request) -> Iterator[Refusal]:
     pseudo = ((":method", request.method), (":scheme", "http"), (":path", request.target))
     fields = (*pseudo, (":authority", request.authority), *request.headers)
     if sum(_bytes(name) + _bytes(value) for name, value in fields) > MAX_HEAD_BYTES:
-        yield Refusal(TOO_LARGE, f"the request's headers are larger than {MAX_HEAD_BYTES} bytes")
+        yield ProxyRefusal(TOO_LARGE, f"the request's headers are larger than {MAX_HEAD_BYTES} bytes")
     if len(fields) > MAX_HEADERS:
-        yield Refusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
+        yield ProxyRefusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
 
 
 def _is_path(request: Request) -> bool:

@@ -25,7 +25,7 @@ POINT_STEPS = 15
 _DIGEST = "[0-9a-f]{64}"
 
 
-class Permission(NamedTuple):
+class AllowedRequests(NamedTuple):
     """Requests that a caller may send; `origin` and `rule` name the access rule, and are empty for an open workload."""
 
     match: Conjunction
@@ -55,7 +55,7 @@ class AccessChange(Value, frozen=True, kw_only=True):
     example: Request | None
 
 
-class Point(NamedTuple):
+class AccessPoint(NamedTuple):
     """A port of a workload as callers use it, for requests or for connections, through the Service port `called` if that is known.
 
     `granted` has the permissions of each identity that access rules name; they count if the workload is closed.
@@ -65,7 +65,7 @@ class Point(NamedTuple):
     port: InboundPort
     called: PortRef | None
     is_http: bool
-    granted: Mapping[str, tuple[Permission, ...]]
+    granted: Mapping[str, tuple[AllowedRequests, ...]]
 
 
 class _Search(NamedTuple):
@@ -125,7 +125,9 @@ def _compared(
     for old, new in points(one, other):
         if search.work:
             search.work.spend(POINT_STEPS)
-        groups: dict[tuple[tuple[Permission, ...], tuple[Permission, ...], str], list[str]] = defaultdict(list)
+        groups: dict[tuple[tuple[AllowedRequests, ...], tuple[AllowedRequests, ...], str], list[str]] = defaultdict(
+            list
+        )
         for source in callers_of(one, other):
             pair = permissions(old, source), permissions(new, source)
             if pair[0] != pair[1]:
@@ -157,17 +159,17 @@ def _compared(
                     )
 
 
-def _names_certificate(pair: tuple[tuple[Permission, ...], ...]) -> bool:
+def _names_certificate(pair: tuple[tuple[AllowedRequests, ...], ...]) -> bool:
     """Say whether a rule has a condition on the header about the caller, which differs for each caller."""
     literals = (literal for permissions in pair for item in permissions for literal in item.match)
     return any(literal.dimension.name == CERTIFICATE for literal in literals)
 
 
-def _targets(point: Point | None) -> tuple[Key, ...]:
+def _targets(point: AccessPoint | None) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(grant.origin for grant in point.workload.access.grants)) if point else ()
 
 
-def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point | None, Point | None]]:
+def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[AccessPoint | None, AccessPoint | None]]:
     """Yield each port of two workloads, once for each protocol in which Services lead there."""
     numbers = sorted({item.port for workload in (one, other) if workload for item in workload.ports})
     for number in numbers:
@@ -181,18 +183,18 @@ def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point
                 yield point_of(one, old, ref), point_of(other, new, ref)
 
 
-def point_of(workload: Workload | None, port: InboundPort | None, called: PortRef | None) -> Point | None:
+def point_of(workload: Workload | None, port: InboundPort | None, called: PortRef | None) -> AccessPoint | None:
     """Return a port of a workload as callers of a Service port use it; None without a workload or port."""
     if workload is None or port is None:
         return None
     is_http = _is_http(port, called)
-    granted: dict[str, list[Permission]] = defaultdict(list)
+    granted: dict[str, list[AllowedRequests]] = defaultdict(list)
     for grant in workload.access.grants if workload.access.closed else ():
         if grant.port in {0, port.port}:
             found = tuple(_of_grant(port, grant, is_http=is_http))
             for source in grant.sources:
                 granted[source] += found
-    return Point(workload, port, called, is_http, {source: tuple(found) for source, found in granted.items()})
+    return AccessPoint(workload, port, called, is_http, {source: tuple(found) for source, found in granted.items()})
 
 
 def callers_of(*workloads: Workload | None) -> list[str]:
@@ -201,7 +203,7 @@ def callers_of(*workloads: Workload | None) -> list[str]:
     return [*sorted({name for grant in grants for name in grant.sources}), ANY_IDENTITY, PLAINTEXT]
 
 
-def permissions(point: Point | None, source: str) -> tuple[Permission, ...]:
+def permissions(point: AccessPoint | None, source: str) -> tuple[AllowedRequests, ...]:
     """Return the requests that a caller may send to a port of a workload, as the sum of permissions."""
     if point is None:
         return ()
@@ -210,20 +212,20 @@ def permissions(point: Point | None, source: str) -> tuple[Permission, ...]:
     if not known and mode is TlsMode.STRICT:
         return ()
     if not point.workload.access.closed:
-        return (Permission(()),)
+        return (AllowedRequests(()),)
     return point.granted.get(source, ()) if known else ()
 
 
-def _of_grant(port: InboundPort, grant: Grant, *, is_http: bool) -> Iterator[Permission]:
+def _of_grant(port: InboundPort, grant: Grant, *, is_http: bool) -> Iterator[AllowedRequests]:
     if not is_http:
         names = [rule.name for rule in grant.connections if connection_allowed(rule, port)]
-        yield from (Permission((), grant.origin, name) for name in names)
+        yield from (AllowedRequests((), grant.origin, name) for name in names)
         return
     for rule in grant.requests:
         match = conjunction(rule.match)
         if any(literal.dimension == PATH for literal in match):
             match = (*match, UNAMBIGUOUS)
-        yield Permission(match, grant.origin, rule.name)
+        yield AllowedRequests(match, grant.origin, rule.name)
 
 
 def _protocol(port: InboundPort | None, called: PortRef | None, *, known: bool = True) -> Protocol | None:
@@ -247,8 +249,8 @@ def setting_of(workload: Workload, source: str) -> Setting:
 
 
 def _only_in(
-    solver: Solver, more: Sequence[Permission], excluded: Sequence[Conjunction]
-) -> Iterator[tuple[Permission, Request | None]]:
+    solver: Solver, more: Sequence[AllowedRequests], excluded: Sequence[Conjunction]
+) -> Iterator[tuple[AllowedRequests, Request | None]]:
     """Yield each permission of `more` that allows a request which fits none of `excluded`, with an example."""
     for permission in more:
         if permission.match in excluded:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from msgspec import structs
 
 from headgate.plan.plan import Plan, Rate, RequestChange
-from headgate.plan.world import Cause
+from headgate.plan.world import Origin
 
 
 def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> Plan:
     """Return a plan whose causes have a file and a line; `position` returns both for an object and a field."""
 
-    def located(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    def located(causes: tuple[Origin, ...]) -> tuple[Origin, ...]:
         places = [(item, position(item.object, item.field)) for item in causes]
         return tuple(structs.replace(item, file=file, line=line) for item, (file, line) in places)
 

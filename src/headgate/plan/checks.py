@@ -66,7 +66,7 @@ class Never(Value, frozen=True, kw_only=True):
     namespace: str = "default"
 
 
-class Decision(enum.Enum):
+class CheckOutcome(enum.Enum):
     """The verdict of a check: it holds for all requests, it does not, or this is not decided."""
 
     HOLDS = "holds"
@@ -74,7 +74,7 @@ class Decision(enum.Enum):
     UNDECIDED = "undecided"
 
 
-class Verdict(Value, frozen=True, kw_only=True):
+class CheckVerdict(Value, frozen=True, kw_only=True):
     """The verdict of a check.
 
     `reasons` say why it holds, or what is not decided: both can be next to counterexamples, of which each has one line, and
@@ -82,7 +82,7 @@ class Verdict(Value, frozen=True, kw_only=True):
     """
 
     check: str
-    verdict: Decision
+    verdict: CheckOutcome
     reasons: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
@@ -90,15 +90,15 @@ class Verdict(Value, frozen=True, kw_only=True):
     @property
     def holds(self) -> bool:
         """Whether the check holds for all requests."""
-        return self.verdict is Decision.HOLDS
+        return self.verdict is CheckOutcome.HOLDS
 
 
-def decided(check: str, proof: str, answers: Collection["CheckAnswer"]) -> Verdict:
+def decided(check: str, proof: str, answers: Collection["CheckAnswer"]) -> CheckVerdict:
     """Return the verdict of a check from all answers against it; `proof` says why it holds without any."""
     against = {item.text: item.command for item in answers if item.is_counterexample}
     open_ = tuple(dict.fromkeys(item.text for item in answers if not item.is_counterexample))
-    verdict = Decision.DOES_NOT_HOLD if against else Decision.UNDECIDED if open_ else Decision.HOLDS
-    return Verdict(
+    verdict = CheckOutcome.DOES_NOT_HOLD if against else CheckOutcome.UNDECIDED if open_ else CheckOutcome.HOLDS
+    return CheckVerdict(
         check=check,
         verdict=verdict,
         reasons=open_ if against or open_ else (proof,),
@@ -124,7 +124,7 @@ class _Party(NamedTuple):
         return self.kind if self.kind == GATEWAY else f"{self.kind} {self.namespace}/{self.name}"
 
 
-def no_new_access(plan: Plan, left_out: Collection[str] = ()) -> Verdict:
+def no_new_access(plan: Plan, left_out: Collection[str] = ()) -> CheckVerdict:
     """Say whether a plan gives no caller access that it did not have; `left_out` says which changed objects it lacks."""
     gained = [CheckAnswer(_counterexample(row), row.command, row.certain) for row in plan.gained]
     findings = [_of_finding(item) for item in plan.findings if item.reason in UNGUARDED]
@@ -151,7 +151,7 @@ def _undecided(reasons: Collection[str]) -> Iterator[CheckAnswer]:
     yield from (CheckAnswer(reason, is_counterexample=False) for reason in reasons)
 
 
-def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> Verdict:
+def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerdict:
     """Say whether a claim holds in a mesh; `left_out` says which objects it lacks.
 
     Raises InvalidCheck, and NotFound if the server has no pods.

@@ -12,7 +12,7 @@ from headgate.compiler.workloads import excluded_ports, has_sidecar
 from headgate.model.authorization import port_of
 from headgate.model.routing import Mesh, PortRef, Workload
 from headgate.plan import words
-from headgate.plan.access import Permission, permissions, points
+from headgate.plan.access import AllowedRequests, permissions, points
 from headgate.resources.core.pod import Pod
 from headgate.resources.core.service import Service
 from headgate.resources.mesh.sidecar import Sidecar
@@ -174,7 +174,7 @@ def _renamed(was: Workload, now: Workload, before: Mesh, after: Mesh) -> Iterato
             )
 
 
-def _allowed(server: Workload, identity: str) -> frozenset[tuple[int, Permission]]:
+def _allowed(server: Workload, identity: str) -> frozenset[tuple[int, AllowedRequests]]:
     """Return what an identity may send to a workload, with the ports."""
     found = ((point.port.port, permissions(point, identity)) for point, _ in points(server, None) if point)
     return frozenset((port, permission) for port, several in found for permission in several)

@@ -11,11 +11,11 @@ from headgate.model.authorization import port_of
 from headgate.model.identities import gateway_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, Mesh, PortRef, Workload
-from headgate.plan.access import Permission, Point, callers_of, permissions, point_of, setting_of
+from headgate.plan.access import AccessPoint, AllowedRequests, callers_of, permissions, point_of, setting_of
 from headgate.plan.traffic import RequestClass
 from headgate.plan.treatment import Treatment
 
-_OPEN = (Permission(()),)
+_OPEN = (AllowedRequests(()),)
 
 
 class Refused(NamedTuple):
@@ -50,7 +50,9 @@ class MovedRequests:
                 if new is not None and new.workload.access.closed:
                     yield from self._compared(item, ref, old, new)
 
-    def _compared(self, item: RequestClass, ref: PortRef, old: list[Point | None], new: Point) -> Iterator[Refused]:
+    def _compared(
+        self, item: RequestClass, ref: PortRef, old: list[AccessPoint | None], new: AccessPoint
+    ) -> Iterator[Refused]:
         groups: dict[tuple[Conjunction, Request | None], list[str]] = {}
         for caller in self._callers(item, old, new):
             for match, example in self._refused(item, caller, old, new):
@@ -58,13 +60,13 @@ class MovedRequests:
         for (match, example), callers in groups.items():
             yield Refused(ref, new.workload, tuple(callers), match, example)
 
-    def _callers(self, item: RequestClass, old: list[Point | None], new: Point) -> list[str]:
+    def _callers(self, item: RequestClass, old: list[AccessPoint | None], new: AccessPoint) -> list[str]:
         if item.entry.kind == "Gateway":
             return [gateway_id(self._after.mesh.trust_domain)]
         return callers_of(*(point.workload for point in old if point), new.workload)
 
     def _refused(
-        self, item: RequestClass, caller: str, old: list[Point | None], new: Point
+        self, item: RequestClass, caller: str, old: list[AccessPoint | None], new: AccessPoint
     ) -> Iterator[tuple[Conjunction, Request | None]]:
         """Yield the conditions of requests that a former backend allows a caller and the new one refuses, with an example."""
         solver = Solver(setting_of(new.workload, caller)._replace(authorities=item.authorities), work=self._work)
@@ -96,15 +98,15 @@ class _Side:
         self._workloads = {item.name: item for item in mesh.workloads}
         self._ready = {entry.ref: entry.ready for entry in mesh.endpoints}
 
-    def points(self, ref: PortRef) -> Iterator[Point | None]:
+    def points(self, ref: PortRef) -> Iterator[AccessPoint | None]:
         """Yield the ports of the pods behind a Service port, one for equal access rules; None for pods that allow all."""
-        found: dict[object, Point | None] = {}
+        found: dict[object, AccessPoint | None] = {}
         for endpoint in self._ready.get(ref, ()):
             point = self._point(endpoint, ref)
             key = (point.workload.identity, point.port.port, point.workload.target_tls_mode) if point else None
             found.setdefault(key, point)
         yield from found.values()
 
-    def _point(self, endpoint: Endpoint, ref: PortRef) -> Point | None:
+    def _point(self, endpoint: Endpoint, ref: PortRef) -> AccessPoint | None:
         workload = self._workloads.get(endpoint.workload)
         return point_of(workload, port_of(workload, endpoint.port), ref) if workload else None

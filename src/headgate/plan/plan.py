@@ -16,7 +16,7 @@ from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import RequestClass, request_classes
-from headgate.plan.world import Cause, World
+from headgate.plan.world import Origin, World
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
@@ -60,7 +60,7 @@ class RequestChange(Value, frozen=True, kw_only=True):
     example: str
     command: str
     certain: bool = True
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Origin, ...] = ()
     rate: Rate | None = None
 
 
@@ -82,7 +82,7 @@ class AccessRow(Value, frozen=True, kw_only=True):
     example: str
     command: str
     certain: bool = True
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Origin, ...] = ()
 
 
 class TlsChange(Value, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class TlsChange(Value, frozen=True, kw_only=True):
     pods: tuple[str, ...]
     before: str
     after: str
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Origin, ...] = ()
 
 
 class GatewayChange(Value, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class GatewayChange(Value, frozen=True, kw_only=True):
     service: str
     before: str
     after: str
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Origin, ...] = ()
 
 
 class NewFinding(Value, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class NewFinding(Value, frozen=True, kw_only=True):
     reason: str
     unreachable: bool
     message: str
-    causes: tuple[Cause, ...]
+    causes: tuple[Origin, ...]
 
 
 class Plan(Value, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ def _route(route: Route | None) -> str:
     return f"{route.origin}" + (f", {route.name}" if route.name else "")
 
 
-def _route_causes(item: RequestClass, world: World) -> Iterator[Cause]:
+def _route_causes(item: RequestClass, world: World) -> Iterator[Origin]:
     """Yield the changed objects that define the routes of a class; without any, those of their backends."""
     fields: dict[Key, str] = {}
     for route in (item.new_route, item.old_route):
@@ -239,7 +239,7 @@ def _defining(route: Route) -> Iterator[tuple[Key, str]]:
         yield step.split, "spec.backends"
 
 
-def _backend_causes(item: RequestClass, world: World) -> Iterator[Cause]:
+def _backend_causes(item: RequestClass, world: World) -> Iterator[Origin]:
     services = {
         receiver.ref.service
         for treatment in (item.before, item.after)
@@ -360,5 +360,5 @@ def _new_findings(world: World) -> Iterator[NewFinding]:
                     reason=item.reason.value,
                     unreachable=item.reason in UNREACHABLE,
                     message=item.message,
-                    causes=(Cause(object=str(item.about), field=item.field),),
+                    causes=(Origin(object=str(item.about), field=item.field),),
                 )

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from msgspec import structs
 
-from headgate.plan.checks import Never, Verdict, never, no_new_access
+from headgate.plan.checks import CheckVerdict, Never, never, no_new_access
 from headgate.plan.plan import Plan, plan
 from headgate.plan.world import World
 from headgate.resources.meta import Key, Object, Value
@@ -31,7 +31,7 @@ class PlanResult(Value, frozen=True, kw_only=True):
     """
 
     plan: Plan
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[CheckVerdict, ...] = ()
     ignored: tuple[str, ...] = ()
     on_creation: tuple[str, ...] = ()
 

@@ -18,7 +18,7 @@ from headgate.plan.treatment import Treatment
 Pair = tuple[int, int]
 
 
-class Rule(NamedTuple):
+class ListedRoute(NamedTuple):
     """A route of a list: its match as conditions, its treatment, and its position in the list of routes.
 
     The last rule of a list has no condition. Its position is None if it stands for requests that no route matches.
@@ -29,34 +29,34 @@ class Rule(NamedTuple):
     treatment: Treatment
 
 
-class Difference(NamedTuple):
+class RouteDifference(NamedTuple):
     """Requests that fit `before` first in the old list and `after` first in the new one, and their parts in an example.
 
     `excluded` are the matches of earlier rules that may fit some of these requests.
     Without `values` it is not decided whether there are such requests.
     """
 
-    before: Rule
-    after: Rule
+    before: ListedRoute
+    after: ListedRoute
     excluded: tuple[Conjunction, ...]
     values: Values | None
 
 
-def rules(matches: Iterable[Match], treatments: Iterable[Treatment], unmatched: Treatment) -> list[Rule]:
+def rules(matches: Iterable[Match], treatments: Iterable[Treatment], unmatched: Treatment) -> list[ListedRoute]:
     """Return the rules of a list of routes, without those that an equal match precedes."""
-    found: dict[Conjunction, Rule] = {}
+    found: dict[Conjunction, ListedRoute] = {}
     for position, (match, treatment) in enumerate(zip(matches, treatments, strict=True)):
         conditions = conjunction(match)
-        found.setdefault(conditions, Rule(position, conditions, treatment))
+        found.setdefault(conditions, ListedRoute(position, conditions, treatment))
         if not conditions:
             break
-    found.setdefault((), Rule(None, (), unmatched))
+    found.setdefault((), ListedRoute(None, (), unmatched))
     return list(found.values())
 
 
 def differences(
-    solver: Solver, before: Sequence[Rule], after: Sequence[Rule], base: Conjunction = ()
-) -> Iterator[Difference]:
+    solver: Solver, before: Sequence[ListedRoute], after: Sequence[ListedRoute], base: Conjunction = ()
+) -> Iterator[RouteDifference]:
     """Yield the differences between two lists of rules, for requests that meet all conditions in `base`."""
     old, new = MatchIndex([rule.match for rule in before]), MatchIndex([rule.match for rule in after])
     for first, second in _pairs(before, after, old, new):
@@ -70,13 +70,15 @@ def differences(
         try:
             values = solver.solve(wanted, excluded)
         except Undecided:
-            yield Difference(one, other, tuple(excluded), None)
+            yield RouteDifference(one, other, tuple(excluded), None)
             continue
         if values is not None:
-            yield Difference(one, other, tuple(excluded), values)
+            yield RouteDifference(one, other, tuple(excluded), values)
 
 
-def _pairs(before: Sequence[Rule], after: Sequence[Rule], old: MatchIndex, new: MatchIndex) -> Iterator[Pair]:
+def _pairs(
+    before: Sequence[ListedRoute], after: Sequence[ListedRoute], old: MatchIndex, new: MatchIndex
+) -> Iterator[Pair]:
     partners = _partners(before, after)
     partnered = set(partners.values())
     alone = [index for index in range(len(after)) if index not in partnered]
@@ -92,7 +94,7 @@ def _pairs(before: Sequence[Rule], after: Sequence[Rule], old: MatchIndex, new: 
         )
 
 
-def _until_covered(rule: Rule, near: Iterable[int], rules: Sequence[Rule]) -> Iterator[int]:
+def _until_covered(rule: ListedRoute, near: Iterable[int], rules: Sequence[ListedRoute]) -> Iterator[int]:
     """Yield positions up to the first rule whose conditions are all conditions of `rule`: it takes all requests."""
     own = set(rule.match)
     for index in near:
@@ -101,7 +103,7 @@ def _until_covered(rule: Rule, near: Iterable[int], rules: Sequence[Rule]) -> It
             return
 
 
-def _partners(before: Sequence[Rule], after: Sequence[Rule]) -> dict[int, int]:
+def _partners(before: Sequence[ListedRoute], after: Sequence[ListedRoute]) -> dict[int, int]:
     """Return pairs of rules with equal matches: a longest selection in which both lists have the same order."""
     places = {rule.match: index for index, rule in enumerate(after)}
     both = [(index, places[rule.match]) for index, rule in enumerate(before) if rule.match in places]

@@ -12,7 +12,7 @@ from headgate.model.evaluate import MISDIRECTED, MISDIRECTED_REQUEST, best_name,
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, PortRef, Protocol, Route, RouteTable
 from headgate.model.sanitizing import NOT_FOUND
-from headgate.plan.route_lists import Difference, Rule, differences, rules
+from headgate.plan.route_lists import ListedRoute, RouteDifference, differences, rules
 from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, treatment_of
 from headgate.resources.meta import Value
 from headgate.shared_map import replaced
@@ -67,11 +67,11 @@ class _Side(NamedTuple):
     treatments: Sequence[Treatment]
     unmatched: Treatment
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[ListedRoute]:
         """Return the routes as rules."""
         return rules((route.match for route in self.routes), self.treatments, self.unmatched)
 
-    def route(self, rule: Rule) -> Route | None:
+    def route(self, rule: ListedRoute) -> Route | None:
         """Return the route of a rule."""
         return None if rule.position is None else self.routes[rule.position]
 
@@ -244,7 +244,7 @@ def _compared(
         )
 
 
-def _example(setting: Setting, item: Difference) -> Request | None:
+def _example(setting: Setting, item: RouteDifference) -> Request | None:
     """Return the example of a difference; None if the proxy changes it before routing, so that it takes other routes."""
     if item.values is None:
         return None

@@ -12,7 +12,7 @@ from headgate.resources.meta import Value
 Ready = Mapping[PortRef, Sequence[Endpoint]]
 
 
-class Receiver(Value, frozen=True, kw_only=True):
+class ReceivedShare(Value, frozen=True, kw_only=True):
     """A share of the requests that reach a Service port, or that the proxy answers with a `status`."""
 
     share: Fraction
@@ -44,7 +44,7 @@ class Treatment(Value, frozen=True, kw_only=True):
     the settings about failures of endpoints, in words.
     """
 
-    receivers: tuple[Receiver, ...]
+    receivers: tuple[ReceivedShare, ...]
     protocol: Protocol = Protocol.HTTP
     redirect: Redirect | None = None
     filters: Filters = NO_FILTERS
@@ -65,14 +65,14 @@ class Treatment(Value, frozen=True, kw_only=True):
 
 def answered_by_proxy(status: int, reason: str = "") -> Treatment:
     """Return the treatment of requests that the proxy answers itself."""
-    return Treatment(receivers=(Receiver(share=Fraction(1), status=status, reason=reason),))
+    return Treatment(receivers=(ReceivedShare(share=Fraction(1), status=status, reason=reason),))
 
 
 def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP) -> Treatment:
     """Return the treatment of the requests of a route. A share with no ready endpoint is answered with 503."""
     found = shares(route, {target.ref: tuple(ready.get(target.ref, ())) for target in route.split.targets})
     receivers = tuple(
-        Receiver(share=item.share, ref=item.ref, status=item.status, reason=item.reason, filters=item.filters)
+        ReceivedShare(share=item.share, ref=item.ref, status=item.status, reason=item.reason, filters=item.filters)
         for item in found
         if item.share
     )
@@ -90,17 +90,17 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
     )
 
 
-def _order(item: Receiver) -> tuple[str, str]:
+def _order(item: ReceivedShare) -> tuple[str, str]:
     return item.name, repr(item.filters)
 
 
-def _united(receivers: Sequence[Receiver]) -> list[Receiver]:
+def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
     """Return the receivers with one item for equal ones; the shares of equal ones add up."""
-    found: dict[tuple[object, ...], Receiver] = {}
+    found: dict[tuple[object, ...], ReceivedShare] = {}
     for item in receivers:
         key = item.ref, item.status, item.reason, item.filters
         before = found[key].share if key in found else Fraction()
-        found[key] = Receiver(
+        found[key] = ReceivedShare(
             share=before + item.share, ref=item.ref, status=item.status, reason=item.reason, filters=item.filters
         )
     return list(found.values())

@@ -10,7 +10,7 @@ from headgate.plan.departures import Side
 from headgate.resources.meta import Key, Value
 
 
-class Cause(Value, frozen=True, kw_only=True):
+class Origin(Value, frozen=True, kw_only=True):
     """The part of an object that causes a difference, or its deletion.
 
     `file` and `line` are empty for an object without a file.
@@ -45,8 +45,8 @@ class World(NamedTuple):
         old, new = self.snapshots or (None, None)
         return (Side(self.before.mesh, old), Side(self.after.mesh, new)) if old and new else None
 
-    def cause(self, key: Key, field: str) -> Cause:
+    def cause(self, key: Key, field: str) -> Origin:
         """Return a part of a changed object as a cause, or the object's deletion. The maker of an object is its cause."""
         key, field = (self.makers[key], "spec") if key in self.makers else (key, field)
         gone = key not in self.after.report.seen if self.deleted is None else key in self.deleted
-        return Cause(object=str(key), field="" if gone else field, deleted=gone)
+        return Origin(object=str(key), field="" if gone else field, deleted=gone)

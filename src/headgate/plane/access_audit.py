@@ -19,7 +19,7 @@ from headgate.plane.access_calls import rules_digest
 from headgate.plane.status.audit_outcome import AuditOutcome, RefusedCaller
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_TARGET
-from headgate.telemetry.access_records import AccessRecords, Audit, CallKey, Record
+from headgate.telemetry.access_records import AccessRecord, AccessRecords, Audit, CallKey
 
 PUBLISH_S = 15.0  # seconds between two looks at the counts
 STEADY_S = 300.0  # seconds until counts are published that grew by less than `NOTICEABLE`
@@ -32,7 +32,7 @@ Outcomes = Mapping[Key, AuditOutcome]
 def outcomes(compiled: Compiled, records: AccessRecords) -> Outcomes:
     """Return the current outcome of each TrafficTarget whose audit counts calls."""
     audited = _audited(compiled.mesh)
-    refused: dict[str, list[tuple[CallKey, Record]]] = defaultdict(list)
+    refused: dict[str, list[tuple[CallKey, AccessRecord]]] = defaultdict(list)
     for key, record in records.audited():
         refused[key.destination].append((key, record))
     found: dict[Key, AuditOutcome] = {}
@@ -49,7 +49,7 @@ def _audited(mesh: Mesh) -> Mapping[str, Workload]:
 
 
 def _outcome(
-    about: Key, grants: Sequence[Grant], audit: Audit | None, refused: Iterable[tuple[CallKey, Record]]
+    about: Key, grants: Sequence[Grant], audit: Audit | None, refused: Iterable[tuple[CallKey, AccessRecord]]
 ) -> AuditOutcome:
     if audit is None:
         return AuditOutcome()
@@ -62,7 +62,7 @@ def _outcome(
     return AuditOutcome(since=audit.since, callers=tuple(callers))
 
 
-def _refused_caller(key: CallKey, record: Record, *, is_named: bool) -> RefusedCaller:
+def _refused_caller(key: CallKey, record: AccessRecord, *, is_named: bool) -> RefusedCaller:
     account = parse_id(key.caller)
     return RefusedCaller(
         caller=f"{account.namespace}/{account.name}" if account else key.caller,

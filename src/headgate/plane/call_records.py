@@ -4,7 +4,7 @@ from headgate.model.identities import parse_id
 from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.inspect import ObjectName
 from headgate.resources.meta import timestamp
-from headgate.telemetry.access_records import AccessRecords, CallKey, Record
+from headgate.telemetry.access_records import AccessRecord, AccessRecords, CallKey
 
 
 def call_records(records: AccessRecords, now: float) -> CallRecordList:
@@ -17,7 +17,7 @@ def call_records(records: AccessRecords, now: float) -> CallRecordList:
     )
 
 
-def _item(key: CallKey, record: Record) -> CallRecord | None:
+def _item(key: CallKey, record: AccessRecord) -> CallRecord | None:
     called, caller = parse_id(key.destination), parse_id(key.caller)
     if called is None:
         return None

@@ -21,7 +21,7 @@ from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mirror_comparison import MirrorComparer
-from headgate.plane.predictions import Controllers
+from headgate.plane.predictions import PredictedControllers
 from headgate.plane.rendered_gateways import RenderedGateways
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES, CountedStates, StatusWriter
 from headgate.plane.trust import Trust
@@ -61,7 +61,13 @@ class ControlPlane:
     """
 
     def __init__(
-        self, ports: Ports, proxies: ProxyOptions, settings: Settings, trust: Trust, *, controllers: Controllers
+        self,
+        ports: Ports,
+        proxies: ProxyOptions,
+        settings: Settings,
+        trust: Trust,
+        *,
+        controllers: PredictedControllers,
     ) -> None:
         self._ports = ports
         self._trust = trust

@@ -6,11 +6,11 @@ from headgate.compiler.snapshot import SELECTING_MANAGERS, SERVICE_NAME_LABEL, S
 from headgate.resources.core.pod import Pod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import (
-    Endpoint,
     EndpointConditions,
     EndpointPort,
     EndpointSlice,
     ObjectReference,
+    SliceEndpoint,
 )
 from headgate.resources.meta import Key, Metadata, Resource
 from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE
@@ -96,8 +96,8 @@ def _expected(
             )
 
 
-def _endpoint(pod: Pod, namespace: str, name: str, *, is_ready: bool) -> Endpoint:
-    return Endpoint(
+def _endpoint(pod: Pod, namespace: str, name: str, *, is_ready: bool) -> SliceEndpoint:
+    return SliceEndpoint(
         addresses=(pod.status.pod_ip,),
         conditions=EndpointConditions(ready=is_ready),
         target_ref=ObjectReference(kind=POD.kind, namespace=namespace, name=name),

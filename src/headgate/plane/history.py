@@ -8,7 +8,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.history.differences import differences
 from headgate.history.records import object_in
 from headgate.history.restoration import Restoration, restorations
-from headgate.history.revisions import Change, Contents, Log, Revision
+from headgate.history.revisions import Contents, Log, RecordedChange, Revision
 from headgate.plane.live_state import LiveState
 from headgate.plane.past import snapshot_at
 from headgate.resources import revisions as answers
@@ -104,7 +104,7 @@ def _unknown(log: Log, number: int) -> NotFound:
     return NotFound(f"revision {number} not found; the history has revisions {numbers[0]} to {numbers[-1]}")
 
 
-def _answer(found: Revision, changes: list[Change], before: Contents) -> answers.Revision:
+def _answer(found: Revision, changes: list[RecordedChange], before: Contents) -> answers.Revision:
     return answers.Revision(
         metadata=ObjectName(name=str(found.number)),
         revision=found.number,
@@ -115,7 +115,7 @@ def _answer(found: Revision, changes: list[Change], before: Contents) -> answers
     )
 
 
-def _change(change: Change, before: bytes | None) -> answers.ObjectChange:
+def _change(change: RecordedChange, before: bytes | None) -> answers.ObjectChange:
     action: answers.Action = "changed"
     if before == change.content:
         action = "unchanged"

@@ -18,7 +18,7 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.errors import StoreError
 from headgate.history.records import Record
-from headgate.history.revisions import Change, Log, Reason, Revision, applied, changes_between, with_controllers
+from headgate.history.revisions import Log, Reason, RecordedChange, Revision, applied, changes_between, with_controllers
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports
 from headgate.plan.lines import summary
@@ -145,7 +145,7 @@ class HistoryRecorder:
         if tuple(effect) != revisions[-1].effect:
             self._set(Log(base_number, base, (*revisions[:-1], structs.replace(revisions[-1], effect=tuple(effect)))))
 
-    async def _add_of_controllers(self, changes: Sequence[Change], before: CompiledObjects) -> None:
+    async def _add_of_controllers(self, changes: Sequence[RecordedChange], before: CompiledObjects) -> None:
         """Add changes by controllers to the last revision if it is by controllers too, else as a new one."""
         base_number, base, revisions = self._log
         last = revisions[-1]
@@ -159,7 +159,7 @@ class HistoryRecorder:
         whole = structs.replace(more, effect=tuple(effect) or last.effect)
         self._set(Log(base_number, base, (*revisions[:-1], whole)))
 
-    def _add(self, reason: Reason, changes: Sequence[Change], effect: Sequence[str]) -> None:
+    def _add(self, reason: Reason, changes: Sequence[RecordedChange], effect: Sequence[str]) -> None:
         current = self._log
         revision = Revision(
             number=current.last + 1,

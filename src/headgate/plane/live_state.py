@@ -14,7 +14,7 @@ from headgate.objects.ports import Store
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
-from headgate.plane.predictions import Controllers
+from headgate.plane.predictions import PredictedControllers
 from headgate.plane.status.certificate_expiry import certificate_expiry
 from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
@@ -31,7 +31,7 @@ class Recorded(NamedTuple):
 
     access: AccessRecords | None = None
     findings: Sequence[Latest[tuple[Finding, ...]]] = ()
-    controllers: Controllers = Controllers()
+    controllers: PredictedControllers = PredictedControllers()
 
 
 NOTHING_RECORDED = Recorded()

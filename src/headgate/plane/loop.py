@@ -17,7 +17,7 @@ from headgate.compiler.snapshot import Snapshot, has_same_objects
 from headgate.envoy.config import Configuration
 from headgate.envoy.encode import Memo, encode_all, with_runtime
 from headgate.envoy.traces import sampling_shares
-from headgate.envoy.view import Node, View, gateway_proxy, sidecar
+from headgate.envoy.view import Node, ProxyView, gateway_proxy, sidecar
 from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import CertificateSpec
 from headgate.latest import Latest, until
@@ -211,7 +211,7 @@ class Loop:
     async def _encode(self, mesh: Mesh) -> Mapping[str, Configuration]:
         """Encode the configuration of each proxy that has a credential, in slices between which other tasks run."""
         views = (
-            View(node, mesh, workload, credential)
+            ProxyView(node, mesh, workload, credential)
             for node, workload in self._expected.nodes
             if (credential := self._credentials.get(node.id))
         )

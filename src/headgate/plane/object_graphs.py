@@ -23,7 +23,14 @@ from headgate.resources.pod_owners import POD, TEMPLATE_HASH, FindObject, Owners
 from headgate.resources.registry import ENDPOINT_SLICE
 from headgate.resources.registry import POD as POD_KIND
 from headgate.settings import Settings
-from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
+from headgate.telemetry.answers.object_graph import (
+    CLUSTER_SCOPED,
+    SERVICE,
+    SPLIT,
+    ObjectGraph,
+    ObjectInfo,
+    SplitBackend,
+)
 
 SLICE = ENDPOINT_SLICE.kind
 _INTERMEDIATE: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",), SERVICE: (SLICE,)}
@@ -163,7 +170,7 @@ def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain:
         labels=labels,
         apex=(resolved(spec["service"]), spec["service"]),
         backends=tuple(
-            Backend(name=one["service"], service=resolved(one["service"]), weight=one["weight"])
+            SplitBackend(name=one["service"], service=resolved(one["service"]), weight=one["weight"])
             for one in spec["backends"]
         ),
     )

@@ -16,7 +16,7 @@ from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
 from headgate.plan.world import World
 from headgate.plane.feed import GROUP_KINDS
 from headgate.plane.live_state import LiveState
-from headgate.plane.predictions import Change, predict
+from headgate.plane.predictions import PredictedWrites, predict
 from headgate.plane.replaced_pods import NAMESPACE, Workloads
 from headgate.resources.decode import Check
 from headgate.resources.meta import Key, Object, part
@@ -49,7 +49,7 @@ async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
             snapshot = live_state.feed.snapshot.get() or Snapshot()
             written = [await _applied(live_state.store, snapshot, obj) for obj in hub.compiled]
             deleted, workloads = await _deletions(live_state.store, snapshot, query)
-            change = Change(written, deleted, Workloads(hub.workloads, workloads))
+            change = PredictedWrites(written, deleted, Workloads(hub.workloads, workloads))
             predicted = await predict(
                 live_state.store, snapshot, change, live_state.controllers, live_state.loop.settings.domain
             )

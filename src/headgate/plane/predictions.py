@@ -29,14 +29,14 @@ _RECREATING = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"
 _FIRST_GATEWAY = int(IPv4Address("198.51.100.1"))  # for documentation (RFC 5737), so no Gateway has it
 
 
-class Controllers(NamedTuple):
+class PredictedControllers(NamedTuple):
     """What the controllers of a host do: that of Canaries, and injection. The defaults are for tests without a host."""
 
     canaries: Makes = lambda *_: {}
     sidecars: Sidecars = explicit_sidecars("labelled")
 
 
-class Change(NamedTuple):
+class PredictedWrites(NamedTuple):
     """Objects that are written as they are stored then, workloads with pod templates, and objects that are deleted."""
 
     written: Sequence[Object] = ()
@@ -56,7 +56,9 @@ class Prediction(NamedTuple):
     on_creation: tuple[str, ...] = ()
 
 
-async def predict(store: Reader, before: Snapshot, change: Change, controllers: Controllers, domain: str) -> Prediction:
+async def predict(
+    store: Reader, before: Snapshot, change: PredictedWrites, controllers: PredictedControllers, domain: str
+) -> Prediction:
     """Return the objects after a change. `before` has the objects without it, and `domain` is the DNS domain of Services."""
     deleted = [key for key in change.deleted if not _is_created_again(before, key, change)]
     made = await made_objects(store, before, change.written, deleted, (controllers.canaries, domain))
@@ -71,7 +73,7 @@ async def predict(store: Reader, before: Snapshot, change: Change, controllers: 
     return Prediction(snapshot, {*changed, *makers}, makers, predicted.on_creation)
 
 
-def _is_created_again(before: Snapshot, key: Key, change: Change) -> bool:
+def _is_created_again(before: Snapshot, key: Key, change: PredictedWrites) -> bool:
     """Return whether a deleted object is a pod that its controller creates again."""
     pod = before.objects.get(key)
     owners = pod.metadata.owner_references if isinstance(pod, Pod) else ()

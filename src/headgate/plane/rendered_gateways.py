@@ -32,7 +32,7 @@ LONGEST_WAIT_S = 20.0
 """Seconds after which a request gets an answer although nothing has changed."""
 
 
-class Query(Value, frozen=True, kw_only=True):
+class GatewayQuery(Value, frozen=True, kw_only=True):
     """The request of `METHOD`, as JSON: a node ID, the version that the pod has, and the file of nginx's stream module."""
 
     node: str
@@ -62,7 +62,7 @@ class RenderedGateways:
     async def _configuration(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle `METHOD`. Raises StatusError."""
         try:
-            query = msgspec.json.decode(data, type=Query)
+            query = msgspec.json.decode(data, type=GatewayQuery)
         except msgspec.DecodeError as error:
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, f"the request is malformed: {error}") from error
         check_node(query.node)

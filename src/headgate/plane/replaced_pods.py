@@ -16,7 +16,7 @@ from headgate.compiler.workloads import has_sidecar
 from headgate.errors import DecodeError
 from headgate.plane.new_pods import created_pod, with_application_ports
 from headgate.plane.snapshot_view import SnapshotView
-from headgate.resources.core.pod import Container, Pod
+from headgate.resources.core.pod import MeshContainer, Pod
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
@@ -187,7 +187,7 @@ def _is_of_controller(label: str) -> bool:
     return label in _OF_CONTROLLERS or label.partition("/")[0].endswith("kubernetes.io")
 
 
-def _with_ports(container: Container, written: Container | None) -> Container:
+def _with_ports(container: MeshContainer, written: MeshContainer | None) -> MeshContainer:
     """Return a container of a pod with the ports of the template; its probes may be changed by sidecars."""
     return structs.replace(container, ports=written.ports) if written else container
 
@@ -230,12 +230,12 @@ class _Added(NamedTuple):
     """What injection adds to a pod: a sidecar, and the containers of Sidecars."""
 
     injected: bool
-    containers: tuple[Container, ...]
+    containers: tuple[MeshContainer, ...]
 
     @classmethod
     def of(cls, raw: Object, around: PodNamespace, decide: Callable[[Object, PodNamespace], Decision]) -> "_Added":
         """Return what injection adds to a pod in a namespace."""
         injected = decide(raw, around).injected
         sidecars = sorted(selecting(raw, around.sidecars), key=lambda item: item.metadata.name) if injected else []
-        found = [msgspec.convert(item, Container) for sidecar in sidecars for item in sidecar.spec.containers]
+        found = [msgspec.convert(item, MeshContainer) for sidecar in sidecars for item in sidecar.spec.containers]
         return cls(injected, tuple(found))

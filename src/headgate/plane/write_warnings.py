@@ -13,7 +13,7 @@ from headgate.plan.quote import quote
 from headgate.plan.world import World
 from headgate.plane.feed import GROUP_KINDS, with_objects
 from headgate.plane.live_state import LiveState
-from headgate.plane.predictions import Change, Prediction, predict
+from headgate.plane.predictions import PredictedWrites, Prediction, predict
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE, key_of
 
@@ -133,7 +133,7 @@ async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None
 
 async def _predicted(live_state: LiveState, before: Snapshot, write: _Write) -> Prediction:
     """Return the objects after a write, with those that controllers make of it."""
-    change = Change([write.new]) if write.new else Change(deleted=[write.key])
+    change = PredictedWrites([write.new]) if write.new else PredictedWrites(deleted=[write.key])
     return await predict(live_state.store, before, change, live_state.controllers, live_state.loop.settings.domain)
 
 

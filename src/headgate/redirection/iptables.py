@@ -20,7 +20,7 @@ from headgate.errors import HeadgateError
 from headgate.redirection.rules import (
     CHAINS,
     INBOUND_SOURCE,
-    Rules,
+    RedirectionRules,
     own_rules,
     removal_transaction,
     rule_lines,
@@ -48,7 +48,7 @@ class Table(NamedTuple):
     saved: str
 
 
-class Outcome(NamedTuple):
+class FamilyOutcome(NamedTuple):
     """Whether the rules of one IP family were changed, and by which program."""
 
     family: str
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
     changed: bool
 
 
-def apply(wanted: Rules) -> tuple[Outcome, ...]:
+def apply(wanted: RedirectionRules) -> tuple[FamilyOutcome, ...]:
     """Apply the rules, replace those of an earlier run, and verify them. Raises RedirectionError."""
     _reject_host_network()
     tables = _tables()
@@ -65,7 +65,7 @@ def apply(wanted: Rules) -> tuple[Outcome, ...]:
     return tuple(_apply(table, wanted.ipv4 if table.family == "IPv4" else wanted.ipv6) for table in tables)
 
 
-def clean() -> tuple[Outcome, ...]:
+def clean() -> tuple[FamilyOutcome, ...]:
     """Remove the rules that `apply` added from all tables, with each program that can read the table. Raises RedirectionError."""
     _reject_host_network()
     bases = _bases()
@@ -97,19 +97,19 @@ def _change_loopback(request: int, *, ignored: int) -> None:
             ) from error
 
 
-def _apply(table: Table, text: str) -> Outcome:
+def _apply(table: Table, text: str) -> FamilyOutcome:
     _run(f"{table.program}-restore", "--noflush", stdin=update_transaction(text, table.saved))
     _verify(table, text)
-    return Outcome(table.family, Path(table.program).name, changed=rule_lines(text) != own_rules(table.saved))
+    return FamilyOutcome(table.family, Path(table.program).name, changed=rule_lines(text) != own_rules(table.saved))
 
 
-def _clean(table: Table) -> Outcome:
+def _clean(table: Table) -> FamilyOutcome:
     steps = removal_transaction(table.saved)
     if steps:
         _run(f"{table.program}-restore", "--noflush", stdin=steps)
         if left := own_rules(_save(table.program)):
             raise RedirectionError(f"{table.program} still has {left[0]!r} after the removal; run the command again")
-    return Outcome(table.family, Path(table.program).name, changed=bool(steps))
+    return FamilyOutcome(table.family, Path(table.program).name, changed=bool(steps))
 
 
 def _verify(table: Table, text: str) -> None:

@@ -23,19 +23,19 @@ INBOUND_SOURCE = {4: "127.0.0.6/32", 6: "::6/128"}
 kernel distinguishes these calls from those of the outbound side."""
 
 
-class Rules(NamedTuple):
+class RedirectionRules(NamedTuple):
     """The rules for IPv4 and for IPv6, each as a complete transaction."""
 
     ipv4: str
     ipv6: str
 
 
-def rules(exclusions: Exclusions) -> Rules:
+def rules(exclusions: Exclusions) -> RedirectionRules:
     """Return the rules that redirect all connections except the exclusions.
 
     Applying the rules twice replaces the chains but duplicates the jumps to them; `update_transaction` avoids that.
     """
-    return Rules(_text(exclusions, 4), _text(exclusions, 6))
+    return RedirectionRules(_text(exclusions, 4), _text(exclusions, 6))
 
 
 def rule_lines(text: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ NOWHERE = Route(split=Split(targets=()))
 """The route of a port that accepts connections for no backend."""
 
 
-class Host(Value, frozen=True, kw_only=True):
+class PortHost(Value, frozen=True, kw_only=True):
     """The routes for some host names of a port, in the order in which the first match is used.
 
     `names` are full names, `*.example.com`, or `*` for every other host. With `edge`, the client is outside the mesh,
@@ -61,7 +61,7 @@ class ProxyPort(Value, frozen=True, kw_only=True):
     address: str = ""
     bound: int = 0
     protocol: Protocol = Protocol.HTTP
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[PortHost, ...] = ()
     tls: tuple[tuple[str, Certificate], ...] = ()
     connections: Route = NOWHERE
 
@@ -179,7 +179,7 @@ def _wanted(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
 def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
     owner = Key(GROUP, "Gateway", *port.gateway.split("/"))
     hosts = tuple(
-        Host(
+        PortHost(
             owner=owner,
             where=f"port {port.port}, host {host.host}",
             names=(host.host,),
@@ -207,7 +207,7 @@ def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -
         return structs.replace(port, connections=table.routes[0])
     spelled = (name for name, number in authorities(front, domain) if number == table.ref.port)
     names = tuple(dict.fromkeys(name.removesuffix(f":{table.ref.port}") for name in spelled))
-    host = Host(owner=owner, where=port.where, names=names, routes=table.routes)
+    host = PortHost(owner=owner, where=port.where, names=names, routes=table.routes)
     return structs.replace(port, hosts=(host,))
 
 

@@ -2,11 +2,11 @@
 
 from headgate.model.routing import PortRef, Route, Split
 from headgate.render.omissions import Collector, OmissionReason, Place
-from headgate.render.proxy_ports import Host, ProxyPort, Selection
+from headgate.render.proxy_ports import PortHost, ProxyPort, Selection
 from headgate.resources.registry import SERVICE
 
 
-def place_of(port: Host | ProxyPort, route: Route) -> Place:
+def place_of(port: PortHost | ProxyPort, route: Route) -> Place:
     """Return the place of a route. The owner of the port defines the route if no object does."""
     return Place(route.origin or port.owner, f"{port.where}, route {route.name}" if route.name else port.where)
 

@@ -9,7 +9,7 @@ from headgate.model.routing import Endpoint, PortRef, Protocol, Split, Target
 from headgate.resources.meta import Value
 
 
-class Group(Value, frozen=True, kw_only=True):
+class BackendGroup(Value, frozen=True, kw_only=True):
     """Backends with ready endpoints, whose requests get the same filters and go to the backend with one protocol."""
 
     filters: Filters
@@ -25,7 +25,7 @@ class Group(Value, frozen=True, kw_only=True):
 class Shares(Value, frozen=True, kw_only=True):
     """The groups of a split, and the weights of the requests that get an error, by status."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[BackendGroup, ...]
     failing: Mapping[int, int]
 
 
@@ -42,7 +42,7 @@ def grouped(
             failing[UNAVAILABLE] = failing.get(UNAVAILABLE, 0) + target.weight
     for share in split.broken:
         failing[share.status] = failing.get(share.status, 0) + share.weight
-    found = tuple(Group(filters=key[0], protocol=key[1], targets=tuple(items)) for key, items in groups.items())
+    found = tuple(BackendGroup(filters=key[0], protocol=key[1], targets=tuple(items)) for key, items in groups.items())
     return Shares(groups=found, failing=failing if found or failing else {UNAVAILABLE: 1})
 
 

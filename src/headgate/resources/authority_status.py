@@ -11,7 +11,7 @@ ROTATE = "headgate.dev/rotate-ca"
 ROOTS, STATUS = "roots.pem", "status.json"
 
 
-class Phase(enum.StrEnum):
+class RotationPhase(enum.StrEnum):
     """The current step of a rotation. It is unknown until the keys have been read."""
 
     UNKNOWN = "unknown"

@@ -24,7 +24,7 @@ class BadRequest(HeadgateError):
         self.part = part
 
 
-class Client(Value, frozen=True, kw_only=True):
+class RequestOrigin(Value, frozen=True, kw_only=True):
     """The sender of requests: `kind` is pod, deployment or serviceaccount."""
 
     kind: str
@@ -66,14 +66,14 @@ def url_parts(url: str) -> SplitResult:
     return parts
 
 
-def read_client(text: str, namespace: str) -> Client | None:
+def read_client(text: str, namespace: str) -> RequestOrigin | None:
     """Read `KIND/NAME`; None for an empty text, which means the gateway. Raises BadRequest."""
     if not text:
         return None
     kind, _, name = text.partition("/")
     if kind.lower() not in _CLIENTS or not name or "/" in name:
         raise BadRequest("from", f"{text!r} is not a client; write pod/NAME, deployment/NAME or serviceaccount/NAME")
-    return Client(kind=_CLIENTS[kind.lower()], namespace=namespace, name=name)
+    return RequestOrigin(kind=_CLIENTS[kind.lower()], namespace=namespace, name=name)
 
 
 def gateway_name(spec: RequestSpec) -> str:

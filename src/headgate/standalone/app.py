@@ -34,7 +34,7 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import MeshMetrics
-from headgate.plane.predictions import Controllers
+from headgate.plane.predictions import PredictedControllers
 from headgate.plane.trust import Trust
 from headgate.plane.workload_readiness import workload_counts
 from headgate.plane.write_warnings import warnings_after_write
@@ -49,7 +49,7 @@ from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
 from headgate.standalone.listeners import split_address
 from headgate.standalone.nginx_gateways import NginxGateways
-from headgate.standalone.options import Options
+from headgate.standalone.options import MachineOptions
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import ProxyServices, probe_socket
@@ -105,7 +105,7 @@ class Background(asyncio.TaskGroup):
 
 
 @asynccontextmanager
-async def running(options: Options) -> AsyncIterator[Running]:
+async def running(options: MachineOptions) -> AsyncIterator[Running]:
     """Start all parts of headgate; stop them at the end of the context. Raises HeadgateError with the reason and advice."""
     async with AsyncExitStack() as stack:
         setup = await set_up(options, stack)
@@ -119,7 +119,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         nginx = NginxGateways(state, events, setup.inherited)
         files = None if options.ephemeral else StateFiles(state)
         ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
-        controllers = Controllers(expected_objects, explicit_sidecars(options.mesh.sidecars))
+        controllers = PredictedControllers(expected_objects, explicit_sidecars(options.mesh.sidecars))
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust, controllers=controllers)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
@@ -167,7 +167,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         yield current
 
 
-def _issuer(options: Options, state: Path, settings: Settings) -> Issuer:
+def _issuer(options: MachineOptions, state: Path, settings: Settings) -> Issuer:
     """Return the user's own authority if its files are given, else the embedded one."""
     if options.authority:
         return PemIssuer(options.authority, settings.trust_domain, clock=time.time)

@@ -34,7 +34,7 @@ ANSWER_S = 5.0  # seconds to wait for the gateway's answer; later, the xDS serve
 log = logging.getLogger(__name__)
 
 
-class Asked(NamedTuple):
+class WantedNginx(NamedTuple):
     """What is asked for by Service (`namespace/name`): the configurations of nginx, and the objects that ask for it."""
 
     wanted: Mapping[str, Listening]
@@ -50,7 +50,7 @@ class NginxGateways:
         self._directory = state / DIRECTORY
         self._program = NginxProgram(find_program("nginx"), pass_fds)
         self._processes: dict[str, NginxProcess] = {}
-        self._asked = Asked({}, {})
+        self._asked = WantedNginx({}, {})
 
     async def run(self, live_state: LiveState) -> None:
         """Follow the compiled mesh until canceled; then end each nginx."""
@@ -130,11 +130,11 @@ class NginxGateways:
         )
 
 
-def asked_in(compiled: Compiled, module: str) -> Asked:
+def asked_in(compiled: Compiled, module: str) -> WantedNginx:
     """Return what is asked for. `module` is the file of nginx's stream module."""
     mesh, asking = compiled.mesh, compiled.report.service_gateways
     wanted = {front.service: _rendered(mesh, front, module) for front in mesh.frontends if front.other_proxy}
-    return Asked(
+    return WantedNginx(
         {name: item for name, item in wanted.items() if item.ports}, {item.name: item.about for item in asking}
     )
 

@@ -8,7 +8,7 @@ from headgate.resources.meta import Value
 from headgate.standalone.listeners import LOOPBACK
 
 
-class Options(Value, frozen=True, kw_only=True):
+class MachineOptions(Value, frozen=True, kw_only=True):
     """The options of `headgate up`. Addresses are `host:port`; port 0 selects the port of the last start or any free port.
 
     `authority` names the files of the mesh's CA; None selects headgate's embedded CA. With an empty `metrics_address`, no

@@ -58,14 +58,14 @@ class Count(NamedTuple):
         return Count(self.requests + other.requests, self.failures + other.failures)
 
 
-class Reading(NamedTuple):
+class AdminPages(NamedTuple):
     """Two pages of a proxy's admin interface: `CLUSTERS` as decoded JSON, and `SERIES` as Prometheus text."""
 
     clusters: Any
     series: str = ""
 
 
-class Endpoint(NamedTuple):
+class CounterKey(NamedTuple):
     """The key of a count: an endpoint in an Envoy cluster.
 
     For failures, whose series have no addresses, `address` contains the pod, the response code and the gRPC status.
@@ -80,10 +80,10 @@ class BackendTotals:
     """Sums the increases of all endpoints, so that totals do not decrease when endpoints or proxies disappear."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Mapping[Endpoint, Count]] = {}
+        self._last: dict[str, Mapping[CounterKey, Count]] = {}
         self._totals: dict[tuple[PortRef, str, str], Count] = defaultdict(Count)
 
-    def add(self, readings: Mapping[str, Reading]) -> Sequence[BackendRequests]:
+    def add(self, readings: Mapping[str, AdminPages]) -> Sequence[BackendRequests]:
         """Add one reading of each proxy; return the totals, sorted by Service port, split and backend."""
         for proxy, reading in readings.items():
             self._add(proxy, reading)
@@ -92,7 +92,7 @@ class BackendTotals:
             for (ref, split, backend), count in sorted(self._totals.items())
         ]
 
-    def _add(self, proxy: str, reading: Reading) -> None:
+    def _add(self, proxy: str, reading: AdminPages) -> None:
         current = {**dict(_endpoints(reading.clusters)), **dict(_failed(reading.series))}
         last = self._last.get(proxy, {})
         for endpoint, count in current.items():
@@ -104,14 +104,14 @@ class BackendTotals:
         self._last[proxy] = current
 
 
-def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
+def _endpoints(page: Any) -> Iterator[tuple[CounterKey, Count]]:
     """Yield each endpoint of a clusters page with its number of requests. Envoy omits numbers that are zero."""
     for cluster in page.get("cluster_statuses") or ():
         for host in cluster.get("host_statuses") or ():
             locality = host.get("locality") or {}
             stats = {stat["name"]: int(stat.get("value", 0)) for stat in host.get("stats") or ()}
             backend = f"{locality.get('region', '')}/{locality.get('zone', '')}"
-            yield Endpoint(cluster.get("name", ""), backend, _address(host)), Count(requests=stats.get("rq_total", 0))
+            yield CounterKey(cluster.get("name", ""), backend, _address(host)), Count(requests=stats.get("rq_total", 0))
 
 
 def _address(host: Any) -> str:
@@ -119,7 +119,7 @@ def _address(host: Any) -> str:
     return f"{socket.get('address', '')}:{socket.get('port_value', '')}"
 
 
-def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
+def _failed(series: str) -> Iterator[tuple[CounterKey, Count]]:
     """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
         found = dict(_LABEL.findall(labels))
@@ -127,7 +127,7 @@ def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
         read = parse_code(code)
         is_counted = read.is_flagged == (name == traffic_stats.FLAGGED)
         if backend and is_counted and read.status and Counts.of({class_index(read.status, grpc): 1}).failure:
-            endpoint = Endpoint(_cluster(found.get("cluster", "")), backend, f"{found.get('pod', '')} {code} {grpc}")
+            endpoint = CounterKey(_cluster(found.get("cluster", "")), backend, f"{found.get('pod', '')} {code} {grpc}")
             yield endpoint, Count(failures=int(value))
 
 
@@ -137,7 +137,7 @@ def _cluster(text: str) -> str:
     return rest[-1] if kind == "outbound" and len(rest) == _PARTS_OF_A_PLACE and rest[-1] else text
 
 
-def ejections(readings: Mapping[str, Reading]) -> Iterator[str]:
+def ejections(readings: Mapping[str, AdminPages]) -> Iterator[str]:
     """Yield a line for each endpoint that a proxy has ejected because it failed (docs/resilience.md)."""
     for proxy, reading in sorted(readings.items()):
         for cluster in reading.clusters.get("cluster_statuses") or ():
@@ -174,5 +174,5 @@ class RequestCounters:
         return self._totals.add(readings)
 
 
-async def _read(admin: Admin) -> Reading:
-    return Reading(await admin.get_json(CLUSTERS), (await admin.get(SERIES)).decode())
+async def _read(admin: Admin) -> AdminPages:
+    return AdminPages(await admin.get_json(CLUSTERS), (await admin.get(SERIES)).decode())

@@ -25,7 +25,7 @@ from headgate.standalone.controllers.services import (
 )
 from headgate.standalone.listeners import address_of, free_address, listen, lowest_port
 from headgate.standalone.machine_node import admit_nodes
-from headgate.standalone.options import Options
+from headgate.standalone.options import MachineOptions
 from headgate.standalone.runtime_directory import claimed, remove_unused
 from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 from headgate.standalone.state_directory import state_directory
@@ -65,7 +65,7 @@ class Setup(NamedTuple):
         return self.sockets / XDS_SOCKET
 
 
-async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
+async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
     """Lock the state directory, open the store in it, claim an address range and listen. Raises HeadgateError."""
     state = state_directory(options, stack)
     # The stack enters the runtime directory first, and so removes it last.
@@ -97,7 +97,7 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
 
 
 def _objects(
-    options: Options, settings: Settings, journal: SqliteJournal | None, stack: AsyncExitStack
+    options: MachineOptions, settings: Settings, journal: SqliteJournal | None, stack: AsyncExitStack
 ) -> tuple[MemoryStore, AddressPool, int]:
     """Load the objects and claim an address range; return the store, the address pool and the guard's file descriptor."""
     addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
@@ -126,7 +126,9 @@ async def _accepts(path: Path) -> bool:
     return True
 
 
-def _listen_for_metrics(options: Options, stack: AsyncExitStack, last: RuntimeInfo | None) -> socket.socket | None:
+def _listen_for_metrics(
+    options: MachineOptions, stack: AsyncExitStack, last: RuntimeInfo | None
+) -> socket.socket | None:
     if not options.metrics_address:
         return None
     return stack.enter_context(listen(options.metrics_address, urlsplit(last.metrics).netloc if last else ""))

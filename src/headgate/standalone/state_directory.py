@@ -15,7 +15,7 @@ from headgate.api.certificate import KEY
 from headgate.atomic_file import write_private
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
-from headgate.standalone.options import Options
+from headgate.standalone.options import MachineOptions
 from headgate.standalone.runtime_info import LOCK, read_runtime_info
 
 TOKEN = "token"  # noqa: S105  # the name of a file, not a secret
@@ -29,7 +29,7 @@ _REFUSED = frozenset({"token-secret"})
 log = logging.getLogger(__name__)
 
 
-def state_directory(options: Options, stack: AsyncExitStack) -> Path:
+def state_directory(options: MachineOptions, stack: AsyncExitStack) -> Path:
     """Create and lock the state directory, accessible to its owner only. Raises HeadgateError.
 
     An ephemeral directory is removed at the end, unless it existed before.

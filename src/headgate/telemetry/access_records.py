@@ -55,7 +55,7 @@ def no_call(_flow: Flow, _has_connections: bool) -> None:  # noqa: FBT001 - a ca
     """Find no call, so that nothing is recorded."""
 
 
-class Record(msgspec.Struct, array_like=True):
+class AccessRecord(msgspec.Struct, array_like=True):
     """The allowed requests or connections of a key: the times of the first and the last, in seconds since the epoch.
 
     `audited` are those since the begin of the audit that its rules do not allow; `last_audited` is the time of the last.
@@ -95,7 +95,7 @@ class AccessRecords:
         self.lost = 0.0
         self._find_call = find_call
         self._most = most
-        self._records: dict[CallKey, Record] = {}
+        self._records: dict[CallKey, AccessRecord] = {}
         self._audits: dict[str, Audit] = {}
         self._swept = now
 
@@ -117,12 +117,12 @@ class AccessRecords:
         found = self._audits.get(destination)
         return found if found and found.rules == rules else None
 
-    def recent(self, now: float) -> Mapping[CallKey, Record]:
+    def recent(self, now: float) -> Mapping[CallKey, AccessRecord]:
         """Return the records with a request or connection in the last 7 days, sorted by key."""
         found = ((key, self._records[key]) for key in sorted(self._records))
         return {key: record for key, record in found if record.last >= now - KEPT_S}
 
-    def audited(self) -> Iterator[tuple[CallKey, Record]]:
+    def audited(self) -> Iterator[tuple[CallKey, AccessRecord]]:
         """Yield the records with calls that an audit would refuse."""
         return ((key, record) for key, record in self._records.items() if record.audited)
 
@@ -133,7 +133,7 @@ class AccessRecords:
 
     def restore(self, saved: AccessCheckpoint) -> None:
         """Continue from the records of an earlier headgate. Call this before anything is recorded."""
-        self._records = dict(msgspec.msgpack.decode(saved.records, type=list[tuple[CallKey, Record]]))
+        self._records = dict(msgspec.msgpack.decode(saved.records, type=list[tuple[CallKey, AccessRecord]]))
         self._audits = dict(saved.audits)
         self.lost, self.began = saved.lost, saved.began or self.began
 
@@ -157,7 +157,7 @@ class AccessRecords:
             if len(self._records) >= self._most:
                 self.lost = now
                 return
-            record = self._records[key] = Record(now, now)
+            record = self._records[key] = AccessRecord(now, now)
         record.last = now
         record.count += count
         if audited:

@@ -19,7 +19,7 @@ from headgate.telemetry.dropped_copies import DroppedCopies
 from headgate.telemetry.increments import Increments
 from headgate.telemetry.mirror_increments import MirrorIncrements
 from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, Delta, DeltaCheckpoint, Deltas
-from headgate.telemetry.reports.otlp import Report, read_report
+from headgate.telemetry.reports.otlp import ProxyReport, read_report
 from headgate.telemetry.reports.series import Counted, FindCaller, counted, dropped_at, is_attempts, sized_at
 from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
@@ -105,7 +105,7 @@ class Receiver:
         self.take(report)
         return b""
 
-    def take(self, report: Report) -> None:
+    def take(self, report: ProxyReport) -> None:
         """Add the increase of each series in a report to the windows and increments, or to the dropped copies."""
         now = self._clock()
         deltas = self._deltas.take(report, now)

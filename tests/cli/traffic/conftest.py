@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from headgate.api.certificate import Certificate, certificate_in
 from headgate.cli.traffic.app import NAME, app
-from headgate.cli.traffic.kubectl_proxy import Response
+from headgate.cli.traffic.kubectl_proxy import ProxiedResponse
 
 BIN = Path(sys.executable).parent
 
@@ -51,9 +51,9 @@ class InProcessPlugin:
     def proxy(self) -> Iterator["InProcessPlugin"]:
         yield self
 
-    def get(self, target: str) -> Response:
+    def get(self, target: str) -> ProxiedResponse:
         self.requests.append(target)
-        return Response(*answer(self.responses, target), warnings=(self.warning,) if self.warning else ())
+        return ProxiedResponse(*answer(self.responses, target), warnings=(self.warning,) if self.warning else ())
 
     def run(self, *arguments: str) -> Ran:
         result = CliRunner().invoke(app, list(arguments), prog_name=NAME, obj=self)

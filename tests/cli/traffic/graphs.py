@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from headgate.cli.traffic.edges import Peer
-from headgate.cli.traffic.graph import Edge, Graph
+from headgate.cli.traffic.edges import EdgePeer
+from headgate.cli.traffic.graph import Arrow, Graph
 from headgate.cli.traffic.metrics import Metrics
 
 Call = tuple[str, str]
 NUMBERS = Metrics(success=54, window=30.0, p50=0.0005, p90=0.0008, p99=0.001)
 
 
-def peer(name: str) -> Peer:
-    return Peer("Outside", "", name[1:-1]) if name.startswith("(") else Peer("Deployment", "default", name)
+def peer(name: str) -> EdgePeer:
+    return EdgePeer("Outside", "", name[1:-1]) if name.startswith("(") else EdgePeer("Deployment", "default", name)
 
 
 def graph(
@@ -22,12 +22,12 @@ def graph(
     idle: Sequence[str] = (),
 ) -> Graph:
     """Return a graph of Deployments; a name in parentheses is a peer outside of the mesh."""
-    edges = [Edge(source=peer(a), target=peer(b), metrics=NUMBERS) for a, b in calls]
-    edges += [Edge(source=peer(a), target=peer(b), metrics=NUMBERS, style="copies") for a, b in copies]
+    edges = [Arrow(source=peer(a), target=peer(b), metrics=NUMBERS) for a, b in calls]
+    edges += [Arrow(source=peer(a), target=peer(b), metrics=NUMBERS, style="copies") for a, b in copies]
     split = list(shares)
     total = sum(weight for _, _, weight in split)
     edges += [
-        Edge(source=peer(a), target=peer(b), metrics=NUMBERS, style="split", weight=(weight, total))
+        Arrow(source=peer(a), target=peer(b), metrics=NUMBERS, style="split", weight=(weight, total))
         for a, b, weight in split
     ]
     nodes = {end for edge in edges for end in (edge.source, edge.target)} | set(map(peer, idle))

@@ -5,14 +5,14 @@ from contextlib import aclosing
 
 from headgate.plane.tap.taps import LIMITED, MAX_QUEUED, SAMPLED, Tap
 from headgate.plane.tap.targets import RouteTarget, TapTarget
-from headgate.telemetry.reports.tap_records import Record
+from headgate.telemetry.reports.tap_records import TapRecord
 
 CALLER = "spiffe://cluster.local/ns/default/sa/buyer"
 OTHER = RouteTarget(kind="TrafficSplit", name="default/other")
 
 
-def record(split: str = "web", peer: str = "") -> Record:
-    return Record(node="gateway", time=1.0, route=f"TrafficSplit default/{split}", peer=peer)
+def record(split: str = "web", peer: str = "") -> TapRecord:
+    return TapRecord(node="gateway", time=1.0, route=f"TrafficSplit default/{split}", peer=peer)
 
 
 def tap(limit: int, later: TapTarget | None = None) -> Tap:

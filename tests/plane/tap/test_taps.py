@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy.tap import ALL_REQUESTS
-from headgate.envoy.traffic_stats import PodPort
+from headgate.envoy.traffic_stats import CalledServer
 from headgate.model.routing import Mesh, Workload
 from headgate.plane.tap.events import REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
 from headgate.plane.tap.targets import PodTarget, RouteTarget, TapProxies
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.object_graph import ObjectGraph, ObjectInfo
-from headgate.telemetry.reports.tap_records import Record
+from headgate.telemetry.reports.tap_records import TapRecord
 
 SA = "spiffe://cluster.local/ns/default/sa/"
 POD, DEPLOYMENT, SERVICE = (
@@ -24,15 +24,20 @@ GRAPH = ObjectGraph(
         ObjectInfo(ref=DEPLOYMENT),
     ]
 )
-SERVED = Record(node="sidecar/default/web-1", time=1.0, port=8080, peer=f"{SA}buyer", rule="default/buyers/group/look")
-SENT = Record(
+SERVED = TapRecord(
+    node="sidecar/default/web-1", time=1.0, port=8080, peer=f"{SA}buyer", rule="default/buyers/group/look"
+)
+SENT = TapRecord(
     node="sidecar/default/buyer-1",
     time=1.0,
     cluster="outbound/default/web/80",
-    server=PodPort("default/web-1", 8080, True),
+    server=CalledServer("default/web-1", 8080, True),
 )
-ELSEWHERE = Record(
-    node="sidecar/default/buyer-1", time=1.0, cluster="outbound/default/db/80", server=PodPort("default/db-1", 1, True)
+ELSEWHERE = TapRecord(
+    node="sidecar/default/buyer-1",
+    time=1.0,
+    cluster="outbound/default/db/80",
+    server=CalledServer("default/db-1", 1, True),
 )
 
 
@@ -43,19 +48,19 @@ def test_a_tap_of_a_deployment_shows_requests_recorded_by_both_sides() -> None:
 
 def test_a_tap_of_a_service_shows_calls_to_its_name_even_if_no_pod_answered() -> None:
     target = PodTarget(target=SERVICE, graph=GRAPH)
-    unanswered = Record(node="gateway", time=1.0, cluster="outbound/default/web/80", status=503)
+    unanswered = TapRecord(node="gateway", time=1.0, cluster="outbound/default/web/80", status=503)
     assert [target.matches(record) for record in (SERVED, unanswered, ELSEWHERE)] == [True, True, False]
 
 
 def test_a_tap_of_a_split_shows_requests_that_used_its_route() -> None:
     target = RouteTarget(kind="TrafficSplit", name="default/web")
-    chosen = Record(node="gateway", time=1.0, route="TrafficSplit default/web")
+    chosen = TapRecord(node="gateway", time=1.0, route="TrafficSplit default/web")
     assert [target.matches(record) for record in (chosen, SENT)] == [True, False]
 
 
 def test_a_tap_of_a_gateway_shows_requests_that_entered_there() -> None:
     target = RouteTarget(kind="Gateway", name="default/edge")
-    entered = Record(node="gateway", time=1.0, cluster="gateway/default/edge/80/HTTPRoute/default/r/0")
+    entered = TapRecord(node="gateway", time=1.0, cluster="gateway/default/edge/80/HTTPRoute/default/r/0")
     assert [target.matches(record) for record in (entered, SENT)] == [True, False]
 
 
@@ -94,7 +99,7 @@ def test_requests_that_a_proxy_did_not_record_are_estimated() -> None:
 
 
 def test_values_are_redacted_unless_the_user_asks_for_them() -> None:
-    record = Record(node="gateway", time=0.0, path="/a?token=s3cret&x", headers=(("cookie", "s3cret"),))
+    record = TapRecord(node="gateway", time=0.0, path="/a?token=s3cret&x", headers=(("cookie", "s3cret"),))
     hidden, shown = (event(record, values=values).request for values in (False, True))
     assert (hidden.path, hidden.headers) == (f"/a?token={REDACTED}&x", {"cookie": REDACTED})
     assert (shown.path, shown.headers) == (record.path, {"cookie": "s3cret"})

@@ -13,7 +13,7 @@ from tests.render.shop import shop
 from headgate.model.requests import Filters, HeaderEdit
 from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Split, Target
 from headgate.render.haproxy.configuration import render
-from headgate.render.haproxy.shares import MOST_TURNS, Share, divide
+from headgate.render.haproxy.shares import MOST_TURNS, SectionShare, divide
 from headgate.render.proxy_ports import Selection, select
 
 EDIT = Filters(request=HeaderEdit(set=(("x-version", "2"),)))
@@ -80,4 +80,4 @@ def test_the_order_of_turns_is_a_permutation_of_the_cycle(total: int, weight: in
     division = divide("web", Split(targets=(), broken=broken), _selection([]))
     order = [turn * division.step % division.total for turn in range(division.total)]
     assert sorted(order) == list(range(division.total))
-    assert division.shares[0] == Share(name="web:0", end=division.shares[0].end)
+    assert division.shares[0] == SectionShare(name="web:0", end=division.shares[0].end)

@@ -10,7 +10,7 @@ from tests.ports import free_port
 from headgate.resources.core.pod_spec import Container, ContainerPort, Probe
 from headgate.resources.decode import read
 from headgate.standalone.pods.containers import delay, restarts
-from headgate.standalone.pods.probes import ProbeTarget, Thresholds, listens, run_probe
+from headgate.standalone.pods.probes import HealthTracker, ProbeTarget, listens, run_probe
 from headgate.standalone.processes import Launch
 
 
@@ -143,7 +143,7 @@ async def test_an_unsupported_probe_is_reported():
 
 
 def test_health_changes_when_consecutive_results_reach_the_threshold():
-    thresholds = Thresholds(probe(successThreshold=2, failureThreshold=3), healthy=False)
+    thresholds = HealthTracker(probe(successThreshold=2, failureThreshold=3), healthy=False)
     results = [True, False, True, True, False, False, True, False, False, False]
     assert [thresholds.add(healthy=well) for well in results] == [
         False,

@@ -20,7 +20,7 @@ from headgate.resources.meta import Key, Object
 from headgate.standalone.store import sqlite as module
 from headgate.standalone.store.memory import MemoryStore
 from headgate.standalone.store.sqlite import SqliteJournal
-from headgate.standalone.store.stored_rows import Row, checksum, read_object
+from headgate.standalone.store.stored_rows import StoredRow, checksum, read_object
 
 
 @pytest.fixture
@@ -286,4 +286,4 @@ def test_an_object_in_a_version_that_an_older_headgate_stored_is_read_in_hub_ver
     group = "gateway.networking.k8s.io"
     old = {"apiVersion": f"{group}/v1alpha2", "kind": "TCPRoute", "metadata": metadata, "spec": {"rules": []}}
     columns = (group.encode(), b"TCPRoute", b"default", b"db", json.dumps(old).encode())
-    assert read_object(Row(*columns, checksum(*columns))) == {**old, "apiVersion": f"{group}/v1"}
+    assert read_object(StoredRow(*columns, checksum(*columns))) == {**old, "apiVersion": f"{group}/v1"}

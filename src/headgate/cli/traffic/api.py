@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from headgate.cli.traffic.errors import Forbidden, NoMetrics
-from headgate.cli.traffic.kinds import Kind
-from headgate.cli.traffic.kubectl_proxy import KubectlProxy, Response
+from headgate.cli.traffic.kinds import MetricsKind
+from headgate.cli.traffic.kubectl_proxy import KubectlProxy, ProxiedResponse
 from headgate.cli.traffic.metrics import parse_window
 from headgate.durations import seconds
 from headgate.errors import HeadgateError, NotFound, Unavailable
@@ -23,7 +23,7 @@ Document = Mapping[str, Any]
 """A TrafficMetrics or TrafficMetricsList, as the API returned it."""
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query for a kind in `namespace`, or in all namespaces when it is empty.
 
     `window` is a duration such as `1m`; empty for the API's default. With `uncertainty`, headgate's API adds the standard
@@ -31,7 +31,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     `kind`; when it is empty, each peer is separate (R88).
     """
 
-    kind: Kind
+    kind: MetricsKind
     namespace: str = ""
     selector: str = ""
     window: str = ""
@@ -51,26 +51,26 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         return "/".join(parts) + (f"?{urlencode(query)}" if query else "")
 
 
-class MetricsApi:
+class MetricsClient:
     """Reads the metrics API. Errors are HeadgateErrors that name the next step. `warnings` are from the responses."""
 
     def __init__(self, proxy: KubectlProxy) -> None:
         self._proxy = proxy
         self.warnings: dict[str, None] = {}
 
-    def list(self, query: Query) -> Document:
+    def list(self, query: MetricsQuery) -> Document:
         """Return the TrafficMetricsList of a kind. Raises NoMetrics, Forbidden, Unavailable."""
         return self._read(query, query.path(), verb="list")
 
-    def get(self, query: Query, name: str) -> Document:
+    def get(self, query: MetricsQuery, name: str) -> Document:
         """Return the TrafficMetrics of a resource. Raises NotFound, and what `list` raises."""
         return self._read(query, query.path(name=name), verb="get")
 
-    def edges(self, query: Query, name: str, namespace: str = "") -> Document:
+    def edges(self, query: MetricsQuery, name: str, namespace: str = "") -> Document:
         """Return the TrafficMetricsList of a resource's edges. Raises NotFound, and what `list` raises."""
         return self._read(query, query.path(namespace, name, "edges"), verb="get", sub="/edges")
 
-    def _read(self, query: Query, path: str, *, verb: str, sub: str = "") -> Document:
+    def _read(self, query: MetricsQuery, path: str, *, verb: str, sub: str = "") -> Document:
         response = self._proxy.get(path)
         self.warnings |= dict.fromkeys(response.warnings)
         if response.status == 200:
@@ -79,7 +79,7 @@ class MetricsApi:
             return document
         raise self._error(query, response, verb, query.kind.plural + sub)
 
-    def _error(self, query: Query, response: Response, verb: str, resource: str) -> HeadgateError:
+    def _error(self, query: MetricsQuery, response: ProxiedResponse, verb: str, resource: str) -> HeadgateError:
         """Return the error for a response."""
         message, group = error_message(response), query.kind.api.partition("/")[0]
         if response.status == 404:
@@ -96,7 +96,7 @@ class MetricsApi:
             return no_api_error(message)
         return HeadgateError(f"the API responded with {response.status}: {message}")
 
-    def _not_found_error(self, query: Query, message: str) -> HeadgateError:
+    def _not_found_error(self, query: MetricsQuery, message: str) -> HeadgateError:
         """Return the error for a 404: the API, the kind or the resource is missing."""
         response = self._proxy.get(f"/apis/{query.kind.api}")
         if response.status != 200:
@@ -118,7 +118,7 @@ def items(document: Document) -> list[Document]:
     return [item for item in found or () if isinstance(item, dict)]
 
 
-def _other_window(query: Query, document: Document) -> Iterator[str]:
+def _other_window(query: MetricsQuery, document: Document) -> Iterator[str]:
     """Yield a warning when the API used a different window than the query requested.
 
     Windows of more than two minutes begin up to half a minute later in headgate.
@@ -143,7 +143,7 @@ def resource_name(item: Document) -> tuple[str, str]:
     )
 
 
-def _unavailable_message(api: str, response: Response, message: str) -> str:
+def _unavailable_message(api: str, response: ProxiedResponse, message: str) -> str:
     """Return the message for 501 and 503: the API has no metrics, or its server is unavailable."""
     if is_api_status(response):
         return f"the metrics API has no metrics now: {message}"
@@ -155,7 +155,7 @@ def _api_service(api: str) -> str:
     return f"{version}.{group}"
 
 
-def _document(response: Response) -> Document:
+def _document(response: ProxiedResponse) -> Document:
     try:
         return msgspec.json.decode(response.body, type=dict[str, Any])
     except msgspec.DecodeError as error:
@@ -175,19 +175,19 @@ def no_api_error(message: str) -> Unavailable:
     )
 
 
-def no_inspect_error(response: Response) -> NoMetrics | None:
+def no_inspect_error(response: ProxiedResponse) -> NoMetrics | None:
     """Return the error for a 404 of an API server without the inspect API; None for another response."""
     if response.status != 404 or (is_api_status(response) and _NO_PATH not in error_message(response)):
         return None
     return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; {INSTALL}")
 
 
-def is_api_status(response: Response) -> bool:
+def is_api_status(response: ProxiedResponse) -> bool:
     """Return whether a response comes from the API server, which sends JSON; proxies like `kubectl proxy` send text."""
     return response.body.lstrip().startswith(b"{")
 
 
-def error_message(response: Response) -> str:
+def error_message(response: ProxiedResponse) -> str:
     """Return the message of an error response: the message of a Status object, or the first line of a text."""
     if is_api_status(response):
         return str(_document(response).get("message") or "")

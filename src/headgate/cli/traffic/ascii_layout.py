@@ -14,9 +14,9 @@ from typing import Literal
 
 import msgspec
 
-from headgate.cli.traffic.edges import Peer
+from headgate.cli.traffic.edges import EdgePeer
 from headgate.cli.traffic.errors import NotDrawable
-from headgate.cli.traffic.graph import Link
+from headgate.cli.traffic.graph import ArrowPair
 from headgate.cli.traffic.layout import EdgePath, Layout, NodeBox, Point
 
 _NEAR = 0.5  # Pixels; positions that differ by less are equal.
@@ -44,7 +44,7 @@ class GridBox(msgspec.Struct, frozen=True, kw_only=True):
 class GridPath(msgspec.Struct, frozen=True, kw_only=True):
     """A line on the grid, from border to border. The label is centered between the two columns of `label_span`."""
 
-    link: Link
+    link: ArrowPair
     points: tuple[tuple[int, int], ...]
     label: str = ""
     label_row: int = 0
@@ -54,7 +54,7 @@ class GridPath(msgspec.Struct, frozen=True, kw_only=True):
 class GridLayout(msgspec.Struct, frozen=True, kw_only=True):
     """The boxes and lines of a diagram on the grid."""
 
-    boxes: Mapping[Peer, GridBox]
+    boxes: Mapping[EdgePeer, GridBox]
     paths: tuple[GridPath, ...]
 
 
@@ -71,7 +71,7 @@ class _Segment(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     low: float
     high: float
-    ports: tuple[Peer, ...]
+    ports: tuple[EdgePeer, ...]
     ends: tuple[Variable, Variable]
 
     @property
@@ -248,8 +248,8 @@ class _Compaction:
         after: dict[Variable, list[tuple[Variable, int]]] = defaultdict(list)
         for low, high, distance in constraints:
             after[low].append((high, distance))
-        lowest: dict[Peer, int] = defaultdict(int)
-        turning: dict[Variable, Peer] = {}
+        lowest: dict[EdgePeer, int] = defaultdict(int)
+        turning: dict[Variable, EdgePeer] = {}
         for segment in (one for one in self._segments if one.horizontal):
             for node in segment.ports:
                 lowest[node] = max(lowest[node], rows[segment.key])
@@ -276,7 +276,7 @@ class _Compaction:
             text=node_box.text, left=left, right=right, top=top, bottom=max([top + 2, *(port + 1 for port in ports)])
         )
 
-    def _wire(self, number: int, boxes: Mapping[Peer, GridBox]) -> GridPath:
+    def _wire(self, number: int, boxes: Mapping[EdgePeer, GridBox]) -> GridPath:
         path, label = self._paths[number], self._labels[number]
         points = tuple(self._points(number, path, boxes))
         span = self._spans.get(number)
@@ -293,7 +293,7 @@ class _Compaction:
     def _inner(self, end: Variable, toward: int) -> int:
         return self._columns[end] + toward * (_HEAD_ROOM if _is_border(end) else 0)
 
-    def _points(self, number: int, path: EdgePath, boxes: Mapping[Peer, GridBox]) -> Iterator[tuple[int, int]]:
+    def _points(self, number: int, path: EdgePath, boxes: Mapping[EdgePeer, GridBox]) -> Iterator[tuple[int, int]]:
         """Yield the corners of an edge path and its ends, which are on the borders of boxes."""
         own = [segment for segment in self._segments if segment.path == number]
         yield self._port(own[0], path.points[0], path.link.edge.source, boxes)
@@ -302,7 +302,9 @@ class _Compaction:
             yield self._columns[vertical.key], self._rows[horizontal.key]
         yield self._port(own[-1], path.points[-1], path.link.edge.target, boxes)
 
-    def _port(self, segment: _Segment, point: Point, node: Peer, boxes: Mapping[Peer, GridBox]) -> tuple[int, int]:
+    def _port(
+        self, segment: _Segment, point: Point, node: EdgePeer, boxes: Mapping[EdgePeer, GridBox]
+    ) -> tuple[int, int]:
         box, node_box = boxes[node], self._layout.node_boxes[node]
         if segment.horizontal:
             return box.left if _side(node_box, point) == "left" else box.right, self._rows[segment.key]

@@ -18,7 +18,7 @@ from headgate.cli.traffic.api import (
     no_api_error,
     no_inspect_error,
 )
-from headgate.cli.traffic.kubectl_proxy import Kubectl, Response
+from headgate.cli.traffic.kubectl_proxy import Kubectl, ProxiedResponse
 from headgate.cli.traffic.table import Cell, format_table
 from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import json_text
@@ -78,7 +78,7 @@ def _path(namespace: str) -> str:
     return f"/apis/{INSPECT}/{prefix}{_RECORDS}"
 
 
-def _audited(response: Response) -> Sequence[AuditedCall]:
+def _audited(response: ProxiedResponse) -> Sequence[AuditedCall]:
     try:
         every = msgspec.json.decode(response.body, type=_Records).items
     except msgspec.MsgspecError as error:
@@ -101,7 +101,7 @@ def _cells(item: AuditedCall, *, everywhere: bool) -> Iterator[str]:
     yield item.last
 
 
-def _error(response: Response) -> HeadgateError:
+def _error(response: ProxiedResponse) -> HeadgateError:
     status, message = response.status, error_message(response)
     if missing := no_inspect_error(response):
         return missing

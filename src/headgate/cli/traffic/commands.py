@@ -18,9 +18,9 @@ from headgate.cli.traffic import colors
 from headgate.cli.traffic import edges as edge_tables
 from headgate.cli.traffic import graph as graphs
 from headgate.cli.traffic import top as tops
-from headgate.cli.traffic.api import MetricsApi, Query
+from headgate.cli.traffic.api import MetricsClient, MetricsQuery
 from headgate.cli.traffic.diagram_formats import dot, mermaid
-from headgate.cli.traffic.kinds import SPLITS, Kind, kind_named
+from headgate.cli.traffic.kinds import SPLITS, MetricsKind, kind_named
 from headgate.cli.traffic.kubectl_proxy import Kubectl
 from headgate.cli.traffic.svg import svg
 from headgate.cli.traffic.terminal import draw
@@ -102,7 +102,7 @@ def top(
     tops.check_order(order)
     kind, name = _kind_and_name(what, name)
     uncertainty = output == "wide" or tops.needs_uncertainty(order)
-    query = Query(kind=kind, namespace=namespace, selector=selector, window=window, uncertainty=uncertainty)
+    query = MetricsQuery(kind=kind, namespace=namespace, selector=selector, window=window, uncertainty=uncertainty)
     with _open_api(ctx.obj, query, everywhere=all_namespaces) as (api, query):
 
         def text() -> str:
@@ -117,7 +117,7 @@ def top(
             note(empty_note)
 
 
-def _top_text(api: MetricsApi, query: Query, name: str, *, order: str, output: TableFormat) -> str:
+def _top_text(api: MetricsClient, query: MetricsQuery, name: str, *, order: str, output: TableFormat) -> str:
     document = api.get(query, name) if name else api.list(query)
     if output in ("json", "yaml"):
         return _document(document, output)
@@ -148,7 +148,7 @@ def edges(
             f"a TrafficSplit has no edges; use `top {kind.plural}/{name}` for its backends, `edges service/NAME` for its callers"
         )
     grouped = "" if by == "each" else by
-    query = Query(kind=kind, namespace=namespace, selector=selector, window=window, by=grouped)
+    query = MetricsQuery(kind=kind, namespace=namespace, selector=selector, window=window, by=grouped)
     with _open_api(ctx.obj, query) as (api, query):
         document = api.edges(query, name)
         if output in ("json", "yaml"):
@@ -176,7 +176,7 @@ def topology(
         raise WrongUsage(
             f"`topology` takes no name; use `edges {kind.singular}/{name}` for one resource, or -l to select some {kind.plural}"
         )
-    query = Query(kind=kind, namespace=namespace, selector=selector, window=window)
+    query = MetricsQuery(kind=kind, namespace=namespace, selector=selector, window=window)
     with _open_api(ctx.obj, query, everywhere=all_namespaces) as (api, query):
         graph = graphs.topology(api, query)
         if not graph.edges and output in ("terminal", "wide"):
@@ -209,7 +209,7 @@ def _picture_text(graph: graphs.Graph, *, wide: bool) -> str:
     return drawing.text
 
 
-def _kind_and_name(what: str, name: str) -> tuple[Kind, str]:
+def _kind_and_name(what: str, name: str) -> tuple[MetricsKind, str]:
     kind, slash, named = what.partition("/")
     if slash and (name or not named):
         raise WrongUsage(f"{what!r} is ambiguous; write KIND/NAME or KIND NAME")
@@ -220,18 +220,20 @@ def _kind_and_name(what: str, name: str) -> tuple[Kind, str]:
 
 
 @contextlib.contextmanager
-def _open_api(kubectl: Kubectl, query: Query, *, everywhere: bool = False) -> Iterator[tuple[MetricsApi, Query]]:
+def _open_api(
+    kubectl: Kubectl, query: MetricsQuery, *, everywhere: bool = False
+) -> Iterator[tuple[MetricsClient, MetricsQuery]]:
     """Yield a client of the API and the query, with the context's namespace as the default. Print the warnings at the end."""
     if query.window:
         _check_window(query.window)
     with kubectl.proxy() as proxy:
         namespace = "" if everywhere or not query.kind.namespaced else query.namespace or kubectl.namespace()
-        api = MetricsApi(proxy)
+        api = MetricsClient(proxy)
         yield api, msgspec.structs.replace(query, namespace=namespace)
         _print_warnings(api)
 
 
-def _print_warnings(api: MetricsApi) -> None:
+def _print_warnings(api: MetricsClient) -> None:
     """Print the warnings of the API, for example about requests that were not counted."""
     for warning in api.warnings:
         note(f"Warning: {warning}")
@@ -247,7 +249,7 @@ def _check_window(window: str) -> None:
         raise WrongUsage(f"--window: {window} is not a positive duration; write for example 30s, 5m or 1m30s")
 
 
-def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
+def _watch(api: MetricsClient, text: Callable[[], str]) -> None:
     """Show a table until interrupted. A refresh replaces the table on a terminal; otherwise, it prints a new table."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
@@ -272,12 +274,12 @@ def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
             pause(REFRESH_S)
 
 
-def _no_resources(query: Query) -> str:
+def _no_resources(query: MetricsQuery) -> str:
     """Return the note about an empty list, in the words of `kubectl get`."""
     return f"No resources found in {query.namespace} namespace." if query.namespace else "No resources found"
 
 
-def _in_namespace(query: Query) -> str:
+def _in_namespace(query: MetricsQuery) -> str:
     return f" in {query.namespace} namespace" if query.namespace else ""
 
 

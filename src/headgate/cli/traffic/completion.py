@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import typer
 
 from headgate.cli.output import WrongUsage
-from headgate.cli.traffic.api import MetricsApi, Query, items, resource_name
+from headgate.cli.traffic.api import MetricsClient, MetricsQuery, items, resource_name
 from headgate.cli.traffic.app import app
-from headgate.cli.traffic.kinds import KINDS, SPLITS, Kind, kind_named
+from headgate.cli.traffic.kinds import KINDS, SPLITS, MetricsKind, kind_named
 from headgate.cli.traffic.kubectl_proxy import Kubectl
 from headgate.cli.traffic.options import split_options
 from headgate.cli.traffic.top import SORT_NAMES
@@ -106,12 +106,12 @@ def _kinds(command: str) -> Candidates:
     return Candidates({one.plural: "" for one in KINDS})
 
 
-def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: Kind, prefix: str = "") -> Candidates:
+def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: MetricsKind, prefix: str = "") -> Candidates:
     """Return the names of a kind's resources, from the API."""
     namespace = ""
     if kind.namespaced and not typed.get("all_namespaces"):
         namespace = typed.get("namespace") or kubectl.namespace()
     with contextlib.suppress(HeadgateError), kubectl.proxy() as proxy:
-        found = items(MetricsApi(proxy).list(Query(kind=kind, namespace=namespace)))
+        found = items(MetricsClient(proxy).list(MetricsQuery(kind=kind, namespace=namespace)))
         return Candidates({f"{prefix}{resource_name(item)[1]}": "" for item in found})
     return NOTHING

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from headgate.cli.traffic.edges import Peer
-from headgate.cli.traffic.graph import Edge, Graph
+from headgate.cli.traffic.edges import EdgePeer
+from headgate.cli.traffic.graph import Arrow, Graph
 from headgate.cli.traffic.kinds import OUTSIDE
 
 _DOT_STYLES = {"calls": "", "copies": ", style=dotted", "split": ", penwidth=2"}
@@ -37,7 +37,7 @@ def mermaid(graph: Graph) -> str:
     return "\n".join(["flowchart LR", *_mermaid(graph, ids), ""])
 
 
-def _mermaid(graph: Graph, ids: Mapping[Peer, str]) -> Iterator[str]:
+def _mermaid(graph: Graph, ids: Mapping[EdgePeer, str]) -> Iterator[str]:
     for node, name in ids.items():
         left, right = ("([", "])") if node.kind == OUTSIDE else ("[", "]")
         yield f'  {name}{left}"{_entities(graph.name(node))}"{right}'
@@ -45,7 +45,7 @@ def _mermaid(graph: Graph, ids: Mapping[Peer, str]) -> Iterator[str]:
         yield f"  {ids[edge.source]} {_arrow(edge)} {ids[edge.target]}"
 
 
-def _arrow(edge: Edge) -> str:
+def _arrow(edge: Arrow) -> str:
     arrow = _MERMAID_ARROWS[edge.style]
     if edge.metrics.is_denied:
         arrow = arrow.removesuffix(">") + "x"

@@ -7,7 +7,7 @@ import msgspec
 
 from headgate import formatting
 from headgate.cli.traffic.api import Document, items
-from headgate.cli.traffic.kinds import OUTSIDE, Kind
+from headgate.cli.traffic.kinds import OUTSIDE, MetricsKind
 from headgate.cli.traffic.metrics import Metrics, parse_metrics
 from headgate.cli.traffic.table import (
     CONNECTION_FAILURES,
@@ -16,7 +16,7 @@ from headgate.cli.traffic.table import (
     NARROW,
     WIDE,
     Cell,
-    Column,
+    MetricColumn,
     format_table,
     nonzero_columns,
 )
@@ -25,7 +25,7 @@ from headgate.formatting import NONE
 ALL = "(all)"
 
 
-class Peer(msgspec.Struct, frozen=True, order=True):
+class EdgePeer(msgspec.Struct, frozen=True, order=True):
     """The other end of an edge. Fields that the API does not return are empty (R88)."""
 
     kind: str = ""
@@ -70,7 +70,7 @@ class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     direction: Literal["from", "to"]
-    peer: Peer
+    peer: EdgePeer
     copy: bool
     metrics: Metrics
     security: Security | None = None
@@ -97,11 +97,11 @@ def _security(found: Mapping[str, Any]) -> Security:
     return Security(int(found.get("exchanged") or 0), int(found.get("secured") or 0), clients, servers)
 
 
-def _peer(resource: Mapping[str, Any]) -> Peer:
-    return Peer(*(str(resource.get(field) or "") for field in ("kind", "namespace", "name")))
+def _peer(resource: Mapping[str, Any]) -> EdgePeer:
+    return EdgePeer(*(str(resource.get(field) or "") for field in ("kind", "namespace", "name")))
 
 
-def table(edges: Sequence[ResourceEdge], kind: Kind, namespace: str, *, wide: bool, colors: bool) -> str:
+def table(edges: Sequence[ResourceEdge], kind: MetricsKind, namespace: str, *, wide: bool, colors: bool) -> str:
     """Return a table of edges, with peers named relative to a resource of a kind in a namespace."""
     columns = _columns([one.metrics for one in edges], wide=wide)
     shown = list(_security_columns([one.security for one in edges], wide=wide))
@@ -118,7 +118,7 @@ def table(edges: Sequence[ResourceEdge], kind: Kind, namespace: str, *, wide: bo
     return format_table(["DIRECTION", "PEER", *titles], rows, left=2, colors=colors)
 
 
-def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
+def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[MetricColumn, ...]:
     """Return the columns of metrics. Columns for denials and TCP connections are included only if an edge has any."""
     any_connections = (CONNECTIONS,) if nonzero_columns(values, CONNECTIONS, CONNECTION_FAILURES) else ()
     optional = (*nonzero_columns(values, DENIED), *any_connections, *nonzero_columns(values, CONNECTION_FAILURES))

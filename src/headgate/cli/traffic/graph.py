@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from headgate.cli.traffic.api import Document, MetricsApi, Query, items, resource_name
+from headgate.cli.traffic.api import Document, MetricsClient, MetricsQuery, items, resource_name
 from headgate.cli.traffic.colors import Color
-from headgate.cli.traffic.edges import Peer, ResourceEdge, parse_edges
+from headgate.cli.traffic.edges import EdgePeer, ResourceEdge, parse_edges
 from headgate.cli.traffic.errors import Forbidden, NoMetrics
 from headgate.cli.traffic.kinds import OUTSIDE, SERVICES, SPLITS
 from headgate.cli.traffic.metrics import Metrics, parse_metrics, percent, rate
@@ -23,15 +23,15 @@ Style = Literal["calls", "copies", "split"]
 """What an arrow shows: requests, mirrored requests, or the share of a TrafficSplit's backend."""
 
 
-class Edge(msgspec.Struct, frozen=True, kw_only=True):
+class Arrow(msgspec.Struct, frozen=True, kw_only=True):
     """An arrow of the graph.
 
     For a backend of a split, `split` is `namespace/name`, and `weight` are the weight of the backend and the sum
     of all weights.
     """
 
-    source: Peer
-    target: Peer
+    source: EdgePeer
+    target: EdgePeer
     metrics: Metrics
     style: Style = "calls"
     weight: tuple[int, int] | None = None
@@ -67,7 +67,7 @@ def _connections(metrics: Metrics) -> str:
     )
 
 
-_Key: TypeAlias = tuple[Peer, Peer, Style, str]
+_Key: TypeAlias = tuple[EdgePeer, EdgePeer, Style, str]
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,30 +75,30 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     namespace: str
-    nodes: tuple[Peer, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[EdgePeer, ...]
+    edges: tuple[Arrow, ...]
 
-    def name(self, node: Peer) -> str:
+    def name(self, node: EdgePeer) -> str:
         """Return the name of a node in a diagram."""
         return printable(node.named(self.kind, self.namespace))
 
     @property
-    def connected(self) -> tuple[Peer, ...]:
+    def connected(self) -> tuple[EdgePeer, ...]:
         """Return the nodes that have an edge."""
         ends = {end for edge in self.edges for end in (edge.source, edge.target)}
         return tuple(node for node in self.nodes if node in ends)
 
     @property
-    def idle(self) -> tuple[Peer, ...]:
+    def idle(self) -> tuple[EdgePeer, ...]:
         """Return the nodes that have no edge."""
         return tuple(node for node in self.nodes if node not in set(self.connected))
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class ArrowPair(msgspec.Struct, frozen=True, kw_only=True):
     """An edge and the opposite edge of the same style, if any; a diagram draws them as one line."""
 
-    edge: Edge
-    back: Edge | None = None
+    edge: Arrow
+    back: Arrow | None = None
 
     @property
     def color(self) -> Color:
@@ -114,7 +114,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         return joint.join(ends if rightward else ends[::-1])
 
 
-def topology(api: MetricsApi, query: Query) -> Graph:
+def topology(api: MetricsClient, query: MetricsQuery) -> Graph:
     """Query the resources of a kind and the edges of each, and return their graph.
 
     The graph of Services also has the shares of TrafficSplits, if the API has them. The graph of TrafficSplits has only
@@ -122,14 +122,14 @@ def topology(api: MetricsApi, query: Query) -> Graph:
     """
     if query.kind is SPLITS:
         return build_graph(SERVICES.kind, query.namespace, {}, split_edges(api.list(query)))
-    nodes = [Peer(query.kind.kind, *resource_name(item)) for item in items(api.list(query))]
+    nodes = [EdgePeer(query.kind.kind, *resource_name(item)) for item in items(api.list(query))]
     unselected = msgspec.structs.replace(query, selector="")  # the selector is for resources, not for their peers
     with ThreadPoolExecutor(_CONCURRENCY) as pool:
         edges = dict(zip(nodes, pool.map(lambda node: _edges(api, unselected, node), nodes), strict=True))
     return build_graph(query.kind.kind, query.namespace, edges, _splits(api, query) if nodes else ())
 
 
-def _edges(api: MetricsApi, query: Query, node: Peer) -> Iterable[ResourceEdge]:
+def _edges(api: MetricsClient, query: MetricsQuery, node: EdgePeer) -> Iterable[ResourceEdge]:
     """Return the edges of a resource; none when it was deleted after the list."""
     try:
         return parse_edges(api.edges(query, node.name, node.namespace))
@@ -137,21 +137,21 @@ def _edges(api: MetricsApi, query: Query, node: Peer) -> Iterable[ResourceEdge]:
         return ()
 
 
-def _splits(api: MetricsApi, query: Query) -> Iterator[Edge]:
+def _splits(api: MetricsClient, query: MetricsQuery) -> Iterator[Arrow]:
     """Yield the shares of splits for the kind Service; none when the API has no splits or forbids listing them."""
     if query.kind is not SERVICES:
         return
     try:
-        yield from split_edges(api.list(Query(kind=SPLITS, namespace=query.namespace, window=query.window)))
+        yield from split_edges(api.list(MetricsQuery(kind=SPLITS, namespace=query.namespace, window=query.window)))
     except (NoMetrics, Forbidden):
         return
 
 
 def build_graph(
-    kind: str, namespace: str, edges: Mapping[Peer, Iterable[ResourceEdge]], splits: Iterable[Edge] = ()
+    kind: str, namespace: str, edges: Mapping[EdgePeer, Iterable[ResourceEdge]], splits: Iterable[Arrow] = ()
 ) -> Graph:
     """Return the graph of all edges. An edge that both of its ends report appears once."""
-    found: dict[_Key, Edge] = {}
+    found: dict[_Key, Arrow] = {}
     for node, node_edges in edges.items():
         for one in node_edges:
             edge = _edge(node, one)
@@ -164,7 +164,7 @@ def build_graph(
     return Graph(kind=kind, namespace=namespace, nodes=tuple(nodes), edges=tuple(found.values()))
 
 
-def _is_share(edge: Edge, found: Mapping[_Key, Edge], shares: Mapping[_Key, Edge]) -> bool:
+def _is_share(edge: Arrow, found: Mapping[_Key, Arrow], shares: Mapping[_Key, Arrow]) -> bool:
     """Return whether all requests of an edge reached a backend through a split, so that the split's arrows show them."""
     if edge.metrics.called != 0 or edge.style != "calls":
         return False
@@ -172,13 +172,13 @@ def _is_share(edge: Edge, found: Mapping[_Key, Edge], shares: Mapping[_Key, Edge
     return any((edge.source, root, edge.style, "") in found for root in roots)
 
 
-def _edge(node: Peer, one: ResourceEdge) -> Edge:
+def _edge(node: EdgePeer, one: ResourceEdge) -> Arrow:
     peer = _collapse_outside(one.peer)
     source, target = (node, peer) if one.direction == "to" else (peer, node)
-    return Edge(source=source, target=target, metrics=one.metrics, style="copies" if one.copy else "calls")
+    return Arrow(source=source, target=target, metrics=one.metrics, style="copies" if one.copy else "calls")
 
 
-def _collapse_outside(peer: Peer) -> Peer:
+def _collapse_outside(peer: EdgePeer) -> EdgePeer:
     """Return one common peer for all addresses outside of the mesh, so that they share a box; else the peer."""
     if peer.kind != OUTSIDE:
         return peer
@@ -186,10 +186,10 @@ def _collapse_outside(peer: Peer) -> Peer:
         ipaddress.ip_address(peer.name)
     except ValueError:
         return peer
-    return Peer(OUTSIDE, "", "addresses")
+    return EdgePeer(OUTSIDE, "", "addresses")
 
 
-def _merged(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
+def _merged(known: Arrow | None, edge: Arrow, *, outside: bool) -> Arrow:
     """Merge an edge into a known one with the same key. Metrics of peers outside of the mesh are added.
 
     Otherwise the known edge remains, because both ends of an edge report the same traffic.
@@ -202,14 +202,14 @@ def _merged(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
     return msgspec.structs.replace(known, metrics=Metrics(**sums, called=called, window=max(a.window, b.window)))
 
 
-def split_edges(listed: Document) -> Iterator[Edge]:
+def split_edges(listed: Document) -> Iterator[Arrow]:
     """Yield an edge for each backend of each TrafficSplit in a list: from the root Service to the backend's Service."""
     legs = [(resource_name(item), item.get("backend") or {}, parse_metrics(item)) for item in items(listed)]
     totals: Counter[tuple[str, str]] = Counter()
     for split, _, metrics in legs:
         totals[split] += metrics.weight or 0
     for split, backend, metrics in legs:
-        yield Edge(
+        yield Arrow(
             source=_service(str(backend.get("apex") or ""), split[0]),
             target=_service(str(backend.get("name") or ""), split[0]),
             metrics=metrics,
@@ -219,16 +219,16 @@ def split_edges(listed: Document) -> Iterator[Edge]:
         )
 
 
-def _service(name: str, namespace: str) -> Peer:
+def _service(name: str, namespace: str) -> EdgePeer:
     """Return the Service to which a name in a split refers: `web`, `web.shop`, `web.shop.svc.cluster.local`."""
     short, _, rest = name.partition(".")
-    return Peer(SERVICES.kind, rest.partition(".")[0] or namespace, short)
+    return EdgePeer(SERVICES.kind, rest.partition(".")[0] or namespace, short)
 
 
-def build_links(graph: Graph) -> Iterator[Link]:
+def build_links(graph: Graph) -> Iterator[ArrowPair]:
     """Yield the lines of a diagram. Opposite edges are one line, which starts at the end that sends more requests."""
     strongest = sorted(graph.edges, key=lambda one: (-one.metrics.requests, one.source, one.target))
-    edges: Mapping[_Key, Edge] = {one.key: one for one in strongest}
+    edges: Mapping[_Key, Arrow] = {one.key: one for one in strongest}
     drawn: set[_Key] = set()
     for key, edge in edges.items():
         source, target = key[:2]
@@ -236,7 +236,7 @@ def build_links(graph: Graph) -> Iterator[Link]:
             continue
         back = edges.get((target, source, edge.style, edge.split)) if source != target else None
         drawn |= {key, (target, source, edge.style, edge.split)}
-        yield Link(edge=edge, back=back)
+        yield ArrowPair(edge=edge, back=back)
 
 
 def to_document(graph: Graph) -> Mapping[str, object]:
@@ -252,7 +252,7 @@ def to_document(graph: Graph) -> Mapping[str, object]:
     return found
 
 
-def _described(edge: Edge) -> Mapping[str, object]:
+def _described(edge: Arrow) -> Mapping[str, object]:
     metrics = edge.metrics
     return {
         "from": edge.source,

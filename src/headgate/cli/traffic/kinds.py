@@ -13,14 +13,14 @@ OUTSIDE = "Outside"
 """The kind of a peer outside of the mesh: a gateway, or an address."""
 
 
-class Kind(KindNames, frozen=True, kw_only=True):
+class MetricsKind(KindNames, frozen=True, kw_only=True):
     """A kind with metrics. `api` is the group and version of the metrics resource, and `plural` is its name."""
 
     api: str = METRICS
 
 
-def _kind(kind: str, api: str = METRICS) -> Kind:
-    return Kind(**msgspec.structs.asdict(names_of(kind)), api=api)
+def _kind(kind: str, api: str = METRICS) -> MetricsKind:
+    return MetricsKind(**msgspec.structs.asdict(names_of(kind)), api=api)
 
 
 PODS = _kind("Pod")
@@ -33,10 +33,10 @@ KINDS = (
     *map(_kind, ("Namespace", "Node", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")),
     SPLITS,
 )
-_BY_NAME: Mapping[str, Kind] = {name: kind for kind in KINDS for name in kind.words}
+_BY_NAME: Mapping[str, MetricsKind] = {name: kind for kind in KINDS for name in kind.words}
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> MetricsKind:
     """Return a kind by its plural, singular or short name, case-insensitively. Raises WrongUsage."""
     found = _BY_NAME.get(name.lower())
     if found is None:

@@ -29,7 +29,7 @@ _WARNING = re.compile(r'\d{3} \S+ "(.*)"(?: "[^"]*")?')
 _WRITES = "^(POST|PUT|PATCH|DELETE)$"
 
 
-class Response(NamedTuple):
+class ProxiedResponse(NamedTuple):
     """Status code, body and warnings of an API response."""
 
     status: int
@@ -115,23 +115,23 @@ class KubectlProxy:
     def __init__(self, path: Path) -> None:
         self._path = str(path)
 
-    def get(self, target: str) -> Response:
+    def get(self, target: str) -> ProxiedResponse:
         """Return the response for a path with query parameters. This method is thread-safe. Raises Unavailable."""
         with contextlib.closing(_UnixConnection(self._path)) as connection, _unavailable_on_error():
             connection.request("GET", target, headers={"accept": "application/json"})
             response = connection.getresponse()
             warnings = [_warning(text) for text in response.headers.get_all("warning", ())]
-            return Response(response.status, response.read(), warnings)
+            return ProxiedResponse(response.status, response.read(), warnings)
 
     @contextlib.contextmanager
-    def stream(self, target: str) -> Iterator[tuple[Response, Iterator[bytes]]]:
+    def stream(self, target: str) -> Iterator[tuple[ProxiedResponse, Iterator[bytes]]]:
         """Yield the response and an iterator of its lines. An error response has its body and no lines. Raises Unavailable."""
         with contextlib.closing(_UnixConnection(self._path)) as connection:
             with _unavailable_on_error():
                 connection.request("GET", target, headers={"accept": "application/json"})
                 response = connection.getresponse()
                 failed = response.status != http.client.OK
-                answer = Response(response.status, response.read() if failed else b"")
+                answer = ProxiedResponse(response.status, response.read() if failed else b"")
             yield answer, iter(()) if failed else _lines(response)
 
 

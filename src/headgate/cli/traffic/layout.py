@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import graphlay
 import msgspec
 
-from headgate.cli.traffic.edges import Peer
-from headgate.cli.traffic.graph import Link
+from headgate.cli.traffic.edges import EdgePeer
+from headgate.cli.traffic.graph import ArrowPair
 
 _LINE, _CHARACTER, _PADDING = 20.0, 8.5, 24.0
 _PORT_GAP = 18.0
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 class NodeBox(msgspec.Struct, frozen=True, kw_only=True):
     """The box of a node, in pixels. All boxes of a layer have the same `center`."""
 
-    node: Peer
+    node: EdgePeer
     text: str
     left: float
     right: float
@@ -47,7 +47,7 @@ class NodeBox(msgspec.Struct, frozen=True, kw_only=True):
 class EdgePath(msgspec.Struct, frozen=True, kw_only=True):
     """The line of a link from box to box: alternating horizontal and vertical segments."""
 
-    link: Link
+    link: ArrowPair
     points: tuple[Point, ...]
 
     @property
@@ -59,11 +59,11 @@ class EdgePath(msgspec.Struct, frozen=True, kw_only=True):
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """The boxes by node, and the lines between them."""
 
-    node_boxes: Mapping[Peer, NodeBox]
+    node_boxes: Mapping[EdgePeer, NodeBox]
     paths: tuple[EdgePath, ...]
 
 
-def layout_graph(names: Mapping[Peer, str], links: Sequence[Link]) -> Layout:
+def layout_graph(names: Mapping[EdgePeer, str], links: Sequence[ArrowPair]) -> Layout:
     """Lay out a graph. `names` are the texts of the boxes; the paths are in the order of the links."""
     drawing = graphlay.layout(_graph(names, links), options=_OPTIONS)
     node_boxes = {node: _place(node, names[node], placed) for node, placed in zip(names, drawing.nodes, strict=True)}
@@ -72,7 +72,7 @@ def layout_graph(names: Mapping[Peer, str], links: Sequence[Link]) -> Layout:
     return _start_at_top(_mirrored(found) if _runs_below(drawing.edges) else found)
 
 
-def _graph(names: Mapping[Peer, str], links: Sequence[Link]) -> graphlay.Graph:
+def _graph(names: Mapping[EdgePeer, str], links: Sequence[ArrowPair]) -> graphlay.Graph:
     graph = graphlay.Graph()
     width = (
         max(map(len, names.values()), default=0) * _CHARACTER + _PADDING
@@ -87,7 +87,7 @@ def _graph(names: Mapping[Peer, str], links: Sequence[Link]) -> graphlay.Graph:
     return graph
 
 
-def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> NodeBox:
+def _place(node: EdgePeer, text: str, placed: Mapping[str, Any]) -> NodeBox:
     center, size = placed["center"], placed["size"]
     return NodeBox(
         node=node,
@@ -99,7 +99,7 @@ def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> NodeBox:
     )
 
 
-def _path(link: Link, edge: Mapping[str, Any], node_boxes: Mapping[Peer, NodeBox]) -> EdgePath:
+def _path(link: ArrowPair, edge: Mapping[str, Any], node_boxes: Mapping[EdgePeer, NodeBox]) -> EdgePath:
     points = list(_corners(list(_orthogonal([Point(point["x"], point["y"]) for point in edge["points"]]))))
     points[0] = _attach(points[0], points[1], node_boxes[link.edge.source])
     points[-1] = _attach(points[-1], points[-2], node_boxes[link.edge.target])

@@ -6,7 +6,7 @@ from math import dist
 from xml.sax.saxutils import escape
 
 from headgate.cli.traffic.ascii_layout import GridBox, GridLayout, GridPath, layout_on_grid
-from headgate.cli.traffic.edges import Peer
+from headgate.cli.traffic.edges import EdgePeer
 from headgate.cli.traffic.graph import Graph, build_links
 from headgate.cli.traffic.kinds import OUTSIDE
 from headgate.cli.traffic.layout import Point, layout_graph
@@ -98,7 +98,7 @@ def _toward(corner: Point, other: Point) -> Point:
     return Point(corner.x + (other.x - corner.x) * part, corner.y + (other.y - corner.y) * part)
 
 
-def _box(node: Peer, box: GridBox) -> str:
+def _box(node: EdgePeer, box: GridBox) -> str:
     low, high = _at(box.left, box.top), _at(box.right, box.bottom)
     outside = " outside" if node.kind == OUTSIDE else ""
     return (

@@ -21,7 +21,7 @@ class Cell(NamedTuple):
     color: Color = ""
 
 
-class Column(msgspec.Struct, frozen=True):
+class MetricColumn(msgspec.Struct, frozen=True):
     """A column of metrics. Rows are sorted by `value`: descending, or ascending with `least_first`."""
 
     title: str
@@ -46,47 +46,51 @@ def _failing(metrics: Metrics) -> Color:
     return "failing" if metrics.failure else ""
 
 
-def _latency(share: str) -> Column:
-    return Column(f"LATENCY_{share.upper()}", lambda one: getattr(one, share), lambda one: latency(getattr(one, share)))
+def _latency(share: str) -> MetricColumn:
+    return MetricColumn(
+        f"LATENCY_{share.upper()}", lambda one: getattr(one, share), lambda one: latency(getattr(one, share))
+    )
 
 
-SUCCESS = Column("SUCCESS", lambda one: one.share, percent, _failing, least_first=True)
-RPS = Column("RPS", lambda one: one.rps, rate)
+SUCCESS = MetricColumn("SUCCESS", lambda one: one.share, percent, _failing, least_first=True)
+RPS = MetricColumn("RPS", lambda one: one.rps, rate)
 P50, P90, P99 = map(_latency, ("p50", "p90", "p99"))
-STDDEV = Column("LATENCY_STDDEV", lambda one: one.stddev, lambda one: latency(one.stddev))
+STDDEV = MetricColumn("LATENCY_STDDEV", lambda one: one.stddev, lambda one: latency(one.stddev))
 INTERVALS = (
-    Column("SUCCESS_99%", lambda _: None, success_interval),
+    MetricColumn("SUCCESS_99%", lambda _: None, success_interval),
     *(
-        Column(f"{share.upper()}_99%", lambda _: None, partial(latency_interval, share))
+        MetricColumn(f"{share.upper()}_99%", lambda _: None, partial(latency_interval, share))
         for share in ("p50", "p90", "p99")
     ),
 )
 """The confidence intervals of 99 %."""
-FAILURES = Column("FAILURES", lambda one: one.failure, lambda one: str(one.failure) if one.requests else NONE, _failing)
-DENIED = Column(
+FAILURES = MetricColumn(
+    "FAILURES", lambda one: one.failure, lambda one: str(one.failure) if one.requests else NONE, _failing
+)
+DENIED = MetricColumn(
     "DENIED",
     lambda one: one.denied_total,
     lambda one: str(one.denied_total) if one.requests or one.connections or one.denied_total else NONE,
     lambda one: "denied" if one.denied_total else "",
 )
-COPIES = Column("COPIES", lambda one: one.copies)
-CONNECTIONS = Column("CONNECTIONS", lambda one: one.connections)
-CONNECTION_FAILURES = Column(
+COPIES = MetricColumn("COPIES", lambda one: one.copies)
+CONNECTIONS = MetricColumn("CONNECTIONS", lambda one: one.connections)
+CONNECTION_FAILURES = MetricColumn(
     "CONN_FAILURES", lambda one: one.connection_failures, color=lambda one: "failing" if one.connection_failures else ""
 )
-MESHED = Column(
+MESHED = MetricColumn(
     "MESHED",
     lambda one: one.meshed / one.pods if one.pods else None,
     lambda one: f"{one.meshed}/{one.pods}" if one.pods else NONE,
     least_first=True,
 )
-WEIGHT = Column("WEIGHT", lambda one: one.weight)
+WEIGHT = MetricColumn("WEIGHT", lambda one: one.weight)
 NARROW = (SUCCESS, RPS, P99)
 WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
 COLUMNS = (*WIDE, STDDEV, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
 
 
-def nonzero_columns(values: Iterable[Metrics], *columns: Column) -> tuple[Column, ...]:
+def nonzero_columns(values: Iterable[Metrics], *columns: MetricColumn) -> tuple[MetricColumn, ...]:
     """Return the columns that have a value other than zero in at least one row."""
     rows = tuple(values)
     return tuple(column for column in columns if any(map(column.value, rows)))

@@ -18,7 +18,7 @@ from headgate.cli.traffic.api import (
     no_inspect_error,
 )
 from headgate.cli.traffic.colors import Color, enabled, paint
-from headgate.cli.traffic.kubectl_proxy import Kubectl, KubectlProxy, Response
+from headgate.cli.traffic.kubectl_proxy import Kubectl, KubectlProxy, ProxiedResponse
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.formatting import printable
 from headgate.kinds import TAPPABLE_KINDS
@@ -97,7 +97,7 @@ def _events(proxy: KubectlProxy, path: str, limit: int) -> Iterator[bytes]:
     raise Unavailable("the API ended the stream")
 
 
-def _error(path: str, response: Response) -> HeadgateError:
+def _error(path: str, response: ProxiedResponse) -> HeadgateError:
     status, message = response.status, error_message(response)
     if missing := no_inspect_error(response):
         return missing

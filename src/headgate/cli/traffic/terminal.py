@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headgate.cli.traffic.ascii_layout import GridBox, GridLayout, GridPath, layout_on_grid
 from headgate.cli.traffic.colors import Color, paint
 from headgate.cli.traffic.errors import NotDrawable
-from headgate.cli.traffic.graph import Edge, Graph, Link, Style, build_links
+from headgate.cli.traffic.graph import Arrow, ArrowPair, Graph, Style, build_links
 from headgate.cli.traffic.layout import layout_graph
 
 _DRAWABLE = 300  # maximum lines of a diagram: more are unreadable, and the layout time grows with their square
@@ -54,7 +54,7 @@ def draw(graph: Graph, *, wide: bool = False, width: int | None = None, colors: 
     return Drawing("".join(line + "\n" for line in lines), needs if listed else 0)
 
 
-def _diagram(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
+def _diagram(graph: Graph, links: Sequence[ArrowPair], *, wide: bool) -> list[_Line]:
     """Return the rows of a diagram; an empty list if the graph has no edges, too many edges, or is not drawable."""
     if not 0 < len(links) <= _DRAWABLE:
         return []
@@ -67,7 +67,7 @@ def _diagram(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
         return []
 
 
-def _label(link: Link, *, wide: bool, rightward: bool = True) -> str:
+def _label(link: ArrowPair, *, wide: bool, rightward: bool = True) -> str:
     return link.label(" --- ", rightward=rightward) if wide else link.edge.share
 
 
@@ -116,7 +116,7 @@ def _ends(path: GridPath) -> _Characters:
     yield from _end(path.points[-1], path.points[-2], path.link.edge)
 
 
-def _end(port: _Position, inner: _Position, edge: Edge | None) -> _Characters:
+def _end(port: _Position, inner: _Position, edge: Arrow | None) -> _Characters:
     """Yield the characters at the end `port` of a line: a blank, and an arrowhead if an `edge` ends there."""
     (x, y), (inner_x, inner_y) = port, inner
     if y == inner_y:
@@ -129,7 +129,7 @@ def _end(port: _Position, inner: _Position, edge: Edge | None) -> _Characters:
         yield (x, y + away), _head(edge, "^" if away > 0 else "v")
 
 
-def _head(edge: Edge, usual: str) -> str:
+def _head(edge: Arrow, usual: str) -> str:
     return _DENIED if edge.metrics.is_denied else usual
 
 
@@ -143,14 +143,14 @@ def _box(box: GridBox) -> _Characters:
         yield from (((x, y), character) for x, character in enumerate(line, box.left))
 
 
-def _outline(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Line]:
+def _outline(graph: Graph, links: Sequence[ArrowPair], *, wide: bool) -> Iterator[_Line]:
     """Yield the list of edges, grouped by their first node."""
     for node in graph.connected:
         lines = list(_arrows(graph, [link for link in links if link.edge.source == node], wide=wide))
         yield from ([_plain(graph.name(node)), *lines] if lines else ())
 
 
-def _arrows(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Line]:
+def _arrows(graph: Graph, links: Sequence[ArrowPair], *, wide: bool) -> Iterator[_Line]:
     names = [graph.name(link.edge.target) for link in links]
     room = max(map(len, names), default=0)
     for link, name in zip(links, names, strict=True):

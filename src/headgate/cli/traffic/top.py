@@ -20,7 +20,7 @@ from headgate.cli.traffic.table import (
     WEIGHT,
     WIDE,
     Cell,
-    Column,
+    MetricColumn,
     format_table,
     nonzero_columns,
 )
@@ -90,7 +90,7 @@ def table(lines: Sequence[ResourceRow], *, wide: bool = False, namespaces: bool 
     return format_table([*names, *(column.title for column in columns)], rows, left=len(names), colors=colors)
 
 
-def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
+def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[MetricColumn, ...]:
     """Return the columns. Optional columns are included only if they have values.
 
     In the narrow table, MESHED is included only if some pods, but not all, have a sidecar.

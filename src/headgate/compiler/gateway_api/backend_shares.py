@@ -47,7 +47,7 @@ def failure(about: Key) -> Failure:
     return _FAILURES.get(about.kind, _HTTP)
 
 
-class Backend(NamedTuple):
+class RuleBackend(NamedTuple):
     """A backendRef of a rule: field path, weight, and its Service port or a finding.
 
     `filters` apply only to the requests of this backend.
@@ -63,7 +63,7 @@ ChosenDestinations: TypeAlias = Mapping[PortRef, PortDestination]
 """For each Service port, the destination of the requests that fit one match."""
 
 
-def findings(destinations: Destinations, about: Key, field: str, backends: Sequence[Backend]) -> list[Finding]:
+def findings(destinations: Destinations, about: Key, field: str, backends: Sequence[RuleBackend]) -> list[Finding]:
     """Return the findings about the backends of a rule."""
     found = [finding for backend in backends for finding in _findings(destinations, about, backend)]
     if not any(backend.weight for backend in backends):
@@ -73,7 +73,7 @@ def findings(destinations: Destinations, about: Key, field: str, backends: Seque
     return found
 
 
-def split(destinations: Destinations, about: Key, backends: Sequence[Backend], chosen: ChosenDestinations) -> Split:
+def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Split:
     """Return the split of a rule's traffic, for requests whose destination at each Service port is `chosen`.
 
     An invalid reference keeps its share, which gets 500; a backend without ready endpoints gets 503 (D11). The
@@ -101,7 +101,7 @@ def split(destinations: Destinations, about: Key, backends: Sequence[Backend], c
     return structs.replace(weighed, order="random") if _is_drawn(backends, chosen) else weighed
 
 
-def _is_drawn(backends: Sequence[Backend], chosen: ChosenDestinations) -> bool:
+def _is_drawn(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> bool:
     """Return whether the split of a backend with a weight has a random order; then that of the whole rule has it."""
     refs = (item.port_ref for item in backends if item.weight)
     splits = (chosen[ref].split for ref in refs if not isinstance(ref, Finding) and ref in chosen)
@@ -113,7 +113,7 @@ def _root(choice: PortDestination | Finding) -> str:
     return choice.ref.service if isinstance(choice, PortDestination) and choice.split else ""
 
 
-def _sticky_split(backends: Sequence[Backend], chosen: ChosenDestinations) -> Split | None:
+def _sticky_split(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Split | None:
     """Return the split of the only backend unchanged if it is sticky, so that users stay with their backend."""
     only, *more = (item for item in backends if item.weight)
     if more or isinstance(only.port_ref, Finding) or only.filters != NO_FILTERS:
@@ -174,7 +174,7 @@ def fitting(weights: Sequence[int]) -> tuple[int, ...]:
     return tuple(weights) if total <= LARGEST_TOTAL else tuple(max(1, weight * room // total) for weight in weights)
 
 
-def _findings(destinations: Destinations, about: Key, item: Backend) -> Iterator[Finding]:
+def _findings(destinations: Destinations, about: Key, item: RuleBackend) -> Iterator[Finding]:
     if isinstance(item.port_ref, Finding):
         message = f"its share is {failure(about).mistake}: {item.port_ref.message}"
         yield structs.replace(item.port_ref, message=message)
@@ -258,7 +258,7 @@ def expanded_mirror(wanted: Mirror, chosen: ChosenDestinations) -> Mirror | None
     )
 
 
-def split_mirrors(backends: Sequence[Backend], chosen: ChosenDestinations) -> Iterator[Mirror]:
+def split_mirrors(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Iterator[Mirror]:
     """Yield the mirrors of the splits behind a rule, for requests whose destinations are `chosen`.
 
     A proxy decides about the copy of a request apart from its backend. So a split with a part of the rule's requests

@@ -5,10 +5,10 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.backend_shares import Backend, findings, split
+from headgate.compiler.gateway_api.backend_shares import RuleBackend, findings, split
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.gateways import ignored_fields
-from headgate.compiler.gateway_api.rules import CompiledRoute, Rule, compile_rules
+from headgate.compiler.gateway_api.rules import CompiledRoute, RouteRule, compile_rules
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.resilience import of_rule
@@ -53,8 +53,8 @@ def _compiled(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledR
     return compile_rules(destinations, key, item, [_grpc_rule(rule) for rule in item.spec.rules or (GRPCRouteRule(),)])
 
 
-def _http_rule(rule: HTTPRouteRule) -> Rule:
-    return Rule(
+def _http_rule(rule: HTTPRouteRule) -> RouteRule:
+    return RouteRule(
         matches=tuple(to_match(match) for match in rule.matches or (HTTPRouteMatch(),)),
         filters=rule.filters,
         backends=rule.backend_refs,
@@ -64,8 +64,8 @@ def _http_rule(rule: HTTPRouteRule) -> Rule:
     )
 
 
-def _grpc_rule(rule: GRPCRouteRule) -> Rule:
-    return Rule(
+def _grpc_rule(rule: GRPCRouteRule) -> RouteRule:
+    return RouteRule(
         matches=tuple(
             Match(path=method_path(match.method) if match.method else None, headers=_headers(match.headers))
             for match in rule.matches or (GRPCRouteMatch(),)
@@ -81,7 +81,7 @@ def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> Compil
     field = "spec.rules[0].backendRefs"
     written = item.spec.rules[0].backend_refs if item.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
-    backends = [Backend(path, ref.weight, destinations.find(key, ref, path)) for path, ref in refs]
+    backends = [RuleBackend(path, ref.weight, destinations.find(key, ref, path)) for path, ref in refs]
     used = [(port_ref, path) for path, _, port_ref, _ in backends if isinstance(port_ref, PortRef)]
     chosen = {port_ref: destinations.port_destinations(port_ref)[-1] for port_ref, _ in used}
     assumed_http = (destinations.assumed_http(key, port_ref, path) for port_ref, path in used)

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from headgate.compiler.gateway_api import filters
 from headgate.compiler.gateway_api.backend_shares import (
-    Backend,
+    RuleBackend,
     expanded_mirror,
     failing_split,
     mirrors,
@@ -143,7 +143,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
         return len(self.faults) < self.rules
 
 
-class Rule(Value, frozen=True, kw_only=True):
+class RouteRule(Value, frozen=True, kw_only=True):
     """The common part of rules in HTTP and gRPC routes; `ignored` are fields that headgate does not read."""
 
     matches: tuple[Match, ...]
@@ -155,7 +155,7 @@ class Rule(Value, frozen=True, kw_only=True):
 
 
 def compile_rules(
-    destinations: Destinations, key: Key, item: HTTPRoute | GRPCRoute, rules: Sequence[Rule]
+    destinations: Destinations, key: Key, item: HTTPRoute | GRPCRoute, rules: Sequence[RouteRule]
 ) -> CompiledRoute:
     """Compile an HTTP or gRPC route.
 
@@ -192,7 +192,7 @@ def compile_rules(
 
 
 def _compiled(
-    destinations: Destinations, key: Key, rule: Rule, field: str, route: Route
+    destinations: Destinations, key: Key, rule: RouteRule, field: str, route: Route
 ) -> tuple[list[Route], list[Finding], set[Key]]:
     """Return the routes of a rule for all of its matches, based on `route`, findings, and the splits behind the rule."""
     wanted, findings = mirrors(destinations, key, filters.request_mirrors(rule.filters, f"{field}.filters"))
@@ -229,13 +229,13 @@ def _compiled(
     return routes, findings, {choice.by for row in rows for choice in row.choices.values() if choice.by}
 
 
-def _backend(destinations: Destinations, key: Key, ref: RouteBackend, field: str) -> Backend:
-    return Backend(
+def _backend(destinations: Destinations, key: Key, ref: RouteBackend, field: str) -> RuleBackend:
+    return RuleBackend(
         field, ref.weight, destinations.find_http(key, ref, field), filters.without_path(filters.changes(ref.filters))
     )
 
 
-def _faults(key: Key, rule: Rule, field: str) -> Iterator[Finding]:
+def _faults(key: Key, rule: RouteRule, field: str) -> Iterator[Finding]:
     """Yield a finding for each unsupported filter of a rule or of its backends."""
     yield from filters.faults(key, rule.filters, f"{field}.filters", allowed=filters.FOR_A_RULE)
     for index, ref in enumerate(rule.backends):
@@ -248,7 +248,7 @@ def _faults(key: Key, rule: Rule, field: str) -> Iterator[Finding]:
             yield Finding(key, Reason.UNSUPPORTED_VALUE, f"{field}.backendRefs[{index}].filters", message)
 
 
-def _changes(rule: Rule) -> Filters:
+def _changes(rule: RouteRule) -> Filters:
     """Return the filters of a rule. A path rewrite of the only backend becomes a rewrite of the rule."""
     own = filters.changes(rule.filters)
     rewrites = [filters.changes(ref.filters).rewrite for ref in rule.backends]

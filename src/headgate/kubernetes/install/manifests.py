@@ -10,7 +10,7 @@ from headgate.kubernetes.install.custom_resources import custom_resource_definit
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.install.user_roles import UserRole, user_roles
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
-from headgate.kubernetes.permissions import Role, Rule
+from headgate.kubernetes.permissions import Role, RoleRule
 from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.options import NEVER_INJECTED, pod_arguments
 from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
@@ -103,7 +103,7 @@ def _roles(values: Values) -> Iterator[Object]:
         yield _binding(role)
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: RoleRule) -> dict[str, Any]:
     found = {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
     return {**found, "resourceNames": list(rule.names)} if rule.names else found
 

@@ -9,7 +9,7 @@ from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPECS, SPLIT, na
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
-from headgate.kubernetes.permissions import Role, Rule
+from headgate.kubernetes.permissions import Role, RoleRule
 from headgate.plane.feed import COMPILED
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
 from headgate.resources.authority_status import CONFIG_MAP as CA_STATUS
@@ -32,7 +32,7 @@ _CERTIFICATE_REQUESTS = Role(
     CERTIFICATE_REQUESTS_ROLE,
     NAMESPACE,
     (
-        Rule(
+        RoleRule(
             CERTIFICATE_REQUEST.group,
             (CERTIFICATE_REQUEST.plural,),
             ("get", "list", "watch", "create", "delete"),
@@ -42,12 +42,12 @@ _CERTIFICATE_REQUESTS = Role(
 )
 _RECORD = ("get", "create", "update")
 _EVENTS = (
-    Rule(EVENT.group, (EVENT.plural,), _RECORD, "Events are not written"),
+    RoleRule(EVENT.group, (EVENT.plural,), _RECORD, "Events are not written"),
     # For objects without a namespace, and clusters without events.k8s.io/v1. The same objects: it adds no right.
-    Rule("", ("events",), _RECORD, "Events of objects without a namespace are not written"),
+    RoleRule("", ("events",), _RECORD, "Events of objects without a namespace are not written"),
 )
 _OF_CLUSTER = {(kind.group, kind.plural) for kind in NAMES if not kind.namespaced}
-_REQUEST_HEADERS = Rule(
+_REQUEST_HEADERS = RoleRule(
     "",
     ("configmaps",),
     ("get",),
@@ -79,7 +79,7 @@ def roles(*, custom_metrics: bool, cert_manager: bool, namespaces: Sequence[str]
     )
 
 
-def _in_namespaces(mesh: Sequence[Rule], namespaces: Sequence[str]) -> Iterator[Role]:
+def _in_namespaces(mesh: Sequence[RoleRule], namespaces: Sequence[str]) -> Iterator[Role]:
     """Yield a role for each namespace of the mesh, and one for Events about objects without a namespace."""
     rules = tuple(_part(mesh, namespaced=True))
     for namespace in dict.fromkeys((*namespaces, NAMESPACE)):
@@ -88,7 +88,7 @@ def _in_namespaces(mesh: Sequence[Rule], namespaces: Sequence[str]) -> Iterator[
         yield Role("Role", NAMESPACE_ROLE, EVENTS_NAMESPACE, _EVENTS)
 
 
-def _part(rules: Iterable[Rule], *, namespaced: bool) -> Iterator[Rule]:
+def _part(rules: Iterable[RoleRule], *, namespaced: bool) -> Iterator[RoleRule]:
     """Yield the rules with only the resources that have a namespace, or that have none."""
     for rule in rules:
         kept = [one for one in rule.resources if ((rule.group, one.partition("/")[0]) in _OF_CLUSTER) != namespaced]
@@ -96,87 +96,95 @@ def _part(rules: Iterable[Rule], *, namespaced: bool) -> Iterator[Rule]:
             yield rule._replace(resources=tuple(kept))
 
 
-def _reviews() -> Iterator[Rule]:
-    yield Rule("authentication.k8s.io", ("tokenreviews",), ("create",), "proxies that connect are rejected")
+def _reviews() -> Iterator[RoleRule]:
+    yield RoleRule("authentication.k8s.io", ("tokenreviews",), ("create",), "proxies that connect are rejected")
     without = "requests to the metrics and inspect APIs are rejected"
-    yield Rule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), without)
+    yield RoleRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), without)
 
 
-def _reads() -> Iterator[Rule]:
+def _reads() -> Iterator[RoleRule]:
     compiled = [(kind.group, kind.plural) for kind in COMPILED]
     metrics = [(kind.group, kind.plural) for kind in METRICS_KINDS]
     for group, resources in by_group(compiled):
-        yield Rule(group, resources, _FOLLOW, "changes have no effect, and a replica that starts does not become ready")
+        yield RoleRule(
+            group, resources, _FOLLOW, "changes have no effect, and a replica that starts does not become ready"
+        )
     for group, resources in by_group(key for key in compiled if key not in _NOT_GOTTEN):
-        yield Rule(group, resources, ("get",), "statuses and Events are not written")
-    yield Rule("", ("pods",), ("get",), "the sidecars of Jobs do not end, and Events of pods are not written")
+        yield RoleRule(group, resources, ("get",), "statuses and Events are not written")
+    yield RoleRule("", ("pods",), ("get",), "the sidecars of Jobs do not end, and Events of pods are not written")
     for group, resources in by_group(key for key in metrics if key not in compiled):
-        yield Rule(group, resources, _FOLLOW, "the metrics API does not serve metrics of these objects")
+        yield RoleRule(group, resources, _FOLLOW, "the metrics API does not serve metrics of these objects")
 
 
-def _writes() -> Iterator[Rule]:
+def _writes() -> Iterator[RoleRule]:
     written = [names_of(kind, group) for group, kind in (*STATUSES, *ONLY_WITH_FINDINGS)]
     for group, resources in by_group((kind.group, f"{kind.plural}/status") for kind in written):
-        yield Rule(group, resources, ("update",), "these statuses are not written")
-    yield Rule(GATEWAY, ("gateways/status",), ("patch",), "Gateways get no addresses")
-    yield Rule(GATEWAY, ("gatewayclasses",), ("create",), f"the GatewayClass {OWN_CLASS} is not created")
+        yield RoleRule(group, resources, ("update",), "these statuses are not written")
+    yield RoleRule(GATEWAY, ("gateways/status",), ("patch",), "Gateways get no addresses")
+    yield RoleRule(GATEWAY, ("gatewayclasses",), ("create",), f"the GatewayClass {OWN_CLASS} is not created")
     yield from _EVENTS
     without = "pods with a sidecar do not start in namespaces that had none before"
-    yield Rule("", ("configmaps",), ("create",), without)
-    yield Rule("", ("configmaps",), ("patch", "delete"), without, (ROOTS_CONFIG_MAP,))
+    yield RoleRule("", ("configmaps",), ("create",), without)
+    yield RoleRule("", ("configmaps",), ("patch", "delete"), without, (ROOTS_CONFIG_MAP,))
     without = "clients without a sidecar do not reach the gateways of Services"
-    yield Rule(ENDPOINT_SLICE.group, (ENDPOINT_SLICE.plural,), ("create", "patch", "delete"), without)
+    yield RoleRule(ENDPOINT_SLICE.group, (ENDPOINT_SLICE.plural,), ("create", "patch", "delete"), without)
     yield from _rollouts()
 
 
-def _rollouts() -> Iterator[Rule]:
+def _rollouts() -> Iterator[RoleRule]:
     """Yield the rules for Canaries. A rollout applies its TrafficSplit, and deletes it if the Canary loses its root.
 
     In a step with matches it has a second TrafficSplit and an HTTPRouteGroup, which it deletes after the step.
     It creates the root Service if there is none, but never changes a Service.
     """
-    yield Rule(MESH, ("canaries/status",), ("update",), "rollouts do not go on, because their state can't be written")
-    yield Rule(SPLIT, ("trafficsplits",), ("create", "patch", "update", "delete"), "Canaries do not change the traffic")
-    yield Rule(
+    yield RoleRule(
+        MESH, ("canaries/status",), ("update",), "rollouts do not go on, because their state can't be written"
+    )
+    yield RoleRule(
+        SPLIT, ("trafficsplits",), ("create", "patch", "update", "delete"), "Canaries do not change the traffic"
+    )
+    yield RoleRule(
         SPECS, ("httproutegroups",), ("create", "patch", "delete"), "steps of Canaries with matches do not begin"
     )
-    yield Rule("", ("services",), ("create",), "a root Service that does not exist is not created for its Canary")
+    yield RoleRule("", ("services",), ("create",), "a root Service that does not exist is not created for its Canary")
 
 
-def _bundles() -> Iterator[Rule]:
+def _bundles() -> Iterator[RoleRule]:
     """Yield rules for the objects that contain the CA bundle."""
     webhooks = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     definitions = tuple(f"{kind.plural}.{kind.group}" for kind in converted_kinds())
     services = [item["metadata"]["name"] for item in api_services(f"{NAMESPACE}/{NAME}", b"")]
-    yield Rule("admissionregistration.k8s.io", webhooks, _BUNDLE, f"webhooks fail {_STALE}", (NAME,))
+    yield RoleRule("admissionregistration.k8s.io", webhooks, _BUNDLE, f"webhooks fail {_STALE}", (NAME,))
     without = f"the conversion between versions fails {_STALE}"
-    yield Rule("apiextensions.k8s.io", ("customresourcedefinitions",), _BUNDLE, without, definitions)
+    yield RoleRule("apiextensions.k8s.io", ("customresourcedefinitions",), _BUNDLE, without, definitions)
     without = f"the metrics and inspect APIs fail {_STALE}"
-    yield Rule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, tuple(services))
+    yield RoleRule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, tuple(services))
 
 
 def _custom_metrics() -> Role:
     name = ".".join(reversed(CUSTOM_METRICS))
     without = f"HorizontalPodAutoscalers get no metrics {_STALE}"
-    rule = Rule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, (name,))
+    rule = RoleRule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, (name,))
     return Role("ClusterRole", CUSTOM_METRICS_ROLE, "", (rule,))
 
 
-def _own() -> Iterator[Rule]:
+def _own() -> Iterator[RoleRule]:
     """Yield the rules for the namespace of the control plane."""
     without = "no new certificates are issued, and a replica that starts does not become ready"
-    yield Rule("", ("secrets",), ("get", "create", "update"), without)
+    yield RoleRule("", ("secrets",), ("get", "create", "update"), without)
     without = "`headgate ca` and the ConfigMap do not show the current roots"
-    yield Rule("", ("configmaps",), ("patch",), without, (CA_STATUS.name,))
-    yield Rule("", ("pods",), ("patch",), "a replica that becomes active is not reached by proxies and the API server")
-    yield Rule("", ("services",), ("create", "patch", "delete"), "Gateways get no Services")
+    yield RoleRule("", ("configmaps",), ("patch",), without, (CA_STATUS.name,))
+    yield RoleRule(
+        "", ("pods",), ("patch",), "a replica that becomes active is not reached by proxies and the API server"
+    )
+    yield RoleRule("", ("services",), ("create", "patch", "delete"), "Gateways get no Services")
     without = "the proxies of Gateways and of Services are not created, changed and deleted"
-    yield Rule("apps", ("deployments",), ("get", *_FOLLOW, "create", "patch", "delete"), without)
-    yield Rule("policy", ("poddisruptionbudgets",), ("create", "patch", "delete"), without)
+    yield RoleRule("apps", ("deployments",), ("get", *_FOLLOW, "create", "patch", "delete"), without)
+    yield RoleRule("policy", ("poddisruptionbudgets",), ("create", "patch", "delete"), without)
     without = "no replica becomes active: no proxy gets configurations or certificates"
-    yield Rule("coordination.k8s.io", ("leases",), ("get", "create", "update"), without)
+    yield RoleRule("coordination.k8s.io", ("leases",), ("get", "create", "update"), without)
     without = "a standby replica takes over up to two seconds later"
-    yield Rule("coordination.k8s.io", ("leases",), ("watch",), without)
+    yield RoleRule("coordination.k8s.io", ("leases",), ("watch",), without)
 
 
 def by_group(resources: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:

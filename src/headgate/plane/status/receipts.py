@@ -1,7 +1,7 @@
 """Receipts: which proxies have acknowledged the resources of a Service port or Gateway port.
 
 Most proxies have acknowledged everything, and all sidecars share most listeners and routes. So the resources of a port
-are computed once for the proxies of a `Group`, which share these resources. Acknowledgments are evaluated once for all
+are computed once for the proxies of a `ProxyGroup`, which share these resources. Acknowledgments are evaluated once for all
 proxies in the same `AckState`.
 """
 
@@ -57,7 +57,7 @@ class Progress(Value, frozen=True, kw_only=True):
         return self.holding + len(self.lagging) + len(self.refused)
 
 
-class Group:
+class ProxyGroup:
     """A group of proxies that share the same listeners, routes and scopes, with the resources of each port."""
 
     def __init__(self, listeners: _Resources, routes: _Resources, scopes: _Resources) -> None:
@@ -186,7 +186,7 @@ class AckState:
 
     def __init__(
         self,
-        group: Group | None,
+        group: ProxyGroup | None,
         out_of_sync: frozenset[Resource] | None,
         refused: tuple[Rejection, ...],
         *,
@@ -241,7 +241,7 @@ class AckStates:
     def __init__(self) -> None:
         self._of: dict[str, tuple[ProxyConfig | None, Session | None, int, AckState]] = {}
         self._instances: WeakValueDictionary[tuple[object, ...], AckState] = WeakValueDictionary()
-        self._groups: WeakValueDictionary[tuple[int, int, int], Group] = WeakValueDictionary()
+        self._groups: WeakValueDictionary[tuple[int, int, int], ProxyGroup] = WeakValueDictionary()
 
     def of(self, proxy: Proxy) -> AckState:
         """Return the current state of a proxy."""
@@ -263,14 +263,14 @@ class AckStates:
         if len(node_ids) < len(self._of):
             self._of = {node_id: known for node_id, known in self._of.items() if node_id in node_ids}
 
-    def _group(self, config: ProxyConfig) -> Group:
+    def _group(self, config: ProxyConfig) -> ProxyGroup:
         """Return the group of proxies that share the listeners, routes and scopes of a configuration."""
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
         scopes = shared(config, SCOPES)
         key = id(listeners), id(routes), id(scopes)  # unique, because the group references these three objects
         found = self._groups.get(key)
         if found is None:
-            found = self._groups[key] = Group(listeners, routes, scopes)
+            found = self._groups[key] = ProxyGroup(listeners, routes, scopes)
         return found
 
 

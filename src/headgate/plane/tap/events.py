@@ -7,12 +7,12 @@ from headgate.plane.node_names import namespaced_name
 from headgate.plane.tap.targets import port_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.meta import precise_timestamp
-from headgate.telemetry.reports.tap_records import Record
+from headgate.telemetry.reports.tap_records import TapRecord
 
 REDACTED = "[redacted]"
 
 
-def event(record: Record, *, values: bool) -> TapEvent:
+def event(record: TapRecord, *, values: bool) -> TapEvent:
     """Return the tap event of a log record. Without `values`, values of headers and query parameters are redacted."""
     own = pod_of(record.node)
     is_server = bool(record.port)
@@ -38,17 +38,17 @@ def event(record: Record, *, values: bool) -> TapEvent:
     )
 
 
-def _client(own: str, record: Record) -> TapPeer:
+def _client(own: str, record: TapRecord) -> TapPeer:
     return TapPeer(pod=own) if own else TapPeer(address=record.source)
 
 
-def _server(record: Record) -> TapPeer:
+def _server(record: TapRecord) -> TapPeer:
     service = record.backend or service_called(record)
     port = port_called(record)
     return TapPeer(pod=record.server.pod, service=service, port=record.server.port or (port.port if port else 0))
 
 
-def _access(record: Record) -> TapAccess:
+def _access(record: TapRecord) -> TapAccess:
     if record.rule in ("", OPEN_POLICY):
         return TapAccess(allowed=not record.denied)
     namespace, name, rule = record.rule.split("/", 2)

@@ -24,7 +24,7 @@ from headgate.plane.tap.events import event
 from headgate.plane.tap.targets import TapProxies, TapTarget, target_of
 from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.resources.pod_owners import Ref
-from headgate.telemetry.reports.tap_records import Record, read_records
+from headgate.telemetry.reports.tap_records import TapRecord, read_records
 from headgate.xds.authentication import StatusError
 from headgate.xds.unary_methods import CheckNode
 
@@ -35,7 +35,7 @@ MAX_QUEUED = 1000
 TICK_S = 1.0  # seconds between two updates of a tap's target, its limit and the proxies' shares
 LIMITED = "more requests than the tap's limit"
 SAMPLED = "busy proxies record only a share of their requests"
-Step = Record | tuple[int, str]
+Step = TapRecord | tuple[int, str]
 """A log record, or the number of omitted requests with the reason."""
 
 
@@ -61,12 +61,12 @@ class Tap:
         self._find = find
         self._limit = limit
         self._left = limit
-        self._waiting: deque[Record] = deque()
+        self._waiting: deque[TapRecord] = deque()
         self._dropped: Counter[str] = Counter()
         self._is_counted = False
         self._woken = asyncio.Event()
 
-    def offer(self, record: Record) -> None:
+    def offer(self, record: TapRecord) -> None:
         """Queue a log record if its request belongs to the target. Above the limit, count the request as omitted."""
         if not self.target.matches(record):
             return
@@ -152,7 +152,7 @@ class Taps:
     ) -> AsyncGenerator[TapEvent | TapNotice]:
         async with self._tapping(find, query.limit) as tap, contextlib.aclosing(tap.steps()) as steps:
             async for step in steps:
-                if isinstance(step, Record):
+                if isinstance(step, TapRecord):
                     yield event(step, values=query.values)
                 else:
                     yield TapNotice(dropped=step[0], reason=step[1])

@@ -10,7 +10,7 @@ from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref
 from headgate.telemetry.answers.object_graph import SERVICE, ObjectGraph
-from headgate.telemetry.reports.tap_records import Record
+from headgate.telemetry.reports.tap_records import TapRecord
 
 ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})
 """Kinds for which a tap selects requests by the route that the client's proxy chose."""
@@ -34,7 +34,7 @@ class TapTarget(Protocol):
     def proxies(self, present: TapProxies) -> Iterator[str]:
         """Yield the node IDs of the proxies that must log requests for the tap."""
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: TapRecord) -> bool:
         """Return whether the request of a log record belongs to the target."""
 
 
@@ -51,7 +51,7 @@ class PodTarget(Value, frozen=True, kw_only=True):
             if workload.identity in present.callers or self._owns(workload.name):
                 yield sidecar(workload).id
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: TapRecord) -> bool:
         """Return whether a pod of the object sent or received the request.
 
         For a Service, return whether a client called the Service or reached one of its pods.
@@ -81,7 +81,7 @@ class RouteTarget(Value, frozen=True, kw_only=True):
         if self.kind != GATEWAY:
             yield from (sidecar(workload).id for workload in present.mesh.workloads)
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: TapRecord) -> bool:
         """Return whether the request used the route or entered at the Gateway."""
         if self.kind == GATEWAY:
             port = port_called(record)
@@ -96,7 +96,7 @@ def target_of(ref: Ref, graph: ObjectGraph) -> TapTarget:
     return PodTarget(target=ref, graph=graph)
 
 
-def port_called(record: Record) -> names.RouteParent | None:
+def port_called(record: TapRecord) -> names.RouteParent | None:
     """Return the Service port or Gateway port that a client called; None if the record's cluster has no port."""
     try:
         return names.parse(record.cluster) or names.parse_gateway(record.cluster)
@@ -104,7 +104,7 @@ def port_called(record: Record) -> names.RouteParent | None:
         return None
 
 
-def service_called(record: Record) -> str:
+def service_called(record: TapRecord) -> str:
     """Return the Service (`namespace/name`) that a client called; empty if it called no Service."""
     port = port_called(record)
     return port.service if isinstance(port, PortRef) else ""

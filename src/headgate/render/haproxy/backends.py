@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headgate.model.authorities import endpoint_authority
 from headgate.model.routing import Protocol, Route
 from headgate.render.haproxy.filters import redirect_rules, rules
-from headgate.render.haproxy.shares import Division, Server, Share
+from headgate.render.haproxy.shares import BackendServer, Division, SectionShare
 from headgate.render.haproxy.words import name_of
 from headgate.render.output import one_line
 from headgate.render.proxy_ports import ProxyPort
@@ -32,7 +32,7 @@ def http_backends(route: Route, division: Division) -> Iterator[str]:
             yield from _http_backend(http2_name(share.name), route, share, http2=True)
 
 
-def _http_backend(name: str, route: Route, share: Share, *, http2: bool) -> Iterator[str]:
+def _http_backend(name: str, route: Route, share: SectionShare, *, http2: bool) -> Iterator[str]:
     yield from ("", *origin(route), f"backend {name}")
     if not share.servers:
         yield f"    http-request return status {share.status}"
@@ -59,7 +59,7 @@ def tcp_backends(division: Division) -> Iterator[str]:
         yield from (f"    {_server(server)}" for server in share.servers)
 
 
-def _server(server: Server) -> str:
+def _server(server: BackendServer) -> str:
     endpoint = server.endpoint
     resolved = f" resolvers {RESOLVERS} init-addr libc,none" if endpoint.resolved else ""
     return f"server {server.name} {endpoint_authority(endpoint)} weight {server.weight}{resolved}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from headgate.model.identities import PrivateText
 from headgate.render.haproxy import backends, certificates
-from headgate.render.haproxy.frontends import TABLE, PlannedRoute, host_name, http_frontend, tcp_frontend
+from headgate.render.haproxy.frontends import TABLE, FrontendRoute, host_name, http_frontend, tcp_frontend
 from headgate.render.haproxy.shares import Division, divide
 from headgate.render.haproxy.unsupported import ONE_ADDRESS, add_of_split, add_omissions, is_left_out
 from headgate.render.haproxy.words import name_of, owner_name
@@ -35,7 +35,7 @@ class PlannedPort(Value, frozen=True, kw_only=True):
     """A port with its planned routes; a port that is not HTTP has `connections`."""
 
     port: ProxyPort
-    routes: tuple[PlannedRoute, ...] = ()
+    routes: tuple[FrontendRoute, ...] = ()
     connections: Division | None = None
 
     @property
@@ -76,7 +76,7 @@ def _plan(port: ProxyPort, selection: Selection, found: Collector) -> PlannedPor
                 continue
             division = divide(name, route.split, selection)
             add_omissions(found, place, route, division)
-            routes.append(PlannedRoute(name=name, host=entry, route=route, division=division))
+            routes.append(FrontendRoute(name=name, host=entry, route=route, division=division))
     return PlannedPort(port=port, routes=tuple(routes))
 
 

@@ -9,14 +9,14 @@ from headgate.render.haproxy.backends import http2_name
 from headgate.render.haproxy.certificates import bind_options
 from headgate.render.haproxy.shares import Division
 from headgate.render.haproxy.words import name_of, owner_name, port_name, word
-from headgate.render.proxy_ports import ANY_HOST, Host, ProxyPort
+from headgate.render.proxy_ports import ANY_HOST, PortHost, ProxyPort
 from headgate.resources.meta import Value
 
 TABLE = "splits"
 _NAMES_OF_A_LINE = 16  # HAProxy reads at most 64 words of a line
 
 
-class PlannedRoute(Value, frozen=True, kw_only=True):
+class FrontendRoute(Value, frozen=True, kw_only=True):
     """A route that the frontend section selects; `name` is that of its section, `host` the name of its host."""
 
     name: str
@@ -25,12 +25,12 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     division: Division
 
 
-def host_name(port: ProxyPort, host: Host) -> str:
+def host_name(port: ProxyPort, host: PortHost) -> str:
     """Return the name of a host: `default.website:8080`, or `default.edge:8000:_.example.com` of a Gateway."""
     return name_of(owner_name(port, host.owner), *([host.names[0].replace("*", "_")] if host.edge else []))
 
 
-def http_frontend(port: ProxyPort, routes: Sequence[PlannedRoute]) -> Iterator[str]:
+def http_frontend(port: ProxyPort, routes: Sequence[FrontendRoute]) -> Iterator[str]:
     """Yield the section of an HTTP port."""
     headers = conditions.variables(planned.route.match for planned in routes)
     has_one_host = len(port.hosts) == 1 and ANY_HOST in port.hosts[0].names
@@ -141,7 +141,7 @@ def _lines(names: Sequence[str]) -> Iterator[Sequence[str]]:
         yield names[start : start + _NAMES_OF_A_LINE]
 
 
-def _routes(routes: Sequence[PlannedRoute], headers: Mapping[str, str], *, has_one_host: bool) -> Iterator[str]:
+def _routes(routes: Sequence[FrontendRoute], headers: Mapping[str, str], *, has_one_host: bool) -> Iterator[str]:
     """Yield the rules that find the first route that a request matches; without one, the answer is 404."""
     yield "http-request return status 404 if !{ path -m beg / }"
     yield "acl routed var(txn.route) -m found"
@@ -154,7 +154,7 @@ def _routes(routes: Sequence[PlannedRoute], headers: Mapping[str, str], *, has_o
     yield "http-request return status 404 if !routed"
 
 
-def _turns(routes: Sequence[PlannedRoute]) -> Iterator[str]:
+def _turns(routes: Sequence[FrontendRoute]) -> Iterator[str]:
     """Yield the rules that count the requests of the splits with turns."""
     counted = [planned for planned in routes if planned.division.total > 1]
     if not counted:
@@ -171,11 +171,11 @@ def _turn(division: Division) -> str:
     return f"{count},mul({division.step}),mod({division.total})"
 
 
-def _is(planned: PlannedRoute) -> str:
+def _is(planned: FrontendRoute) -> str:
     return f"{{ var(txn.route) -m str -- {planned.name} }}"
 
 
-def _use(planned: PlannedRoute) -> Iterator[str]:
+def _use(planned: FrontendRoute) -> Iterator[str]:
     last = planned.division.shares[-1]
     for share in planned.division.shares:
         below = f" {{ var(txn.turn) -m int lt {share.end} }}" if share is not last else ""

@@ -23,7 +23,7 @@ LARGEST_WEIGHT = 256  # of a server
 MOST_TURNS = 2**32  # the counter of a stick table has 32 bits
 
 
-class Server(Value, frozen=True, kw_only=True):
+class BackendServer(Value, frozen=True, kw_only=True):
     """A server of a backend section."""
 
     name: str
@@ -31,7 +31,7 @@ class Server(Value, frozen=True, kw_only=True):
     weight: int = 1
 
 
-class Share(Value, frozen=True, kw_only=True):
+class SectionShare(Value, frozen=True, kw_only=True):
     """A share that a section named `name` serves; it owns the turns below `end` that earlier shares do not own.
 
     Without servers, the section answers with `status`.
@@ -39,7 +39,7 @@ class Share(Value, frozen=True, kw_only=True):
 
     name: str
     end: int
-    servers: tuple[Server, ...] = ()
+    servers: tuple[BackendServer, ...] = ()
     protocol: Protocol = Protocol.HTTP
     filters: Filters = NO_FILTERS
     status: int = UNAVAILABLE
@@ -48,7 +48,7 @@ class Share(Value, frozen=True, kw_only=True):
 class Division(Value, frozen=True, kw_only=True):
     """The shares of a split; with `total` turns if there are several, and `rounded` if they are not exact."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[SectionShare, ...]
     total: int = 1
     rounded: bool = False
 
@@ -64,14 +64,14 @@ def divide(name: str, split: Split, selection: Selection) -> Division:
     servers = _weighted_servers(split, selection)
     if servers is not None:
         first = split.targets[0]
-        share = Share(
+        share = SectionShare(
             name=name, end=1, servers=servers, protocol=protocol_of(first, selection.protocols), filters=first.filters
         )
         return Division(shares=(share,))
     weights = [*(target.weight for target in split.targets), *(broken.weight for broken in split.broken)]
     if len(weights) <= 1:
         status = split.broken[0].status if split.broken else UNAVAILABLE
-        return Division(shares=(Share(name=name, end=1, status=status),))
+        return Division(shares=(SectionShare(name=name, end=1, status=status),))
     turns = _turns(weights)
     ends = [sum(turns[: index + 1]) for index in range(len(turns))]
     rounded = [Fraction(item, sum(turns)) for item in turns] != [Fraction(item, sum(weights)) for item in weights]
@@ -87,9 +87,9 @@ def _turns(weights: Sequence[int]) -> Sequence[int]:
     return [max(1, weight * (MOST_TURNS // 2) // sum(exact)) for weight in exact]
 
 
-def _shares(name: str, split: Split, ends: Sequence[int], selection: Selection) -> Iterator[Share]:
+def _shares(name: str, split: Split, ends: Sequence[int], selection: Selection) -> Iterator[SectionShare]:
     for index, target in enumerate(split.targets):
-        yield Share(
+        yield SectionShare(
             name=name_of(name, index),
             end=ends[index],
             servers=tuple(_servers({target.ref: (1, selection.endpoints.get(target.ref, ()))})),
@@ -97,10 +97,10 @@ def _shares(name: str, split: Split, ends: Sequence[int], selection: Selection) 
             filters=target.filters,
         )
     for index, broken in enumerate(split.broken, len(split.targets)):
-        yield Share(name=name_of(name, index), end=ends[index], status=broken.status)
+        yield SectionShare(name=name_of(name, index), end=ends[index], status=broken.status)
 
 
-def _weighted_servers(split: Split, selection: Selection) -> tuple[Server, ...] | None:
+def _weighted_servers(split: Split, selection: Selection) -> tuple[BackendServer, ...] | None:
     """Return the servers of one section for the whole split; None if it needs several sections."""
     targets, ready = split.targets, selection.endpoints
     alike = {(target.filters, protocol_of(target, selection.protocols)) for target in targets}
@@ -114,8 +114,10 @@ def _weighted_servers(split: Split, selection: Selection) -> tuple[Server, ...] 
     return found if all(server.weight <= LARGEST_WEIGHT for server in found) else None
 
 
-def _servers(shares: Mapping[PortRef, tuple[int, Sequence[Endpoint]]]) -> Iterator[Server]:
+def _servers(shares: Mapping[PortRef, tuple[int, Sequence[Endpoint]]]) -> Iterator[BackendServer]:
     numbers = {ref: (weight, [str(number) for number in range(len(ready))]) for ref, (weight, ready) in shares.items()}
     for ref, weighted in server_weights(numbers).items():
         for number, weight in weighted:
-            yield Server(name=name_of(service_name(ref), number), endpoint=shares[ref][1][int(number)], weight=weight)
+            yield BackendServer(
+                name=name_of(service_name(ref), number), endpoint=shares[ref][1][int(number)], weight=weight
+            )

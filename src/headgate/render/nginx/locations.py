@@ -15,9 +15,9 @@ from headgate.render.nginx.syntax import Variables, block, escaped, pattern, tem
 from headgate.render.nginx.targets import edited_target
 from headgate.render.nginx.upstreams import Upstreams
 from headgate.render.omissions import Collector, NotExpressible, OmissionReason, Place
-from headgate.render.proxy_ports import Host, ProxyPort, Selection
+from headgate.render.proxy_ports import PortHost, ProxyPort, Selection
 from headgate.render.route_omissions import add_sticky, place_of, service_place
-from headgate.render.shares import Group, Shares, grouped, parts
+from headgate.render.shares import BackendGroup, Shares, grouped, parts
 
 WHOLE = 10_000  # split_clients has percentages with two decimals
 COPY_SECONDS, COPY_CONNECT_SECONDS = 10, 1  # as for the copies of headgate's own proxies
@@ -35,7 +35,7 @@ class Output(NamedTuple):
 class HostLocations:
     """Renders the routes of one host. `tag` distinguishes its upstreams from those of all other hosts."""
 
-    def __init__(self, selection: Selection, port: ProxyPort, host: Host, output: Output, tag: str) -> None:
+    def __init__(self, selection: Selection, port: ProxyPort, host: PortHost, output: Output, tag: str) -> None:
         self._selection = selection
         self._host = host
         self._port = port
@@ -137,7 +137,7 @@ class HostLocations:
         drawn = [(number, value) for number, (_, value) in zip(numbers, values, strict=True) if number]
         return self._variables.drawn(f"share_{self._tag}_{name.replace('-', '_')}", drawn[:-1], drawn[-1][1])
 
-    def _backends(self, name: str, route: Route, group: Group, upstream: str) -> Iterator[str]:
+    def _backends(self, name: str, route: Route, group: BackendGroup, upstream: str) -> Iterator[str]:
         """Yield the location that forwards requests to a group of backends, and the locations of their copies."""
         place, filters = self._place(route), (route.filters, group.filters)
         module = "grpc" if group.protocol is Protocol.HTTP2 else "proxy"
@@ -163,7 +163,7 @@ class HostLocations:
         yield from block(f"location @{name}", lines)
         yield from copies
 
-    def _name_downgrades(self, group: Group) -> None:
+    def _name_downgrades(self, group: BackendGroup) -> None:
         for target in group.targets:
             message = "nginx calls the backend with HTTP/1.1, also for clients with HTTP/2"
             self._found.add(service_place(target.ref), "", OmissionReason.PROTOCOL, message)

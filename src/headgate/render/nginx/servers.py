@@ -12,7 +12,7 @@ from headgate.render.nginx.locations import HostLocations, Output
 from headgate.render.nginx.streams import listen
 from headgate.render.nginx.syntax import Variables, block, pattern, template
 from headgate.render.omissions import OmissionReason, Place
-from headgate.render.proxy_ports import ANY_HOST, Host, ProxyPort, Selection
+from headgate.render.proxy_ports import ANY_HOST, PortHost, ProxyPort, Selection
 
 FAILED = "$headgate_failed"
 _LISTED = r"(?:\A|,)[ \t]*{}[ \t]*(?:,|\z)"
@@ -144,7 +144,7 @@ class Servers:
             yield from self._certificates(self._tls[ANY_HOST])
         yield f"return {NOT_FOUND};"
 
-    def _server(self, host: Host, tag: str) -> Iterator[str]:
+    def _server(self, host: PortHost, tag: str) -> Iterator[str]:
         is_default = ANY_HOST in host.names
         yield from self._listen(" default_server" if is_default else "")
         yield f"server_name {' '.join(name for name in host.names if name != ANY_HOST) or '_'};"

@@ -21,7 +21,7 @@ ENDED = ("Succeeded", "Failed")
 """The phases of pods whose containers have all ended."""
 
 
-class Container(Input, frozen=True, kw_only=True):
+class MeshContainer(Input, frozen=True, kw_only=True):
     """A container: its ports and probes."""
 
     name: str = ""
@@ -31,45 +31,45 @@ class Container(Input, frozen=True, kw_only=True):
     startup_probe: Probe | None = None
 
 
-class PodSpec(Input, frozen=True, kw_only=True):
+class MeshPodSpec(Input, frozen=True, kw_only=True):
     """The containers of a pod, its ServiceAccount, and whether it uses its node's network. Init containers that restart can have probes."""
 
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] | None = ()
+    containers: tuple[MeshContainer, ...] = ()
+    init_containers: tuple[MeshContainer, ...] | None = ()
     service_account_name: str = "default"
     host_network: bool = False
 
 
-class Running(Input, frozen=True, kw_only=True):
+class RunningState(Input, frozen=True, kw_only=True):
     """`running` of a container's state; headgate reads only whether it is there."""
 
 
-class ContainerState(Input, frozen=True, kw_only=True):
+class MeshContainerState(Input, frozen=True, kw_only=True):
     """The state of a container."""
 
-    running: Running | None = None
+    running: RunningState | None = None
 
 
-class ContainerStatus(Input, frozen=True, kw_only=True):
+class MeshContainerStatus(Input, frozen=True, kw_only=True):
     """The status of a container."""
 
-    state: ContainerState = ContainerState()
+    state: MeshContainerState = MeshContainerState()
 
 
-class PodStatus(Input, frozen=True, kw_only=True):
+class MeshPodStatus(Input, frozen=True, kw_only=True):
     """The address and the phase of a pod, and the states of its containers, which only a deleted pod has."""
 
     pod_ip: str = field(name="podIP", default="")
     phase: str = ""
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[MeshContainerStatus, ...] = ()
+    init_container_statuses: tuple[MeshContainerStatus, ...] = ()
 
 
 class Pod(Resource, frozen=True, kw_only=True):
     """A Pod with the fields that decide a proxy's configuration."""
 
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: MeshPodSpec = MeshPodSpec()
+    status: MeshPodStatus = MeshPodStatus()
 
     def __post_init__(self) -> None:
         """Drop the states of containers if the pod is not being deleted, because they change while it runs."""
@@ -81,7 +81,7 @@ class Pod(Resource, frozen=True, kw_only=True):
     def ended(self) -> bool:
         """Whether no container runs and none will start again.
 
-        Before Kubernetes 1.27, the phase of a deleted pod stays `Running` after its containers ended, for seconds, or for
+        Before Kubernetes 1.27, the phase of a deleted pod stays `RunningState` after its containers ended, for seconds, or for
         more than a minute if the kubelet has lost the state of a container and says `waiting`. A native sidecar, which is an
         init container, runs longer than the application: it reports the last requests.
         """

@@ -37,7 +37,7 @@ class EnvVar(Input, frozen=True, kw_only=True):
     value_from: EnvSource | None = None
 
 
-class ObjectName(Input, frozen=True, kw_only=True):
+class ReferencedName(Input, frozen=True, kw_only=True):
     """A reference to a ConfigMap or Secret of the pod's namespace."""
 
     name: str = ""
@@ -48,8 +48,8 @@ class EnvFrom(Input, frozen=True, kw_only=True):
     """A ConfigMap or Secret; each of its keys becomes an environment variable."""
 
     prefix: str = ""
-    config_map_ref: ObjectName | None = None
-    secret_ref: ObjectName | None = None
+    config_map_ref: ReferencedName | None = None
+    secret_ref: ReferencedName | None = None
 
 
 class ContainerPort(Input, frozen=True, kw_only=True):

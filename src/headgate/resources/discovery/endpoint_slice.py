@@ -36,7 +36,7 @@ class ObjectReference(Input, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Endpoint(Input, frozen=True, kw_only=True):
+class SliceEndpoint(Input, frozen=True, kw_only=True):
     """One endpoint of a Service. Only the first of `addresses` is used. `hostname` is the first part of a pod's DNS name."""
 
     addresses: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class EndpointSlice(Resource, frozen=True, kw_only=True):
     """Endpoints of the Service that the label `kubernetes.io/service-name` names."""
 
     address_type: str = "IPv4"
-    endpoints: tuple[Endpoint, ...] | None = ()
+    endpoints: tuple[SliceEndpoint, ...] | None = ()
     ports: tuple[EndpointPort, ...] | None = ()
 
 

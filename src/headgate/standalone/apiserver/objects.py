@@ -27,7 +27,7 @@ Subresource: TypeAlias = Literal["", "status", "scale"]
 _ATTEMPTS = 5  # attempts of a change; an attempt fails if another client writes between its read and its write
 
 
-class Target(NamedTuple):
+class PathTarget(NamedTuple):
     """The object or collection that a path names. `name` is empty for a collection.
 
     `namespace` is empty for all namespaces and for cluster-scoped kinds.
@@ -90,12 +90,12 @@ class Objects:
         self.store = store
         self._write_warnings = write_warnings
 
-    async def get(self, target: Target) -> Object:
+    async def get(self, target: PathTarget) -> Object:
         """Return an object in the API version of the path."""
         with _as_api_errors(target):
             return as_served(await self.store.get(target.key), target.served)
 
-    async def create(self, target: Target, obj: Mapping[str, Any], options: WriteOptions) -> WriteResult:
+    async def create(self, target: PathTarget, obj: Mapping[str, Any], options: WriteOptions) -> WriteResult:
         """Store a new object in the path's namespace."""
         hub, warnings = self._checked(target, _with_status(obj, None, target), None, options)
         target = target._replace(name=_name(hub))
@@ -106,7 +106,7 @@ class Objects:
         return await self._written(target, (None, stored), warnings, options)
 
     async def change(
-        self, target: Target, change: Mutation, options: WriteOptions, *, subresource: Subresource = ""
+        self, target: PathTarget, change: Mutation, options: WriteOptions, *, subresource: Subresource = ""
     ) -> WriteResult:
         """Read an object, apply `change` and write the result.
 
@@ -129,7 +129,7 @@ class Objects:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def apply(
-        self, target: Target, config: Mapping[str, Any], options: WriteOptions, *, subresource: Subresource = ""
+        self, target: PathTarget, config: Mapping[str, Any], options: WriteOptions, *, subresource: Subresource = ""
     ) -> WriteResult:
         """Apply a configuration (server-side apply); create the object if it does not exist."""
         write = _write(target, options, "Apply", subresource)
@@ -153,7 +153,7 @@ class Objects:
                 stored = await self._updated(hub, subresource, options, warnings.append)
         return await self._written(target, (old, stored), warnings, options)
 
-    async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Deletion:
+    async def delete(self, target: PathTarget, options: Mapping[str, Any], *, dry_run: bool) -> Deletion:
         """Delete an object."""
         limits = options.get("preconditions") or {}
         with _as_api_errors(target):
@@ -169,7 +169,7 @@ class Objects:
         return Deletion(as_served(last, target.served), advice, waits)
 
     def _checked(
-        self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
+        self, target: PathTarget, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
     ) -> tuple[Object, list[str]]:
         """Validate a client's object; return it in the hub version, and warnings about unknown fields."""
         whole = _with_path_identity(target, obj)
@@ -186,7 +186,7 @@ class Objects:
         return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True, warn=warn)
 
     async def _written(
-        self, target: Target, written: tuple[Object | None, Object], warnings: Sequence[str], options: WriteOptions
+        self, target: PathTarget, written: tuple[Object | None, Object], warnings: Sequence[str], options: WriteOptions
     ) -> WriteResult:
         """Return the result of a write; `written` has the object before and after it."""
         old, stored = written
@@ -196,7 +196,7 @@ class Objects:
 
 
 @contextmanager
-def _as_api_errors(target: Target) -> Iterator[None]:
+def _as_api_errors(target: PathTarget) -> Iterator[None]:
     """Convert errors of the store, of a merge and of decoding to ApiErrors."""
     try:
         yield
@@ -208,7 +208,7 @@ def _as_api_errors(target: Target) -> Iterator[None]:
         raise from_error(error, target.served, target.name) from error
 
 
-def _with_path_identity(target: Target, obj: Mapping[str, Any]) -> Object:
+def _with_path_identity(target: PathTarget, obj: Mapping[str, Any]) -> Object:
     """Return the object with the kind, namespace and name of its path. Raises ApiError 400 if it has different ones."""
     served = target.served
     for field, wanted in (("apiVersion", served.api_version), ("kind", served.kind.kind)):
@@ -230,7 +230,7 @@ def _with_path_identity(target: Target, obj: Mapping[str, Any]) -> Object:
 
 
 def _unknown_field_warnings(
-    target: Target, paths: Sequence[str], old: Object | None, options: WriteOptions
+    target: PathTarget, paths: Sequence[str], old: Object | None, options: WriteOptions
 ) -> list[str]:
     """Return warnings about unknown fields that a write adds. Raises ApiError 400 with `fieldValidation=Strict`."""
     served = target.served
@@ -244,7 +244,7 @@ def _unknown_field_warnings(
 
 
 def _write(
-    target: Target, options: WriteOptions, operation: Literal["Apply", "Update"], subresource: Subresource = ""
+    target: PathTarget, options: WriteOptions, operation: Literal["Apply", "Update"], subresource: Subresource = ""
 ) -> Write:
     """Describe a write for `managedFields`: its field manager, its time and the versions of the kind."""
     served = target.served
@@ -257,7 +257,7 @@ def _name(obj: Mapping[str, Any]) -> str:
     return str(metadata.get("name") or metadata.get("generateName") or "") if isinstance(metadata, Mapping) else ""
 
 
-def _with_status(new: Mapping[str, Any], old: Object | None, target: Target) -> Object:
+def _with_status(new: Mapping[str, Any], old: Object | None, target: PathTarget) -> Object:
     """Return the object. For a custom kind, it has the old status: only writes to the subresource `status` change it.
 
     An invalid status in the client's object is ignored too: Go clients write `null` for empty required fields, such as

@@ -18,7 +18,7 @@ from headgate.resources.kind import ServedKind
 from headgate.resources.meta import Object, Value
 from headgate.resources.registry import served_at
 from headgate.standalone.apiserver import protobuf
-from headgate.standalone.apiserver.objects import Target, WriteOptions
+from headgate.standalone.apiserver.objects import PathTarget, WriteOptions
 from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
@@ -33,7 +33,7 @@ _YAML = ("application/yaml", "application/vnd.kubernetes.yaml", "application/app
 class ResourcePath(NamedTuple):
     """A parsed path, of an object, a collection or a subresource. `subresource` is empty in the first two cases."""
 
-    target: Target
+    target: PathTarget
     subresource: str = ""
 
 
@@ -48,7 +48,7 @@ def parse_path(group: str, version: str, parts: list[str]) -> ResourcePath:
     name = parts[1] if len(parts) > 1 else ""
     if name and served.kind.namespaced and not namespace:
         raise no_such_path()
-    return ResourcePath(Target(served, namespace, name), parts[2] if len(parts) > 2 else "")
+    return ResourcePath(PathTarget(served, namespace, name), parts[2] if len(parts) > 2 else "")
 
 
 def write_options(request: Request) -> WriteOptions:
@@ -80,7 +80,7 @@ def dry_run(value: object) -> bool:
     return True
 
 
-def selector(query: Mapping[str, str], target: Target) -> Predicate:
+def selector(query: Mapping[str, str], target: PathTarget) -> Predicate:
     """Return a predicate for `labelSelector`, `fieldSelector` and the name in the path. Raises ApiError 400."""
     tests = []
     if labels := query.get("labelSelector"):

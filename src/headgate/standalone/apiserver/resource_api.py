@@ -16,7 +16,7 @@ from headgate.errors import Cause, DecodeError, StoreError
 from headgate.resources.kind import ServedKind
 from headgate.resources.meta import Key, Object
 from headgate.resources.schema.catalog import schemas
-from headgate.standalone.apiserver.objects import Objects, Subresource, Target, WriteResult, as_served
+from headgate.standalone.apiserver.objects import Objects, PathTarget, Subresource, WriteResult, as_served
 from headgate.standalone.apiserver.patches import APPLY, apply_configuration, parse_patch
 from headgate.standalone.apiserver.request_parsing import (
     Continue,
@@ -40,7 +40,7 @@ _PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
 LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncGenerator[bytes]]
 """A function that yields a container's log in chunks; with `follow`, until the container ends. Raises StoreError."""
-_Verb: TypeAlias = Callable[[Request, Target, Any], Awaitable[Response]]
+_Verb: TypeAlias = Callable[[Request, PathTarget, Any], Awaitable[Response]]
 
 
 class ResourceApi:
@@ -74,19 +74,19 @@ class ResourceApi:
             raise method_not_allowed()
         return await verb(request, target, subresource)
 
-    async def _get(self, request: Request, target: Target, subresource: Subresource) -> Response:
+    async def _get(self, request: Request, target: PathTarget, subresource: Subresource) -> Response:
         if responses.query_flag(request.query_params, "watch") and subresource != "scale":
             return await self._list(request, target, subresource)
         return self._answer(request, target, await self._objects.get(target), subresource)
 
-    async def _list(self, request: Request, target: Target, _: str) -> Response:
+    async def _list(self, request: Request, target: PathTarget, _: str) -> Response:
         renderer = renderer_for(request, target.served)
         if responses.query_flag(request.query_params, "watch"):
             return self._watch(request, target, renderer)
         items, metadata = await self._page(request, target)
         return responses.json_response(renderer.many([as_served(obj, target.served) for obj in items], metadata))
 
-    async def _page(self, request: Request, target: Target) -> tuple[Sequence[Object], dict[str, Any]]:
+    async def _page(self, request: Request, target: PathTarget) -> tuple[Sequence[Object], dict[str, Any]]:
         """Return a page of objects and the list's metadata. All pages have the resource version of the first page."""
         query, kind = request.query_params, target.served.kind
         selects = selector(query, target)
@@ -110,7 +110,7 @@ class ResourceApi:
             items = items[:limit]
         return items, metadata
 
-    def _watch(self, request: Request, target: Target, renderer: Renderer) -> Response:
+    def _watch(self, request: Request, target: PathTarget, renderer: Renderer) -> Response:
         query = request.query_params
         since = int_parameter(query, "resourceVersion") or None
         initial = query.get("sendInitialEvents")
@@ -125,21 +125,21 @@ class ResourceApi:
         lines = watch(self._objects.store, target, options, renderer.events())
         return StreamResponse(lines, self._closing, media_type=responses.JSON)
 
-    async def _create(self, request: Request, target: Target, subresource: Subresource) -> Response:
+    async def _create(self, request: Request, target: PathTarget, subresource: Subresource) -> Response:
         options = write_options(request)
         obj = await read_object(request)
         if target.served.kind.namespaced and not target.namespace:
             raise method_not_allowed(f"create the object at namespaces/NAMESPACE/{target.served.plural}")
         return self._written(request, target, await self._objects.create(target, obj, options), subresource)
 
-    async def _replace(self, request: Request, target: Target, subresource: Subresource) -> Response:
+    async def _replace(self, request: Request, target: PathTarget, subresource: Subresource) -> Response:
         options = write_options(request)
         obj = await read_object(request)
         change = (lambda old: _with_replicas(old, obj)) if subresource == "scale" else (lambda _: obj)
         written = await self._objects.change(target, change, options, subresource=subresource)
         return self._written(request, target, written, subresource)
 
-    async def _patch(self, request: Request, target: Target, subresource: Subresource) -> Response:
+    async def _patch(self, request: Request, target: PathTarget, subresource: Subresource) -> Response:
         options = write_options(request)
         content, body, scale = media_type(request), await read_body(request), subresource == "scale"
         if content == APPLY:
@@ -153,14 +153,14 @@ class ResourceApi:
             written = await self._objects.change(target, change, options, subresource=subresource)
         return self._written(request, target, written, subresource)
 
-    async def _delete(self, request: Request, target: Target, _: str) -> Response:
+    async def _delete(self, request: Request, target: PathTarget, _: str) -> Response:
         options = await _delete_options(request)
         current = await self._objects.get(target)
         done = await self._objects.delete(target, options, dry_run=dry_run(options.get("dryRun")))
         answer = done.object if done.waits else _success(target.served, current["metadata"])
         return responses.json_response(answer, warnings=done.warnings)
 
-    async def _delete_many(self, request: Request, target: Target, _subresource: str) -> Response:
+    async def _delete_many(self, request: Request, target: PathTarget, _subresource: str) -> Response:
         if "deletecollection" not in target.served.verbs or (target.served.kind.namespaced and not target.namespace):
             raise method_not_allowed(f"delete {target.served.plural} one by one, or all of one namespace")
         options = await _delete_options(request)
@@ -174,7 +174,7 @@ class ResourceApi:
                     raise
         return responses.json_response(_success(target.served, {}))
 
-    async def _evict(self, request: Request, target: Target, _: str) -> Response:
+    async def _evict(self, request: Request, target: PathTarget, _: str) -> Response:
         """Delete a pod for `kubectl drain`. PodDisruptionBudgets are not supported, so an eviction is always allowed."""
         eviction = await read_object(request)
         if eviction.get("kind", "Eviction") != "Eviction":
@@ -184,7 +184,7 @@ class ResourceApi:
         await self._objects.delete(target, options, dry_run=is_dry_run)
         return responses.json_response({**_success(target.served, {}), "code": 201}, code=201)
 
-    async def _log(self, request: Request, target: Target, _: str) -> Response:
+    async def _log(self, request: Request, target: PathTarget, _: str) -> Response:
         options = log_options(request.query_params, await self._objects.get(target))
         if self._logs is None:
             raise ApiError(501, "this server runs no pods, so it has no logs; use `headgate up`")
@@ -194,11 +194,13 @@ class ResourceApi:
             raise from_error(error, target.served, target.name) from error
         return StreamResponse(pieces, self._closing, media_type="text/plain")
 
-    def _written(self, request: Request, target: Target, written: WriteResult, subresource: Subresource) -> Response:
+    def _written(
+        self, request: Request, target: PathTarget, written: WriteResult, subresource: Subresource
+    ) -> Response:
         code = 201 if written.created else 200
         return self._answer(request, target, written.object, subresource, code=code, warnings=written.warnings)
 
-    def _answer(self, request: Request, target: Target, obj: Object, subresource: str, **options: Any) -> Response:
+    def _answer(self, request: Request, target: PathTarget, obj: Object, subresource: str, **options: Any) -> Response:
         shown = scale_of(obj) if subresource == "scale" else renderer_for(request, target.served).one(obj)
         return responses.json_response(shown, **options)
 

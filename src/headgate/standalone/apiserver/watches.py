@@ -12,7 +12,7 @@ from headgate.api.status import ApiError
 from headgate.errors import Gone
 from headgate.objects.ports import Change, Listing
 from headgate.resources.meta import Object
-from headgate.standalone.apiserver.objects import Target, as_served
+from headgate.standalone.apiserver.objects import PathTarget, as_served
 from headgate.standalone.store.memory import MemoryStore
 
 BOOKMARK_SECONDS = 60.0
@@ -72,7 +72,7 @@ def sort_key(obj: Object) -> tuple[str, str]:
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
-async def watch(store: MemoryStore, target: Target, options: WatchOptions, render: Render) -> AsyncGenerator[bytes]:
+async def watch(store: MemoryStore, target: PathTarget, options: WatchOptions, render: Render) -> AsyncGenerator[bytes]:
     """Yield watch events as lines of JSON until `options.seconds` have passed."""
     kind = target.served.kind
     listing = await store.list(kind.group, kind.kind, target.namespace)
@@ -97,7 +97,7 @@ async def watch(store: MemoryStore, target: Target, options: WatchOptions, rende
                 yield event(type, step.object)
 
 
-def _bookmark(target: Target, revision: int, **metadata: Any) -> bytes:
+def _bookmark(target: PathTarget, revision: int, **metadata: Any) -> bytes:
     served = target.served
     metadata = {"resourceVersion": str(revision), **metadata}
     return _line("BOOKMARK", {"kind": served.kind.kind, "apiVersion": served.api_version, "metadata": metadata})
@@ -108,7 +108,7 @@ def _line(type: str, obj: Mapping[str, Any]) -> bytes:
 
 
 async def _steps(
-    store: MemoryStore, target: Target, since: int, options: WatchOptions
+    store: MemoryStore, target: PathTarget, since: int, options: WatchOptions
 ) -> AsyncGenerator[Change | int | bytes]:
     """Yield each change, the revision of each bookmark, and an ERROR event if the store has discarded the next change.
 

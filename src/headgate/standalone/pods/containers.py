@@ -29,7 +29,7 @@ _ANOTHER = "use another containerPort"
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
-class Record(Value, frozen=True, kw_only=True):
+class ProcessRecord(Value, frozen=True, kw_only=True):
     """The record of a container's process, in a private file, with which the next headgate adopts the process."""
 
     identity: ProcessIdentity
@@ -48,9 +48,9 @@ def restarts(policy: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def recorded(directory: Path) -> Record | None:
+def recorded(directory: Path) -> ProcessRecord | None:
     """Return the record of a container's process, None if there is none."""
-    return read_json(directory / "run.json", Record)
+    return read_json(directory / "run.json", ProcessRecord)
 
 
 class ContainerRun(Run):
@@ -170,7 +170,7 @@ class ContainerRun(Run):
         self._set(msgspec.structs.replace(self.state, phase="waiting", reason=reason, message=message, pid=0))
         await self.owner.record_event("Warning", reason if reason == "FailedBind" else "Failed", message)
 
-    def _running(self, record: Record, *, started: bool = False, ready: bool = False) -> None:
+    def _running(self, record: ProcessRecord, *, started: bool = False, ready: bool = False) -> None:
         self._set(
             ContainerState(
                 phase="running",
@@ -253,9 +253,9 @@ class ContainerRun(Run):
             launch = Launch(command=(), env={})
         await watch_health(self, launch)
 
-    def _recorded(self, process: Process) -> Record:
+    def _recorded(self, process: Process) -> ProcessRecord:
         """Write and return the record of a process; kill the process if the write fails. Raises OSError."""
-        record = Record(
+        record = ProcessRecord(
             identity=process.identity,
             address=self.settings.address,
             restarts=self.state.restarts,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 from headgate.resources.core.pod_spec import Probe
-from headgate.standalone.pods.probes import ProbeTarget, Thresholds, listens, run_probe, tcp_ports
+from headgate.standalone.pods.probes import HealthTracker, ProbeTarget, listens, run_probe, tcp_ports
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch
 
@@ -48,7 +48,7 @@ async def _startup(probe: Probe, target: ProbeTarget, run: Run) -> bool:
 
 
 async def _liveness(probe: Probe, target: ProbeTarget, run: Run) -> None:
-    thresholds = Thresholds(probe, healthy=True)
+    thresholds = HealthTracker(probe, healthy=True)
     async for fault in _faults("Liveness", probe, target=target, run=run):
         if not thresholds.add(healthy=not fault):
             await _restart("liveness", run)
@@ -56,7 +56,7 @@ async def _liveness(probe: Probe, target: ProbeTarget, run: Run) -> None:
 
 
 async def _readiness(probe: Probe, target: ProbeTarget, run: Run) -> None:
-    thresholds = Thresholds(probe, healthy=run.state.ready)
+    thresholds = HealthTracker(probe, healthy=run.state.ready)
     async for fault in _faults("Readiness", probe, target=target, run=run):
         run.set_health(started=True, ready=thresholds.add(healthy=not fault))
 

@@ -35,8 +35,8 @@ from headgate.standalone.pods.environment import (
 )
 from headgate.standalone.pods.logs import pod_directory
 from headgate.standalone.pods.runs import ContainerState, Run, RunSettings, Severity
-from headgate.standalone.pods.sidecars import ProxyServices, Sidecar, proxy_variables
-from headgate.standalone.pods.status import SIDECAR_READY, Observed, pod_status
+from headgate.standalone.pods.sidecars import ProxyServices, RunningSidecar, proxy_variables
+from headgate.standalone.pods.status import SIDECAR_READY, ObservedPod, pod_status
 from headgate.standalone.pods.volumes import materialize, mounts
 from headgate.standalone.processes import Launch, inherited
 
@@ -72,11 +72,11 @@ class PodRun:
         self._gone = asyncio.Event()
         self._status_changed = asyncio.Event()
         self._port_map: PortMap = {}
-        self.sidecar: Sidecar | None = None
+        self.sidecar: RunningSidecar | None = None
         if self._annotation(SIDECAR) == EXPLICIT:
             held = application_ports.from_annotation(self._typed.metadata)
             self._port_map = services.ports.assign(self.uid, application_ports.sidecar_ports(self._typed, held))
-            self.sidecar = Sidecar(services.proxying, self.key, self._directory, self)
+            self.sidecar = RunningSidecar(services.proxying, self.key, self._directory, self)
         self._external = self._annotation(PROCESS) == EXTERNAL
         self._plan_runs()
         self.update(pod)
@@ -354,7 +354,7 @@ class PodRun:
         self.update(pod)
         states: dict[str, ContainerState] = {one.settings.container.name: one.state for one in self._all_runs()}
         fault = self.sidecar.fault.get() if self.sidecar else None
-        status = pod_status(pod, self._typed, states, Observed(self.address, time.time(), fault))
+        status = pod_status(pod, self._typed, states, ObservedPod(self.address, time.time(), fault))
         try:
             await self._services.store.update({**pod, "status": status}, subresource="status")
         except Conflict:

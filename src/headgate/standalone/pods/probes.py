@@ -31,7 +31,7 @@ class ProbeTarget(NamedTuple):
     launch: Launch
 
 
-class Thresholds:
+class HealthTracker:
     """Tracks health, which changes only after successThreshold or failureThreshold consecutive results."""
 
     def __init__(self, probe: Probe, *, healthy: bool) -> None:

@@ -71,7 +71,7 @@ def proxy_variables(address: str) -> dict[str, str]:
     return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}", "no_proxy": NO_PROXY}
 
 
-class Sidecar:
+class RunningSidecar:
     """The sidecar of one pod. `fault` says why it does not serve; it is empty while it serves."""
 
     def __init__(self, services: ProxyServices, pod: Key, pod_directory: Path, owner: Owner) -> None:

@@ -14,7 +14,7 @@ SIDECAR_READY = "headgate.dev/SidecarReady"
 """The condition of pods with a sidecar: True while the sidecar serves."""
 
 
-class Observed(NamedTuple):
+class ObservedPod(NamedTuple):
     """The state of a pod besides its containers.
 
     `now` is in seconds since the epoch. `sidecar` says why the sidecar does not serve: empty while it serves, None without a
@@ -26,7 +26,7 @@ class Observed(NamedTuple):
     sidecar: str | None = None
 
 
-def pod_status(pod: Object, typed: Pod, states: States, seen: Observed) -> dict[str, Any]:
+def pod_status(pod: Object, typed: Pod, states: States, seen: ObservedPod) -> dict[str, Any]:
     """Return the `status` of a pod. `states` has the states of its containers and init containers by name."""
     before = pod.get("status") or {}
     phase = pod_phase(typed, states)
@@ -64,7 +64,7 @@ def _failed(state: ContainerState, pod: Pod) -> bool:
     return ended and pod.spec.restart_policy == "Never"
 
 
-def _conditions(pod: Pod, states: States, *, phase: str, seen: Observed) -> list[dict[str, str]]:
+def _conditions(pod: Pod, states: States, *, phase: str, seen: ObservedPod) -> list[dict[str, str]]:
     since = {condition.type: condition for condition in pod.status.conditions}
     result = []
     for type, holds, (reason, message) in _facts(pod, states, phase=phase, sidecar=seen.sidecar):

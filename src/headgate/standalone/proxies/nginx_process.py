@@ -51,7 +51,7 @@ class Listening(NamedTuple):
         return all(_is_free(self.address, port) for port in self.ports)
 
 
-class Record(Value, frozen=True, kw_only=True):
+class NginxRecord(Value, frozen=True, kw_only=True):
     """The record by which the next headgate recognizes this nginx."""
 
     identity: ProcessIdentity
@@ -135,7 +135,7 @@ class NginxProcess:
         command = (*nginx.command(self._directory, Path(wanted.rendered.main)), "-g", _directives())
         launch = Launch(command=command, env=inherited(os.environ), pass_fds=self._program.pass_fds)
         process = self._process = spawn(launch, self._directory / LOG)
-        write_private(self._directory / RECORD, msgspec.json.encode(Record(identity=process.identity)))
+        write_private(self._directory / RECORD, msgspec.json.encode(NginxRecord(identity=process.identity)))
         self._started = asyncio.get_running_loop().time()
         while not has_started(self._directory):  # nginx writes it when it listens on all ports
             with contextlib.suppress(TimeoutError):
@@ -182,7 +182,7 @@ class NginxProcess:
 
 def surviving_nginx(directory: Path) -> Process | None:
     """Return the running nginx that an earlier headgate started with this directory; None when it has exited."""
-    record = read_json(directory / RECORD, Record)
+    record = read_json(directory / RECORD, NginxRecord)
     return adopt(record.identity) if record else None
 
 

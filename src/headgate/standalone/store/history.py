@@ -12,7 +12,7 @@ from headgate.errors import Gone
 from headgate.objects.ports import Change
 
 
-class History:
+class RecentChanges:
     """The last `size` changes of each kind.
 
     Revisions number the changes of all kinds; a resource version is a revision as text.

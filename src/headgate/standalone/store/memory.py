@@ -24,7 +24,7 @@ from headgate.resources.kind import Kind
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find, key_of
 from headgate.settings import DEFAULTS
-from headgate.standalone.store.history import History
+from headgate.standalone.store.history import RecentChanges
 from headgate.standalone.store.object_index import ObjectIndex, known_owners, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
@@ -88,7 +88,7 @@ class MemoryStore:
         revision, objects = journal.load() if journal else (0, ())
         for obj in objects:
             self._index.put(key_of(obj), obj)
-        self._history = History(revision, history)
+        self._history = RecentChanges(revision, history)
         self._steps: list[_Step] = []
         self._garbage_candidates: deque[Key] = deque()  # objects to check for deleted owners at the end of the call
         # A damaged Namespace is missing in the journal.

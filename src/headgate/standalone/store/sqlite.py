@@ -31,7 +31,7 @@ from headgate.objects.ports import Change
 from headgate.resources.meta import Key, Object
 from headgate.standalone.store.file_users import other_users
 from headgate.standalone.store.revision_mark import RevisionMark
-from headgate.standalone.store.stored_rows import DamagedRow, Row, checksum, keep_aside, kept_aside, read_object
+from headgate.standalone.store.stored_rows import DamagedRow, StoredRow, checksum, keep_aside, kept_aside, read_object
 
 log = logging.getLogger(__name__)
 CHECKPOINT_S = 5.0
@@ -129,16 +129,16 @@ class SqliteJournal:
         """Return the files with damaged rows."""
         return kept_aside(self._path)
 
-    def _read(self, query: str, *values: str) -> tuple[list[Object], list[tuple[Row, DamagedRow]]]:
+    def _read(self, query: str, *values: str) -> tuple[list[Object], list[tuple[StoredRow, DamagedRow]]]:
         objects, damaged = [], []
-        for row in map(Row._make, self._connection.execute(query, values)):
+        for row in map(StoredRow._make, self._connection.execute(query, values)):
             try:
                 objects.append(read_object(row))
             except DamagedRow as fault:
                 damaged.append((row, fault))
         return objects, damaged
 
-    def _put_aside(self, row: Row, fault: DamagedRow) -> None:
+    def _put_aside(self, row: StoredRow, fault: DamagedRow) -> None:
         """Move a damaged row to a file. If that fails, the row stays in the database until the next start."""
         try:
             message = keep_aside(self._path, row, fault)

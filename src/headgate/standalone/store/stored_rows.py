@@ -21,7 +21,7 @@ DIRECTORY = "damaged-objects"
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A row as bytes: the parts of its key, the JSON of its object, and its checksum."""
 
     group: bytes
@@ -46,7 +46,7 @@ def checksum(*columns: bytes | str) -> int:
     return zlib.crc32(b"\0".join([column.encode() if isinstance(column, str) else column for column in columns]))
 
 
-def read_object(row: Row) -> Object:
+def read_object(row: StoredRow) -> Object:
     """Return the object in a row, in hub version: an older headgate may have stored another one. Raises DamagedRow."""
     try:
         obj: Object = msgspec.json.decode(row.body)
@@ -71,7 +71,7 @@ def read_object(row: Row) -> Object:
         raise DamagedRow(f"its version can't be read ({error})") from error
 
 
-def keep_aside(database: Path, row: Row, fault: DamagedRow) -> str:
+def keep_aside(database: Path, row: StoredRow, fault: DamagedRow) -> str:
     """Write a damaged row to a file of mode 0600 in `DIRECTORY`; return the message for users. Raises OSError."""
     path = database.parent / DIRECTORY / _file_name(row)
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -89,7 +89,7 @@ def kept_aside(database: Path) -> tuple[Path, ...]:
     return tuple(sorted((database.parent / DIRECTORY).glob("*.json")))
 
 
-def _file_name(row: Row) -> str:
+def _file_name(row: StoredRow) -> str:
     """Return the name of a row's file, such as `ConfigMap_shop_settings_5d41402a.json`."""
     key = row.key
     words = (_UNSAFE.sub("_", part)[:60] for part in (key.kind, key.namespace, key.name) if part)

@@ -41,7 +41,7 @@ Scraped: TypeAlias = tuple[str, str]
 """A scrape target: `job` and `instance`."""
 
 
-class Series(Value, frozen=True):
+class PrometheusSeries(Value, frozen=True):
     """A series in the answer of Prometheus."""
 
     metric: dict[str, str]
@@ -49,7 +49,7 @@ class Series(Value, frozen=True):
 
 
 class _Data(Value, frozen=True, kw_only=True):
-    result: tuple[Series, ...] = ()
+    result: tuple[PrometheusSeries, ...] = ()
 
 
 class _Answer(Value, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Lifetime(NamedTuple):
     restarts: tuple[float, ...] = ()
 
 
-def read_samples(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
+def read_samples(series: Sequence[PrometheusSeries], end: float, window: float, url: str) -> Reading:
     """Return the reading of a window from the answer to `query`.
 
     Raises TelemetryError if the answer has series that do not come from headgate.
@@ -85,7 +85,7 @@ def read_samples(series: Sequence[Series], end: float, window: float, url: str) 
         raise TelemetryError(f"the Prometheus {url} has samples that do not come from headgate: {error}") from error
 
 
-def _reading(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
+def _reading(series: Sequence[PrometheusSeries], end: float, window: float, url: str) -> Reading:
     lifetimes = _lifetimes(series, url)
     flows: dict[Flow, Counts] = defaultdict(Counts)
     buckets: dict[tuple[tuple[str, str], ...], dict[float, int]] = defaultdict(dict)
@@ -140,7 +140,7 @@ def growth(samples: Samples, since: float, lifetime: Lifetime) -> tuple[int, boo
     return total, is_known
 
 
-def _lifetimes(series: Iterable[Series], url: str) -> Mapping[Scraped, Lifetime]:
+def _lifetimes(series: Iterable[PrometheusSeries], url: str) -> Mapping[Scraped, Lifetime]:
     found = [one for one in series if one.metric["__name__"] == text.STARTED and one.values]
     if not found:
         raise TelemetryError(
@@ -161,7 +161,7 @@ def _lifetimes(series: Iterable[Series], url: str) -> Mapping[Scraped, Lifetime]
     return lifetimes
 
 
-def _counts_workloads(started: Series) -> bool:
+def _counts_workloads(started: PrometheusSeries) -> bool:
     return started.metric.get("by") != "pod"
 
 
@@ -219,7 +219,7 @@ def _middle_buckets(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
         below, last = max(below, count), bound
 
 
-def decode(content: bytes, url: str) -> Sequence[Series]:
+def decode(content: bytes, url: str) -> Sequence[PrometheusSeries]:
     """Decode the answer to `query`. Raises TelemetryError."""
     try:
         answer = msgspec.json.decode(content, type=_Answer)

@@ -21,7 +21,7 @@ from headgate.envoy.stats_sink import BOUNDS, REPORT_TIMEOUT_SECONDS
 from headgate.resources.meta import Value
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import Buckets
-from headgate.telemetry.reports.otlp import Report, Sample, Series
+from headgate.telemetry.reports.otlp import ProxyReport, Sample, Series
 
 GAP = 10.0  # Seconds without a report after which the next report is late.
 STEPS = 3  # After this many consecutive reports from more than GAP in the past, the proxy's clock counts as set back.
@@ -107,7 +107,7 @@ class CumulativeToDelta:
         self._started = began  # when this headgate started to receive reports
         self._proxies: dict[str, _Proxy] = {}
 
-    def take(self, report: Report, now: float) -> Deltas:
+    def take(self, report: ProxyReport, now: float) -> Deltas:
         """Return the growth since the last report of the same process."""
         proxy = self._proxies.get(report.node)
         oldest = self.began if proxy else max(self.began, now - FORGET)
@@ -128,7 +128,7 @@ class CumulativeToDelta:
         is_late = grown and silence > GAP
         return Deltas(grown, late=silence if is_late else 0.0, full=process.is_full, changed=process.is_changed)
 
-    def _may_be_earlier(self, report: Report, now: float) -> bool:
+    def _may_be_earlier(self, report: ProxyReport, now: float) -> bool:
         """Return whether the process of a report may have reported to an earlier headgate."""
         if self._shares_clock:
             return report.start <= self._created

@@ -48,7 +48,7 @@ class Sample(NamedTuple):
     buckets: int = 0
 
 
-class Report(NamedTuple):
+class ProxyReport(NamedTuple):
     """The values in one message of a proxy. `start` identifies the proxy's process; it is 0 in a report without series.
 
     Both times are seconds since the epoch, by the proxy's clock.
@@ -60,7 +60,7 @@ class Report(NamedTuple):
     samples: Sequence[Sample]
 
 
-def read_report(data: bytes) -> Report:
+def read_report(data: bytes) -> ProxyReport:
     """Decode a message. Raises TelemetryError if it is malformed, or does not name exactly one proxy."""
     try:
         message = otlp_messages.request().FromString(data)
@@ -74,7 +74,7 @@ def read_report(data: bytes) -> Report:
         if name.startswith(_PREFIXES) and (sample := _sample(name, kind, point)):
             start = start or point.start_time_unix_nano
             samples.append(sample)
-    return Report(node, start / (1e9 if start > _NANOSECONDS else 1e6), time / 1e9, samples)
+    return ProxyReport(node, start / (1e9 if start > _NANOSECONDS else 1e6), time / 1e9, samples)
 
 
 def reporting_node(parts: Iterable[Any], attribute: str) -> str:

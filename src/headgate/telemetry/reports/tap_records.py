@@ -8,7 +8,7 @@ from msgspec.structs import fields
 from headgate.envoy import pb
 from headgate.envoy.outcomes import DENIED_MARK, parse_code
 from headgate.envoy.tap import parse_record
-from headgate.envoy.traffic_stats import PodPort, parse_backend, parse_pod
+from headgate.envoy.traffic_stats import CalledServer, parse_backend, parse_pod
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
 from headgate.telemetry.reports.otlp import reporting_node
@@ -18,7 +18,7 @@ _NODE = "node_name"  # the label with the node ID, which Envoy adds to each mess
 _HEADER = "header."
 
 
-class Record(Value, frozen=True, kw_only=True):
+class TapRecord(Value, frozen=True, kw_only=True):
     """A log record of a finished request, from the proxy `node`.
 
     `time` is in seconds since the epoch, `latency` in microseconds.
@@ -41,7 +41,7 @@ class Record(Value, frozen=True, kw_only=True):
     source: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     cluster: str = ""
-    server: PodPort = PodPort("", 0, secured=False)
+    server: CalledServer = CalledServer("", 0, secured=False)
     backend: str = ""
     route: str = ""
     route_name: str = ""
@@ -52,11 +52,11 @@ class Record(Value, frozen=True, kw_only=True):
 
 
 _TEXTS = [
-    field.name for field in fields(Record) if field.type is str and field.name not in ("node", "cluster", "backend")
+    field.name for field in fields(TapRecord) if field.type is str and field.name not in ("node", "cluster", "backend")
 ]
 
 
-def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
+def read_records(data: bytes) -> tuple[str, tuple[TapRecord, ...]]:
     """Return a proxy's node ID and log records.
 
     Raises TelemetryError if the message is malformed, or does not name exactly one proxy.
@@ -76,9 +76,9 @@ def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
     return node, tuple(records)
 
 
-def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
+def _record(node: str, time: float, found: Mapping[str, str]) -> TapRecord:
     code = parse_code(found.get("code", ""))
-    return Record(
+    return TapRecord(
         node=node,
         time=time,
         status=code.status,
