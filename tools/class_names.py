@@ -15,7 +15,7 @@ _READ = "of a Pod: the fields that the mesh reads, and those that the local runt
 _SHOWN = "the value, and what a command prints of it"
 _TWO = "two things of one name, each imported by ten modules and more; rename one of them in a change of its own"
 ALLOWED: Mapping[str, str] = {
-    "Backend": "the backend of a split, and what an explanation shows of it",
+    "Backend": "the backend of a split, what metrics count of it, and what an explanation shows of it",
     "Certificate": _TWO,
     "Comparison": "counts of two versions, and of a mirror with its origin; merge them with the statistics of rollouts",
     "Criterion": _SHOWN,

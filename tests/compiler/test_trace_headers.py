@@ -5,7 +5,7 @@ from tests.make.values import compiled, findings
 
 from headgate.compiler.reasons import Reason
 
-TRACES = {"traces": "127.0.0.1:4317"}
+TRACES = {"otlp_traces": "127.0.0.1:4317"}
 WEB = backed_service("web", ("web-1", "10.0.0.1"))
 BY_ID = (
     http_route_group("by-id", {"own": {"headers": [{"X-Request-ID": "a.*"}]}}),

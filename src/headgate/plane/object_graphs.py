@@ -27,9 +27,9 @@ from headgate.telemetry.answers.object_graph import (
     CLUSTER_SCOPED,
     SERVICE,
     SPLIT,
+    Backend,
     ObjectGraph,
     ObjectInfo,
-    SplitBackend,
 )
 
 SLICE = ENDPOINT_SLICE.kind
@@ -170,7 +170,7 @@ def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain:
         labels=labels,
         apex=(resolved(spec["service"]), spec["service"]),
         backends=tuple(
-            SplitBackend(name=one["service"], service=resolved(one["service"]), weight=one["weight"])
+            Backend(name=one["service"], service=resolved(one["service"]), weight=one["weight"])
             for one in spec["backends"]
         ),
     )
