@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from tests.pods.conftest import Cluster, until
 
 CONNECTIONS = 4
+PAUSE_S = 0.03
+"""The time between an answer and the next request of a connection. Without it, a load would need all processor time of a machine."""
 REQUEST_S = 50
 """The limit of a request: a busy machine may need the attempts of a proxy, each of which may take 5 s."""
 SEND = f"""
 import collections, functools, http.client, json, os, socket, sys, threading, time
-host, running, begun, result, *options = sys.argv[1:]
+host, pause, running, begun, result, *options = sys.argv[1:]
 found = collections.Counter()
 socket.getaddrinfo = functools.cache(socket.getaddrinfo)  # the test is not about the cluster's DNS
 while True:
@@ -37,7 +39,7 @@ def send():
         if "reconnect" in options:
             connection.close()
         open(begun, "a").close()
-        time.sleep(0.005)
+        time.sleep(float(pause))
 
 threads = [threading.Thread(target=send) for _ in range({CONNECTIONS})]
 for thread in threads:
@@ -60,7 +62,13 @@ until [ -e {BEGUN} ]; do sleep 0.05; done
 
 @contextmanager
 def load(
-    cluster: Cluster, namespace: str, host: str, *, client: str = "client", reconnect: bool = False
+    cluster: Cluster,
+    namespace: str,
+    host: str,
+    *,
+    client: str = "client",
+    reconnect: bool = False,
+    pause: float = PAUSE_S,
 ) -> Iterator[dict[str, int]]:
     """Send requests from the Deployment `client` during the block, which begins after the first one. One more follows it.
 
@@ -74,7 +82,7 @@ def load(
     options = ["reconnect"] if reconnect else []
     run("sh", "-c", f"rm -f {BEGUN} {RESULT}; touch {RUNNING}")
     try:
-        run("sh", "-c", START, SEND, host, RUNNING, BEGUN, RESULT, *options)
+        run("sh", "-c", START, SEND, host, str(pause), RUNNING, BEGUN, RESULT, *options)
         yield counts
     finally:
         run("rm", "-f", RUNNING)

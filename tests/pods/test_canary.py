@@ -22,6 +22,8 @@ from tests.pods.conftest import (
 from tests.pods.load import failures, load
 
 PLACE = "rollouts"
+PAUSE_S = 0.005
+"""The time between the requests of a connection: a step needs hundreds of requests, of which the first one gives a tenth to the version."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,7 @@ def test_a_healthy_version_gets_all_requests_although_the_active_replica_is_kill
     shop.wait_programmed("trafficsplit/website", PLACE)
     with closing(steps(shop)) as reached:
         assert next(reached) == 1  # without requests, the first step goes on
-        with load(shop, PLACE, "website") as counts:
+        with load(shop, PLACE, "website", pause=PAUSE_S) as counts:
             kill_program(shop, active_pod(shop))
             for step in (2, 3):
                 assert next(reached) == step
@@ -118,7 +120,7 @@ def test_a_failing_version_is_rolled_back(shop: Cluster) -> None:
     shop.apply(stepped_canary("broken"))
     until(lambda: state_of(status(shop)) == "Progressing")
     shop.wait_programmed("trafficsplit/website", PLACE)
-    with load(shop, PLACE, "website") as counts:
+    with load(shop, PLACE, "website", pause=PAUSE_S) as counts:
         found = ended(shop, "RolledBack")
     assert counts["v1"] > 0
     assert "v2" not in counts
