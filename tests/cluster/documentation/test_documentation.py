@@ -44,6 +44,7 @@ SIDECAR = "headgate-sidecar"
 NODE = "node"
 ADDRESSES = ip_network("10.1.0.0/16")
 SPLITS = "split.smi-spec.io/v1alpha4"
+POLL_S = 0.2  # a look reads all pods and objects of a reader
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ class Reader:
         if not manifest.rejected:
             self._objects += manifest.objects()
             for _ in range(2):
-                until(lambda: self._reports(set(re.findall(r"\w+", manifest.reports))), manifest.place)
+                until(lambda: self._reports(set(re.findall(r"\w+", manifest.reports))), manifest.place, poll=POLL_S)
                 self._wait_for_a_build()
 
     def kubectl(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
