@@ -65,7 +65,7 @@ READ = [  # commands to run after ALLOWED is applied, each with a regular expres
     ),
     ("get tt -o wide", r" SELECTED +SIDECARS +PROXIES +ACKNOWLEDGED\ntest "),
     ("get tr", r"NAME +PORTS +AGE\ntcp-route +\[8080,9090\] +\d+s"),
-    ("get ur", r"dns +53 "),
+    ("get ur", r"dns +\[53\] "),
     ("get tcproutes.specs.smi-spec.io -o name", "^tcproute.specs.smi-spec.io/tcp-route\n$"),
     ("get tcproutes.gateway.networking.k8s.io -o name", "^$"),
     (
