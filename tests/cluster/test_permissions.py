@@ -86,7 +86,7 @@ metadata: {namespace: shop, name: second}
 spec:
   service: second
   backends: [{service: website, weight: 1}, {service: gone, weight: 1}]
-  analysis: {canary: gone, match: [{name: testers, headers: {x-tester: "yes"}}]}
+  analysis: {canary: gone, matches: [{name: testers, headers: {x-tester: "yes"}}]}
 ---
 apiVersion: headgate.dev/v1beta1
 kind: Sidecar

@@ -70,7 +70,7 @@ READ = [  # commands to run after ALLOWED is applied, each with a regular expres
     ("get tcproutes.gateway.networking.k8s.io -o name", "^$"),
     (
         "get tlsconfigs",
-        r"NAME +PODS +SUBJECT-NAMES +ACCEPTED .*\nfront +role=frontend,stage=production +foo,bar +Unknown",
+        r"NAME +PODS +SUBJECT-NAMES +ACCEPTED .*\nfront +role=frontend,stage=production +foo,bar +\d+s",
     ),
     ("describe tt test", r"(?s)API Version: +access.smi-spec.io/v1alpha3.*Name: +sa-1.*Events: +<none>"),
     ("api-resources --api-group=access.smi-spec.io", r"traffictargets +tt +access.smi-spec.io/v1alpha3 +true +Traff"),
