@@ -143,7 +143,7 @@ def names_call(change: AccessChange, call: Call, identity: str, meshes: Sequence
     if caller not in change.sources and (not identity or identity in named or ANY_IDENTITY not in change.sources):
         return False
     certificate = f"By={change.destination};Hash={'0' * 64};URI={identity}" if identity else ""
-    seen = sanitize(sent_by(call), Downstream(secure=bool(identity), certificate=certificate))
+    seen = sanitize(sent_by(call), Downstream(inbound=True, secure=bool(identity), certificate=certificate))
     return not change.is_http or fits(change.match, RequestParts(seen.request))
 
 

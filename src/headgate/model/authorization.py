@@ -117,7 +117,7 @@ def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized
     The digest of the certificate is unknown here, so it is all zeros.
     """
     certificate = f"By={workload.identity};Hash={_NO_DIGEST};URI={identity}" if identity else ""
-    return sanitize(request, Downstream(secure=bool(identity), certificate=certificate))
+    return sanitize(request, Downstream(inbound=True, secure=bool(identity), certificate=certificate))
 
 
 def _malformed(seen: Sanitized) -> Authorization | None:

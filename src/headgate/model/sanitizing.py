@@ -114,12 +114,13 @@ def why_removed(name: str, *, edge: bool) -> str:
 class Downstream(Value, frozen=True, kw_only=True):
     """The connection that a request arrives on; `secure` means TLS.
 
-    A Gateway (`edge`) accepts requests from outside the mesh. The header with the client's address (`x-forwarded-for`) is
-    not modeled. `certificate` is the header value about the
+    A Gateway (`edge`) accepts requests from outside the mesh, and a server's sidecar (`inbound`) those of callers. The
+    header with the client's address (`x-forwarded-for`) is not modeled. `certificate` is the header value about the
     caller's identity.
     """
 
     edge: bool = False
+    inbound: bool = False
     secure: bool = False
     certificate: str = ""
 
@@ -169,7 +170,8 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     if refusal := wellformed.refusal(request):
         return Sanitized(request=request, status=refusal.status, reason=refusal.reason)
     if request.method == wellformed.CONNECT:
-        return Sanitized(request=request, status=NOT_FOUND, reason="only the HTTP proxy opens tunnels (CONNECT)")
+        status = FORBIDDEN if downstream.inbound else NOT_FOUND
+        return Sanitized(request=request, status=status, reason="only the HTTP proxy opens tunnels (CONNECT)")
     written, request = request, wellformed.in_origin_form(request)
     fields = _Fields(tuple(_joined_fields(request)))
     if written.target == request.target:
