@@ -1,14 +1,29 @@
 """Traces in the configuration of proxies: off costs nothing, and on it changes no other listener."""
 
-import pytest
-from tests.make.objects import backed_service, meshed_pod, namespace
-from tests.make.values import compiled
+from uuid import uuid4
 
+import pytest
+from tests.envoy.rig import NODE
+from tests.make.objects import (
+    backed_service,
+    endpoint_slice,
+    http_route_group,
+    meshed_pod,
+    namespace,
+    port,
+    service,
+    split,
+)
+from tests.make.values import compiled, snapshot
+
+from headgate.compiler.arrivals import gateway
+from headgate.compiler.explain import ExplainInput, explain
 from headgate.envoy import names, pb, traces
 from headgate.envoy.collector_export import traces_cluster
 from headgate.envoy.config import CLUSTER, LISTENER, RUNTIME
 from headgate.envoy.encode import Memo, encode, with_runtime
 from headgate.envoy.view import Node, project, sidecar
+from headgate.model.requests import Request
 from headgate.resources.trace_sampling import TRACE_SAMPLING
 
 OBJECTS = (meshed_pod("web", "10.1.0.1", mode="explicit"), *backed_service("web", ("web", "10.1.0.1"), app="http"))
@@ -63,3 +78,36 @@ def test_a_slow_collector_costs_a_proxy_a_bounded_number_of_messages():
     assert limits.max_requests.value == limits.max_pending_requests.value == 8
     assert not found.wait_for_warm_on_init.value
     assert found.type == pb.Cluster.DiscoveryType.STRICT_DNS
+
+
+CLIENTS_ID = "order-7"
+UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+@pytest.mark.parametrize(
+    "sent", [{}, {"X-Request-ID": CLIENTS_ID}, {"x-request-id": str(uuid4())}], ids=["none", "own", "uuid"]
+)
+@pytest.mark.parametrize("pattern", [CLIENTS_ID, "order-.*", ".+", UUID])
+def test_routes_see_the_id_that_the_proxy_chooses_and_explain_says_so(envoy, pattern, sent):
+    names_of = ("web", "other")
+    for name in names_of:
+        envoy.echo(name)
+    number = envoy.echoes["web"].port
+    objects = [
+        *(service(name, port(number, "http"), clusterIP="None") for name in names_of),
+        *(endpoint_slice(name, ["127.0.0.1"], {"http": envoy.echoes[name].port}) for name in names_of),
+        http_route_group("by-id", {"own": {"headers": [{"x-request-id": pattern}]}}),
+        split("web", {"other": 1}, matches=["by-id"]),
+    ]
+    found = compiled(*objects, **SETTINGS)
+    proxy = envoy.free()
+    envoy.push(found.mesh, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
+    envoy.ask_when_listening(address=proxy)
+    host = f"web.default:{number}"
+    answer = envoy.ask(address=proxy, host=host, **sent)
+    request = Request(authority=host, headers=tuple(sent.items()))
+    asked = ExplainInput(request=request, url=f"http://{host}/", caller=gateway("cluster.local"))
+    said = explain(found, snapshot(*objects), host, asked)
+    assert said.backends[0].service == f"default/{answer.answered_by}"
+    assert (answer.answered_by == "other") == (pattern in {".+", UUID})
+    assert any("x-request-id" in line for line in said.sanitized) == bool(sent)

@@ -17,7 +17,7 @@ from headgate.model.hash_slots import slot_range_at
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
 from headgate.model.sanitizing import FORBIDDEN
-from headgate.model.traces import trace_context
+from headgate.model.traces import REQUEST_ID, trace_context, with_chosen_id
 from headgate.resources.explanations import PLAIN, Backend, Copy, Explanation, Remark, Tried
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -34,7 +34,8 @@ class ExplainInput(Value, frozen=True, kw_only=True):
 def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, asked: ExplainInput) -> Explanation:
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
     request, caller = asked.request, asked.caller
-    decision = decide(compiled.mesh, where, request, caller.home)
+    routed = with_chosen_id(request) if compiled.mesh.tracing else request
+    decision = decide(compiled.mesh, where, routed, caller.home)
     if decision.entry is None and caller.is_scoped and not decision.is_refused:
         refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="no Service that this caller may call")
         decision = structs.replace(decision, shares=(refused,))
@@ -55,7 +56,7 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
         protocol=decision.protocol.value if place else "",
         protocol_reason=_protocol_reason(snapshot, at_service, gateway),
         host=decision.host,
-        sanitized=tuple(_sanitized(decision)),
+        sanitized=tuple(_sanitized(compiled.mesh, request, decision)),
         object=_origin(route) if route else "",
         route=route.name if route else "",
         matches=_matches(route) if route else (),
@@ -84,11 +85,13 @@ def _trace(mesh: Mesh, request: Request) -> str:
     return f"{context.trace}, {decision}" + ("" if mesh.tracing else "; proxies send no spans without --otlp-traces")
 
 
-def _sanitized(decision: Decision) -> Iterator[str]:
+def _sanitized(mesh: Mesh, request: Request, decision: Decision) -> Iterator[str]:
     if decision.sanitized:
         if decision.sanitized.status:
             yield f"the proxy refuses the request with {decision.sanitized.status}: {decision.sanitized.reason}"
         yield from decision.sanitized.changes
+        if mesh.tracing and any(name.lower() == REQUEST_ID for name, _ in request.headers):
+            yield f"{REQUEST_ID} is an ID that the proxy has chosen, until the route is selected: traces are on"
 
 
 def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: GatewayPort | None) -> str:

@@ -4,6 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from msgspec import structs
+
+from headgate.model.requests import Request
 from headgate.resources.meta import Value
 
 ALL_REQUESTS = 10_000
@@ -27,6 +30,15 @@ class Tracing(Value, frozen=True, kw_only=True):
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]([0-9a-f])", re.ASCII)
 _B3 = re.compile(r"(?!0+-)([0-9a-f]{32}|[0-9a-f]{16})-(?!0{16})[0-9a-f]{16}(?:-(.*))?", re.ASCII)
 _ID_DIGITS = 32
+REQUEST_ID = "x-request-id"
+CHOSEN_ID = "00000000-0000-4000-8000-000000000000"
+"""Stands for the random UUID that a proxy chooses for each request while traces are on."""
+
+
+def with_chosen_id(request: Request) -> Request:
+    """Return a request as routes see it while traces are on: with an ID that the proxy has chosen, not the client's."""
+    kept = tuple(header for header in request.headers if header[0].lower() != REQUEST_ID)
+    return structs.replace(request, headers=(*kept, (REQUEST_ID, CHOSEN_ID)))
 
 
 class TraceContext(NamedTuple):
