@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -22,7 +23,10 @@ DIST = ROOT / "dist"
 CONTENTS = "contents.txt"
 EXAMPLE = "examples/canary"
 READY = ("wait", "trafficsplit/website", "--timeout", "2m")
-_STOP_S = 60
+NOT_RUNNING = 3
+"""The exit code of commands while no headgate runs."""
+START_S = 120
+STOP_S = 60
 
 
 class Unfit(Exception):
@@ -115,10 +119,15 @@ def check(wheel: Path, tree: Path, scratch: Path) -> None:
     subprocess.run([headgate, "--version"], check=True, cwd=scratch)
     with subprocess.Popen([headgate, "up", tree / EXAMPLE, "--state", state, "--ephemeral"], cwd=scratch) as running:
         try:
-            subprocess.run([headgate, *READY, "--state", state], check=True, cwd=scratch)
+            code, deadline = NOT_RUNNING, time.monotonic() + START_S
+            while code == NOT_RUNNING and running.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.2)
+                code = subprocess.run([headgate, *READY, "--state", state], cwd=scratch).returncode
+            if code:
+                raise Unfit(f"`headgate {' '.join(READY)}` ended with exit code {code}")
         finally:
             running.send_signal(signal.SIGINT)
-            running.wait(_STOP_S)
+            running.wait(STOP_S)
     if running.returncode:
         raise Unfit(f"`headgate up {EXAMPLE}` ended with exit code {running.returncode}")
 
