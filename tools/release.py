@@ -122,7 +122,7 @@ def check(wheel: Path, tree: Path, scratch: Path) -> None:
             code, deadline = NOT_RUNNING, time.monotonic() + START_S
             while code == NOT_RUNNING and running.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.2)
-                code = subprocess.run([headgate, *READY, "--state", state], cwd=scratch).returncode
+                code = subprocess.run([headgate, *READY, "--state", state], check=False, cwd=scratch).returncode
             if code:
                 raise Unfit(f"`headgate {' '.join(READY)}` ended with exit code {code}")
         finally:

@@ -140,7 +140,7 @@ async def test_wait_for_a_route_waits_for_each_parent(served: ServedMesh) -> Non
     lagging = parent("other", Accepted="Accepted", **{PROGRAMMED_AT_PARENT: "Pending!"})
     await served.status(route, {"parents": [foreign, parent("edge", **fine), lagging]})
     ran = await served.run("wait", "httproute/web", "--timeout", "500ms")
-    assert (ran.code, "at Gateway other: Pending: other Programmed" in ran.err) == (124, True)
+    assert (ran.code, "at Gateway other: Pending: other headgate.dev/Programmed" in ran.err) == (124, True)
     await served.status(route, {"parents": [foreign, parent("edge", **fine), parent("other", **fine)]})
     assert (await served.run("wait", "httproute/web")).code == 0
     refused = parent("other", Accepted="NoMatchingParent!", **{PROGRAMMED_AT_PARENT: "Invalid!"})
@@ -155,7 +155,7 @@ async def test_wait_for_a_gateway_waits_until_it_is_programmed(served: ServedMes
     await served.store.create(gateway)
     ran = await served.run("wait", "gateway/web", "--timeout", "500ms")
     assert (ran.code, "no proxy has received it yet" in ran.err) == (124, True)
-    await served.status(gateway, parent("edge", Accepted="Accepted", **{PROGRAMMED_AT_PARENT: "Programmed"}))
+    await served.status(gateway, parent("edge", Accepted="Accepted", Programmed="Programmed"))
     assert (await served.run("wait", "gateway/web")).out == "gateway/web: edge Programmed\n"
 
 
@@ -179,7 +179,7 @@ async def test_wait_for_a_gateway_says_at_once_that_its_class_is_not_headgates(
     waiting = await served.start("wait", "gateway/web", "--timeout", "1m")
     if problem:
         assert problem in (await waiting.stderr.readline()).decode()
-    await served.status(gateway, parent("edge", Accepted="Accepted", **{PROGRAMMED_AT_PARENT: "Programmed"}))
+    await served.status(gateway, parent("edge", Accepted="Accepted", Programmed="Programmed"))
     assert (await ended(waiting)).code == 0
     other = {**gateway, "metadata": {"name": "other", "namespace": "default"}}
     await served.store.create(other)
