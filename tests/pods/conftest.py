@@ -385,7 +385,9 @@ def started() -> Iterator[Cluster]:
             if reason := _failure(kit / "build-image", IMAGE, "--venv", BIN.parent, "--dist", "headgate"):
                 raise CannotStart(f"no image can be built here: {reason}")
             _weigh_pods()
-            yield Cluster(_environment(_run(kit / "env")))
+            cluster = Cluster(_environment(_run(kit / "env")))
+            with contextlib.closing(cluster.api):
+                yield cluster
         finally:
             _run(kit / "down")
 
