@@ -1,14 +1,17 @@
 """The steps back to an earlier revision, and the objects that they write."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.history.objects import contents, owned, website_split
 from tests.make.objects import service
+from tests.rollout.canaries import website_canary
 
 from headgate.history.records import content_of
 from headgate.history.restoration import manifest, restorations
 from headgate.resources.meta import Key
-from headgate.resources.registry import SERVICE
+from headgate.resources.registry import CANARY, SERVICE
 
 
 def test_changed_objects_are_restored_created_and_deleted() -> None:
@@ -37,7 +40,7 @@ _STATES = st.dictionaries(st.sampled_from([SERVICE.key("default", name) for name
 @given(_STATES, _STATES)
 def test_the_steps_lead_to_the_objects_of_the_past(now: dict[Key, int], then: dict[Key, int]) -> None:
     present, past = (
-        {key: content_of(service(key.name, healthCheckNodePort=value)) for key, value in state.items()}
+        {key: content_of(service(key.name, selector={"app": str(value)})) for key, value in state.items()}
         for state in (now, then)
     )
     found = dict(present)
@@ -66,6 +69,19 @@ def test_an_update_keeps_what_the_history_does_not_record() -> None:
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
     }
     assert found["status"] == stored["status"]
+
+
+def test_an_earlier_request_to_a_rollout_is_not_made_again() -> None:
+    def asked(**request: str) -> dict[str, Any]:
+        return website_canary() | {"spec": website_canary()["spec"] | ({"request": request} if request else {})}
+
+    promoted = content_of(asked(action="Promote", id="1"))
+    assert manifest(promoted, asked())["spec"] == asked()["spec"]
+    assert manifest(promoted)["spec"] == asked()["spec"]
+    paused = asked(action="Abort", id="2")
+    assert manifest(promoted, paused)["spec"]["request"] == {"action": "Abort", "id": "2"}
+    key = CANARY.key("default", "website")
+    assert restorations({key: content_of(paused)}, {key: promoted}) == ()
 
 
 def test_a_created_service_gets_a_new_address_unless_it_is_headless() -> None:

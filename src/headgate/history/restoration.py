@@ -6,11 +6,9 @@ from typing import Any, Literal
 from headgate.history.records import content_of, controller_of, is_bookkeeping, object_in
 from headgate.history.revisions import Contents
 from headgate.resources.meta import Key, Object, Value, part
-from headgate.resources.registry import SERVICE
+from headgate.resources.registry import SERVICE, find_written
 
 Verb = Literal["create", "update", "delete"]
-_OF_CLUSTER = ("clusterIP", "clusterIPs", "ipFamilies", "healthCheckNodePort")
-"""Fields of a Service that belong to the present one: the API server sets them, and they can't be changed."""
 _RESTORED = ("labels", "annotations", "ownerReferences")
 
 
@@ -38,16 +36,16 @@ def restorations(present: Contents, past: Contents) -> tuple[Restoration, ...]:
 
 
 def is_same(one: bytes | None, other: bytes | None) -> bool:
-    """Return whether two contents are the same but for the time of creation, which can't be restored."""
+    """Return whether two contents are the same but for what is not restored: the time of creation, and `Kind.unrestored`."""
     if one is None or other is None or one == other:
         return one == other
-    return _without_creation(one) == _without_creation(other)
+    return _restored(one) == _restored(other)
 
 
-def _without_creation(content: bytes) -> bytes:
+def _restored(content: bytes) -> bytes:
     obj = object_in(content)
     obj["metadata"].pop("creationTimestamp", None)
-    return content_of(obj)
+    return content_of({**obj, **_spec(obj, {})})
 
 
 def _restoration(key: Key, present: bytes | None, wanted: bytes | None) -> Restoration:
@@ -76,12 +74,12 @@ def manifest(content: bytes, stored: Object | None = None) -> dict[str, Any]:
     return {**whole, **_spec(wanted, part(stored, "spec")), **status}
 
 
-def _spec(wanted: Object, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of a Service with the present one's addresses, or without any; a headless Service stays headless."""
+def _spec(wanted: Object, present: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec with those fields of the present one that are not restored; a headless Service stays headless."""
     if "spec" not in wanted:
         return {}
-    spec = wanted["spec"]
-    if wanted["kind"] != SERVICE.kind or spec.get("clusterIP") == "None":
+    kind, spec = find_written(wanted["apiVersion"], wanted["kind"]), wanted["spec"]
+    if not kind or not kind.unrestored or spec.get("clusterIP") == "None":
         return {"spec": spec}
-    left = {name: value for name, value in spec.items() if name not in _OF_CLUSTER}
-    return {"spec": {**left, **{name: stored[name] for name in _OF_CLUSTER if name in stored}}}
+    left = {name: value for name, value in spec.items() if name not in kind.unrestored}
+    return {"spec": {**left, **{name: present[name] for name in kind.unrestored if name in present}}}

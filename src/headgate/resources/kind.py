@@ -52,6 +52,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     - `unversioned`: whether examples in the specifications write it without `apiVersion` (000, 001, 003; D27).
     - `annotations`: the keys with the prefix `headgate.dev/` that have an effect on the kind only, or on few kinds.
     - `recorded`: whether the history records its objects: users write them to direct and protect traffic.
+    - `unrestored`: the fields of its spec that a rollback leaves as they are: they belong to the present object.
     - `status`: whether it has a status; `subresources`: further subresources.
     - `categories`: the categories in API discovery, by which `kubectl get` lists several kinds: `all`, `headgate`.
     - `deletes_collection`: whether many objects can be deleted at once.
@@ -74,6 +75,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     unversioned: bool = False
     annotations: frozenset[str] = frozenset()
     recorded: bool = False
+    unrestored: tuple[str, ...] = ()
     status: bool = False
     subresources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()

@@ -145,6 +145,8 @@ KIND = Kind(
     ),
     annotations=frozenset({SERVICE_GATEWAY, *RESILIENCE}),
     recorded=True,
+    # The API server sets them, and they can't be changed.
+    unrestored=("clusterIP", "clusterIPs", "ipFamilies", "healthCheckNodePort"),
     unversioned=True,
     categories=("all",),
     deletes_collection=False,

@@ -30,6 +30,7 @@ KIND = Kind(
     ),
     annotations=frozenset({ALLOW_SELF_REFERENCE, NO_ENDPOINTS, SERVICE_GATEWAY, STICKY}),
     recorded=True,
+    unrestored=("request",),  # an earlier request would be obeyed again
     categories=(MESH_CATEGORY,),
     ready_by=ReadyBy.GENERATION,
 )
