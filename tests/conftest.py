@@ -25,8 +25,12 @@ RUN = "HEADGATE_TESTS"
 os.environ.setdefault(RUN, str(os.getpid()))  # marks all processes that this run starts, workers included
 PATIENCE_S = 20.0
 PODS = "tests/pods"
-TOGETHER = {PODS, "tests/cluster", "tests/cluster/bare"}
-"""Directories whose modules share a cluster or an API server: one process runs all their tests."""
+TOGETHER = (PODS, "tests/cluster")
+"""Directories whose modules share a cluster or an API server: one process runs all their tests, one after the other.
+
+Each API server needs a processor for half a minute to start. Four that start at once can be so slow that a replica of the
+control plane loses its Lease.
+"""
 SLOW = (  # files and directories that run first, in this order; all other files are faster
     PODS,
     "tests/standalone/apiserver/test_kubectl.py",
@@ -98,14 +102,9 @@ def pytest_runtest_teardown() -> None:
     selection.watch("")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock.
-
-    One of them has the tests of pods, which take longest: more workers would leave too little processor time for them. Fast
-    tests wait little, and each worker imports them all, so they have one worker more than CPUs.
-    """
-    cpus = os.cpu_count() or 1
-    return cpus + 1 if config.getoption("--fast") else 2 * cpus
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of workers for `-n auto`: one more than CPUs, because one of them mostly waits for pods."""
+    return (os.cpu_count() or 1) + 1
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -113,8 +112,7 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        directory = scope.rpartition("/")[0]
-        return directory if directory in TOGETHER else scope
+        return next((directory for directory in TOGETHER if scope.startswith(f"{directory}/")), scope)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
