@@ -22,6 +22,7 @@ from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.options import InjectionMode
+from headgate.plane import write_warnings
 from headgate.plane.live_state import LiveState
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.write_warnings import warnings_after_write, warnings_before_write
@@ -89,7 +90,9 @@ def _answer(warnings: Any, status: Any) -> Answer:
 
 
 @pytest.fixture
-async def hosts() -> AsyncIterator[TwoHosts]:
+async def hosts(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TwoHosts]:
+    for limit in ("WARNINGS_S", "PREVIEW_S", "EFFECT_S"):  # a busy machine leaves out late warnings
+        monkeypatch.setattr(write_warnings, limit, 60.0)
     found = TwoHosts()
     parts = [asyncio.create_task(part.run()) for part in (found.live_state.feed, found.live_state.loop)]
     await found.live_state.wait_compiled()
