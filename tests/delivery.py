@@ -6,6 +6,8 @@ The objects have the fields that their Go clients write, also empty ones such as
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
+
 Object: TypeAlias = dict[str, Any]
 Call: TypeAlias = Callable[..., Any]
 """`call(method, path, body, content_type)` returns the response; it raises AssertionError if the call fails."""
@@ -280,8 +282,9 @@ def conditions_at_parents(route: Mapping[str, Any], generation: int) -> Sequence
 def is_programmed(found: Mapping[str, Any], generation: int) -> bool:
     """Return whether all proxies have a generation of a split or route, according to its status."""
     status = found.get("status") or {}
-    entries = status.get("parents") if found["kind"] == "HTTPRoute" else [status]
-    conditions = [one for entry in entries or () for one in entry.get("conditions", ()) if one["type"] == "Programmed"]
+    is_route = found["kind"] == "HTTPRoute"
+    entries, name = (status.get("parents"), PROGRAMMED_AT_PARENT) if is_route else ([status], "Programmed")
+    conditions = [one for entry in entries or () for one in entry.get("conditions", ()) if one["type"] == name]
     return bool(conditions) and all(
         one["status"] == "True" and one["observedGeneration"] >= generation for one in conditions
     )
