@@ -111,7 +111,7 @@ def test_the_api_rejects_a_gateway_and_names_every_invalid_field(mesh: RunningMe
 
 
 def test_kubectl_explain_describes_the_fields_of_routes(mesh: RunningMesh) -> None:
-    assert "requests that should be mirrored" in mesh.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
+    assert "Copies of requests to another backend" in mesh.kubectl("explain", "httproute.spec.rules.filters")
     assert "expression" in mesh.kubectl("explain", "httproutegroup.spec.matches.pathRegex")
 
 
