@@ -75,7 +75,7 @@ def manifest(content: bytes, stored: Object | None = None) -> dict[str, Any]:
 
 
 def _spec(wanted: Object, present: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec with those fields of the present one that are not restored; a headless Service stays headless."""
+    """Return the spec with those fields of the present object that are not restored; a headless Service stays headless."""
     if "spec" not in wanted:
         return {}
     kind, spec = find_written(wanted["apiVersion"], wanted["kind"]), wanted["spec"]
