@@ -66,13 +66,13 @@ class _Status(Input, frozen=True, kw_only=True):
     @property
     def state(self) -> tuple[str, str]:
         """The state of the rollout in a word and in a sentence: that of the condition which decides."""
-        found = {condition.type: condition for condition in self.conditions}
-        accepted, programmed = found.get("Accepted"), found.get("Programmed")
+        by_type = {condition.type: condition for condition in self.conditions}
+        accepted, programmed = by_type.get("Accepted"), by_type.get("Programmed")
         if accepted is None or programmed is None:
             return "", "no control plane has processed it yet"
         if accepted.status == "False":
             return INVALID, accepted.message
-        promoted = found.get(PROMOTED)
+        promoted = by_type.get(PROMOTED)
         return (promoted.reason, promoted.message) if promoted else (Phase.SPLIT.value, programmed.message)
 
 

@@ -112,6 +112,6 @@ def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: MetricsKind, prefix
     if kind.namespaced and not typed.get("all_namespaces"):
         namespace = typed.get("namespace") or kubectl.namespace()
     with contextlib.suppress(HeadgateError), kubectl.proxy() as proxy:
-        found = items(MetricsClient(proxy).list(MetricsQuery(kind=kind, namespace=namespace)))
-        return Candidates({f"{prefix}{resource_name(item)[1]}": "" for item in found})
+        resources = items(MetricsClient(proxy).list(MetricsQuery(kind=kind, namespace=namespace)))
+        return Candidates({f"{prefix}{resource_name(item)[1]}": "" for item in resources})
     return NOTHING
