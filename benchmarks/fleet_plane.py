@@ -6,12 +6,12 @@ The process has the parts of `headgate up` without Envoys, workloads and the HTT
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from benchmarks import build
 from benchmarks.pods import APPLICATION_PORT, PORT, meshed
+from tests.delivery import is_programmed
 from tests.make import objects
 from tests.make.objects import Object
 
@@ -171,9 +171,3 @@ _SPLIT = (TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)
 
 def _number(name: str) -> int:
     return int(name.removeprefix("service-"))
-
-
-def is_programmed(obj: Mapping[str, Any], generation: int) -> bool:
-    """Return whether an object's status says that every proxy applies this generation or a later one."""
-    found = {item["type"]: item for item in obj.get("status", {}).get("conditions", ())}.get("Programmed", {})
-    return bool(found.get("status") == "True" and found.get("observedGeneration", 0) >= generation)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.load import cpu_seconds
 from tests.api_client import Api, access
+from tests.delivery import is_programmed
 from tests.e2e.gateway_api.objects import gateway_address, gateway_for_hosts
 from tests.e2e.manifests import endpoints
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
@@ -207,12 +208,6 @@ def flap(backend: Backend) -> None:
         time.sleep(FLAP_S)
 
 
-def is_programmed(route: Mapping[str, Any]) -> bool:
-    """Return whether the proxies have a route, according to its status."""
-    conditions = [one for parent in route.get("status", {}).get("parents") or () for one in parent["conditions"]]
-    return any(one["type"] == "Programmed" and one["status"] == "True" for one in conditions)
-
-
 class StatusWrites:
     """Counts the writes of the Gateway's status; `attached` is the number of attached routes in the last status."""
 
@@ -253,7 +248,11 @@ def attach_and_detach(edge: Edge, count: int, settle: float) -> None:
 
     each(lambda api, name: api.apply(probed(name)), before + count, "attached")
     ended = time.perf_counter()
-    until(lambda: all(map(is_programmed, edge.api.get("httproutes")["items"])), "the statuses of all routes", 300)
+    until(
+        lambda: all(is_programmed(route, 1) for route in edge.api.get("httproutes")["items"]),
+        "the statuses of all routes",
+        300,
+    )
     print(f"  all routes have their status {time.perf_counter() - ended:.1f} s later", flush=True)
     each(lambda api, name: api.delete(f"httproute/{name}"), before, "detached")
     time.sleep(settle)
