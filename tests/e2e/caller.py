@@ -1,7 +1,7 @@
 """The program of a pod that sends planned requests: a file `N.json` in $PLANS has the number of requests for each URL.
 
 For each plan the program writes `N.done`, with the number of responses by URL and status, and with the durations of
-the requests in seconds by URL.
+the requests in seconds by URL. A request without a response counts by the error in place of a status.
 """
 
 import asyncio
@@ -19,19 +19,20 @@ AT_ONCE = 10
 POLL_S = 0.02
 
 
-async def ask(url: str) -> tuple[int, float]:
-    """Send one request over a new connection; return the status (0 without a response) and the duration in seconds."""
+async def ask(url: str) -> tuple[str, float]:
+    """Send one request over a new connection; return the status or the error, and the duration in seconds."""
     began = time.perf_counter()
     try:
         reader, writer = await asyncio.open_connection(PROXY.hostname, PROXY.port)
         host = urlsplit(url).netloc
         began = time.perf_counter()
         writer.write(f"GET {url} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
-        head = await reader.read()
+        response = await reader.read()
         writer.close()
-    except OSError:
-        head = b""
-    return int(head.split(b" ", 2)[1]) if head else 0, time.perf_counter() - began
+        outcome = response.split(b" ", 2)[1].decode() if response else "closed"
+    except OSError as error:
+        outcome = repr(error)
+    return outcome, time.perf_counter() - began
 
 
 async def carry_out(plan: dict[str, int]) -> tuple[Counter[str], dict[str, list[float]]]:
@@ -41,8 +42,8 @@ async def carry_out(plan: dict[str, int]) -> tuple[Counter[str], dict[str, list[
 
     async def send(url: str, turns: asyncio.Semaphore) -> None:
         async with turns:
-            status, took = await ask(url)
-            answers[f"{url} {status}"] += 1
+            outcome, took = await ask(url)
+            answers[f"{url} {outcome}"] += 1
             seconds[url].append(took)
 
     turns = {url: asyncio.Semaphore(AT_ONCE) for url in plan}

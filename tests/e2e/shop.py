@@ -44,7 +44,7 @@ class ShopMesh:
             until(path.exists, f"the requests of {client}", 90)
             found = json.loads(path.read_text())
             for text, number in found["answers"].items():
-                url, status = text.split()
+                url, status = text.split(maxsplit=1)
                 host, planned, _ = url.removeprefix("http://").split("/")
                 assert status == planned, found["answers"]
                 outcome = "failure_count" if int(status) >= 500 else "success_count"

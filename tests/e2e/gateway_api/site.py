@@ -103,14 +103,16 @@ class Site:
     def wait_for_parent(self, route: str, **wanted: str) -> None:
         """Wait until conditions of a route's only parent have the wanted reasons.
 
-        A condition whose wanted reason is the condition's type must have the status True, any other condition False.
+        A condition whose wanted reason is the condition's type, without a prefix, must be True, any other one False.
         """
 
         def same() -> bool:
-            found = self.parent(route)
-            assert {kind: found[kind] for kind in wanted} == {
-                kind: ("True" if reason == kind else "False", reason) for kind, reason in wanted.items()
+            reported = self.parent(route)
+            expected = {
+                kind: ("True" if reason == kind.rpartition("/")[2] else "False", reason)
+                for kind, reason in wanted.items()
             }
+            assert {kind: reported[kind] for kind in wanted} == expected, reported
             return True
 
         until(same, f"{wanted} of {route}")
