@@ -130,7 +130,7 @@ SOFTWARE = {
         (str(POSTGRES / "initdb"), "psql", "openssl", "setpriv"),
         "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=db -keyout key.pem -out cert.pem -days 2 2> /dev/null && "
         "if [ $(id -u) = 0 ]; then chown -R 65534 . && as='setpriv --reuid=65534 --clear-groups'; fi && "
-        f"$as {POSTGRES}/initdb -D data -U me --auth=trust > /dev/null && "
+        f"$as {POSTGRES}/initdb -D data -U me --auth=trust --no-sync > /dev/null && "
         "echo host all all all trust >> data/pg_hba.conf && "  # the address of clients is that of their server's sidecar
         f"exec $as {POSTGRES}/postgres -D data -h $HOST -p $PORT -k '' -c ssl=on "
         "-c ssl_cert_file=$PWD/cert.pem -c ssl_key_file=$PWD/key.pem -c fsync=off",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
@@ -113,6 +113,12 @@ class MeshPod:
     def admin(self) -> Admin:
         """Return the admin interface of the proxy."""
         return Admin(self.directory / "admin")
+
+    async def replaced_listeners(self) -> Mapping[str, int]:
+        """Return the numbers of listeners and filter chains that begin or end."""
+        filtered = "/stats?format=json&filter=listener_manager.total_.*_(draining|warming)"
+        page = await self.admin.get_json(filtered)
+        return {gauge["name"]: gauge["value"] for gauge in page["stats"]}
 
     def log(self) -> str:
         """Return the end of the proxy's log."""
@@ -287,6 +293,13 @@ class NamespacedMesh:
     def tls_of(self, identity: str) -> ssl.SSLContext:
         """Return the TLS context of a client with an identity of the mesh; it does not verify the server."""
         return tls_of(self._root, identity)
+
+    async def drained(self) -> None:
+        """Wait until every sidecar has only its newest listeners, and has ended the connections of earlier ones."""
+        async with asyncio.timeout(SETTLED_S):
+            for member in self.members.values():
+                while member.envoy and any((await member.replaced_listeners()).values()):
+                    await asyncio.sleep(0.02)  # there is no event to wait for
 
     async def _settle(self) -> None:
         proxies = self._fleet.proxies.values()

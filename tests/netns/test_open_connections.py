@@ -211,19 +211,6 @@ def held(lab: NamespacedMesh, directory: Path) -> Iterator[Mapping[str, Held | H
         lab.run(relay.close())
 
 
-async def drained(lab: NamespacedMesh) -> None:
-    """Wait until no sidecar has a listener or filter chain that ends its connections."""
-    async with asyncio.timeout(PATIENCE_S):
-        for member in lab.members.values():
-            while member.envoy and any((await gauges(member)).values()):
-                await asyncio.sleep(0.02)  # there is no event to wait for
-
-
-async def gauges(member: MeshPod) -> Mapping[str, int]:
-    found = await member.admin.get_json("/stats?format=json&filter=listener_manager.total_.*_draining")
-    return {item["name"]: item["value"] for item in found["stats"]}
-
-
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_a_change_ends_only_the_connections_that_the_docs_name(lab, services, tmp_path, change):
     one = lab.members["one"]
@@ -238,7 +225,7 @@ def test_a_change_ends_only_the_connections_that_the_docs_name(lab, services, tm
         if change.renews:
             lab.renew()
         lab.serve(*(with_protocol(item, change.protocols) for item in all_services), *change.after)
-        lab.run(drained(lab))
+        lab.run(lab.drained())
         assert {name for name, kind in kinds.items() if not kind.passes()} == change.ends
 
 

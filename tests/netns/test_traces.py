@@ -27,9 +27,10 @@ class Traced(NamedTuple):
     collector: SpanCollector
 
     def serve(self, *objects: Object) -> None:
-        """Serve the Services and objects, with traces."""
+        """Serve the Services and objects, with traces; wait until no connection of before is left, which has none."""
         address = f"{self.lab.members['plain'].address}:{COLLECTOR_PORT}"
         self.lab.serve(*self.services, *objects, settings=Settings(otlp_traces=address))
+        self.lab.run(self.lab.drained())
 
     def spans(self, trace: str) -> Sequence[ReceivedSpan]:
         """Wait until the spans of both sidecars have arrived; return them, each after its parent."""
