@@ -1,12 +1,14 @@
 """Backends that identify themselves in responses (HTTP/1.1 and HTTP/2), and their client, all on one event loop.
 
 A member (one backend) answers with its number in the header `x-backend`, also to HEAD, and counts its requests. Over
-HTTP/1.1 it stores the request heads, and its responses have the headers `ANSWERED`.
+HTTP/1.1 it stores the request heads, and its responses have the headers `ANSWERED` and the trailers of the request. It
+accepts a WebSocket if the request has a key.
 """
 
 import asyncio
 import ssl
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple, Self, TypeAlias, cast
 
 from tests.wire import H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address
@@ -18,6 +20,7 @@ TLS_HANDSHAKE = b"\x16"
 DEADLINE_S = 60
 CLOSED = "closed"
 FIRST_FINAL = OPEN = 200  # the status of a CONNECT that opens a tunnel
+SWITCHED = 101
 ANSWERED = (("x-r", "1"), ("x-s", "2"))
 Responder: TypeAlias = str | int
 """What answers: a member by its name, a proxy by the status, or CLOSED."""
@@ -128,9 +131,17 @@ class _Replayed(asyncio.Protocol):
             self._read = rest
             self._member.requests += 1
             self._member.heads.append(received)
-            fields = (("content-length", 0), ("x-backend", self._member.number), *ANSWERED)
-            lines = ("HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in fields), "", "")
-            self._transport.write("\r\n".join(lines).encode())
+            self._transport.write(self._response(received))
+
+    def _response(self, received: Head) -> bytes:
+        status, body = "200 OK", ""
+        fields: tuple[tuple[str, str], ...] = (("content-length", "0"),)
+        if received.get("upgrade").lower() == "websocket" and received.get("sec-websocket-key"):
+            status, fields = f"{SWITCHED} Switching Protocols", (("connection", "upgrade"), ("upgrade", "websocket"))
+        elif received.trailers and not received.line.startswith("HEAD "):
+            fields, body = (("transfer-encoding", "chunked"),), _lines(("0", *_written(received.trailers)))
+        own = (("x-backend", str(self._member.number)), *ANSWERED)
+        return (_lines((f"HTTP/1.1 {status}", *_written((*fields, *own)))) + body).encode()
 
     def _answer_frames(self) -> None:
         while len(self._read) >= 9 and len(self._read) >= (size := 9 + int.from_bytes(self._read[:3], "big")):
@@ -144,6 +155,14 @@ class _Replayed(asyncio.Protocol):
                 fields = (("x-backend", str(self._member.number)), *ANSWERED)
                 block = INDEXED_STATUS_200 + b"".join(literal(name, value) for name, value in fields)
                 self._transport.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+
+
+def _written(fields: Iterable[tuple[str, str]]) -> Iterable[str]:
+    return (f"{name}: {value}" for name, value in fields)
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\r\n".join((*lines, "", ""))
 
 
 def literal(name: str, value: str) -> bytes:
@@ -211,18 +230,33 @@ async def _once(
             size = int(answer.get("content-length") or 0)
             if size and not head.startswith(b"HEAD "):
                 await reader.readexactly(size)
+            elif answer.get("x-backend") and answer.get("transfer-encoding") == "chunked":
+                answer = answer._replace(trailers=await _trailers(reader))
     except (EOFError, ConnectionError):
         return CLOSED, None, False
-    goes_on = answer.get("connection") != "close" and not answer.get("transfer-encoding")
+    goes_on = (
+        _status(answer) != SWITCHED and answer.get("connection") != "close" and not answer.get("transfer-encoding")
+    )
     responder = answer.get("x-backend")
     return f"member {responder}" if responder else _status(answer), answer, goes_on
 
 
+async def _trailers(reader: asyncio.StreamReader) -> tuple[tuple[str, str], ...]:
+    """Read an empty body in chunks; return its trailers."""
+    size = await reader.readuntil(LINE_END)
+    assert size.strip() == b"0", "the body is not empty"
+    ending = b""
+    while not ending.endswith(LINE_END + LINE_END) and ending != LINE_END:
+        ending += await reader.readuntil(LINE_END)
+    return head_of(LINE_END + ending).headers if ending != LINE_END else ()
+
+
 async def _final(reader: asyncio.StreamReader) -> Head:
-    """Return the head of the final response; skip responses with a status of 1xx."""
-    while _status(answer := head_of(await reader.readuntil(HEAD_END))) < FIRST_FINAL:
-        pass
-    return answer
+    """Return the head of the final response; skip other responses with a status of 1xx."""
+    while True:
+        answer = head_of(await reader.readuntil(HEAD_END))
+        if _status(answer) >= FIRST_FINAL or _status(answer) == SWITCHED:
+            return answer
 
 
 def _status(answer: Head) -> int:

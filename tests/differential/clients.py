@@ -16,6 +16,7 @@ OFFERS = (
     (("Connection", "Upgrade"), ("Upgrade", "h2c, TLS/1.2")),
     (("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAA")),
     (("Connection", "upgrade"), ("Upgrade", "websocket")),
+    (("Connection", "upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")),
     (("Connection", "Upgrade"), ("Upgrade", "TLS/1.3, WebSocket")),
 )
 TRAILERS = ((), (("x-sum", "1"),), (("x-sum", "1"), ("X-Other", "a b")))

@@ -42,6 +42,8 @@ def misplaced_content(wanted: ExpectedShares, sent: Sent, tally: Tally, lab: Mem
             received = next(member.heads for member in lab.members if member.name == responder)
             if received and _joined(received[-1].trailers) != _joined(sent.trailers):
                 return f"{responder} got the trailers {received[-1].trailers}, not {sent.trailers}"
+            if received and sent.method != "HEAD" and _joined(head.trailers) != _joined(sent.trailers):
+                return f"the client got the trailers {head.trailers}, not {sent.trailers}"
     return ""
 
 
