@@ -6,6 +6,8 @@ accepts a WebSocket if the request has a key.
 """
 
 import asyncio
+import base64
+import hashlib
 import ssl
 from collections import Counter
 from collections.abc import Iterable
@@ -21,6 +23,7 @@ DEADLINE_S = 60
 CLOSED = "closed"
 FIRST_FINAL = OPEN = 200  # the status of a CONNECT that opens a tunnel
 SWITCHED = 101
+WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 4.2.2
 ANSWERED = (("x-r", "1"), ("x-s", "2"))
 Responder: TypeAlias = str | int
 """What answers: a member by its name, a proxy by the status, or CLOSED."""
@@ -136,8 +139,15 @@ class _Replayed(asyncio.Protocol):
     def _response(self, received: Head) -> bytes:
         status, body = "200 OK", ""
         fields: tuple[tuple[str, str], ...] = (("content-length", "0"),)
-        if received.get("upgrade").lower() == "websocket" and received.get("sec-websocket-key"):
-            status, fields = f"{SWITCHED} Switching Protocols", (("connection", "upgrade"), ("upgrade", "websocket"))
+        key = received.get("sec-websocket-key")
+        if received.get("upgrade").lower() == "websocket" and key:
+            accepted = base64.b64encode(hashlib.sha1(f"{key}{WEBSOCKET_GUID}".encode(), usedforsecurity=False).digest())
+            status = f"{SWITCHED} Switching Protocols"
+            fields = (
+                ("connection", "upgrade"),
+                ("upgrade", "websocket"),
+                ("sec-websocket-accept", accepted.decode()),
+            )
         elif received.trailers and not received.line.startswith("HEAD "):
             fields, body = (("transfer-encoding", "chunked"),), _lines(("0", *_written(received.trailers)))
         own = (("x-backend", str(self._member.number)), *ANSWERED)
