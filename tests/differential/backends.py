@@ -137,7 +137,7 @@ class _Replayed(asyncio.Protocol):
             self._transport.write(self._response(received))
 
     def _response(self, received: Head) -> bytes:
-        status, body = "200 OK", ""
+        status, body = "200 OK", [""]
         fields: tuple[tuple[str, str], ...] = (("content-length", "0"),)
         key = received.get("sec-websocket-key")
         if received.get("upgrade").lower() == "websocket" and key:
@@ -149,9 +149,9 @@ class _Replayed(asyncio.Protocol):
                 ("sec-websocket-accept", accepted.decode()),
             )
         elif received.trailers and not received.line.startswith("HEAD "):
-            fields, body = (("transfer-encoding", "chunked"),), _lines(("0", *_written(received.trailers)))
-        own = (("x-backend", str(self._member.number)), *ANSWERED)
-        return (_lines((f"HTTP/1.1 {status}", *_written((*fields, *own)))) + body).encode()
+            fields, body = (("transfer-encoding", "chunked"),), ["0", *header_lines(received.trailers), "", ""]
+        head = [f"HTTP/1.1 {status}", *header_lines((*fields, ("x-backend", str(self._member.number)), *ANSWERED)), ""]
+        return "\r\n".join([*head, *body]).encode()
 
     def _answer_frames(self) -> None:
         while len(self._read) >= 9 and len(self._read) >= (size := 9 + int.from_bytes(self._read[:3], "big")):
@@ -167,12 +167,9 @@ class _Replayed(asyncio.Protocol):
                 self._transport.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
 
 
-def _written(fields: Iterable[tuple[str, str]]) -> Iterable[str]:
-    return (f"{name}: {value}" for name, value in fields)
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "\r\n".join((*lines, "", ""))
+def header_lines(fields: Iterable[tuple[str, str]]) -> list[str]:
+    """Return headers or trailers as HTTP/1 has them, without line ends."""
+    return [f"{name}: {value}" for name, value in fields]
 
 
 def literal(name: str, value: str) -> bytes:

@@ -3,12 +3,12 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import TypedDict
 
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from tests.differential.backends import header_lines
 from tests.differential.clients import unusual_requests, with_headless
 from tests.differential.content_expectation import misplaced_content
 from tests.differential.gateway_lab import GatewayLab
@@ -102,7 +102,7 @@ def is_random(wanted: ExpectedShares) -> bool:
 
 def connected(sent: Sent, wanted: ExpectedShares) -> Connected:
     """Return the connection options of a request: rejected or upgraded connections carry one request only."""
-    odd = any(name in {"connection", "upgrade", "expect"} for name, _ in sent.headers)
+    odd = any(name.lower() in {"connection", "upgrade", "expect"} for name, _ in sent.headers)
     return Connected(each_connects=not wanted.http or odd, server_name=sent.server_name, tunnel=sent.tunnel)
 
 
@@ -121,10 +121,6 @@ def head(sent: Sent) -> bytes:
     """Return a request as HTTP/1; without an authority it has no Host."""
     request = request_of(sent)
     fields = [*((("host", sent.authority),) if sent.authority else ()), *request.headers]
-    lines = [f"{request.method} {request.target} HTTP/{sent.version}", *_lines(fields), ""]
-    body = ["0", *_lines(sent.trailers), "", ""] if sent.chunked else [""]
+    lines = [f"{request.method} {request.target} HTTP/{sent.version}", *header_lines(fields), ""]
+    body = ["0", *header_lines(sent.trailers), "", ""] if sent.chunked else [""]
     return "\r\n".join([*lines, *body]).encode()
-
-
-def _lines(fields: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"{name}: {value}" for name, value in fields]
