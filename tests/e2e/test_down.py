@@ -26,7 +26,7 @@ def test_down_ends_and_names_the_processes_of_a_killed_headgate(
     assert (
         "`headgate down` stops only the processes of a killed headgate; press Ctrl-C in the terminal" in refused.stderr
     )
-    assert mesh.headgate("status").returncode == 0
+    until(lambda: mesh.headgate("status").returncode == 0)
     mesh.kill()
     left = [*mesh.processes().values(), *mesh.sidecars().values()]
     assert len(left) == 3  # the gateway's Envoy, the container, its sidecar

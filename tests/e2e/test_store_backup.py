@@ -71,4 +71,4 @@ def test_the_rest_of_a_mesh_runs_without_a_damaged_object(new_mesh: Callable[...
     assert "ConfigMap_default_mine_" in status.stdout
     for file in (mesh.state / "damaged-objects").iterdir():
         file.unlink()
-    assert mesh.headgate("status").returncode == 0
+    until(lambda: mesh.headgate("status").returncode == 0)  # it fails until each proxy has connected again
