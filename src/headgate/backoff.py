@@ -1,9 +1,9 @@
-"""Repeated attempts to reach a server, and the pauses between them."""
+"""Repeated attempts: which pause comes before the next one, and what the log says about a failed one."""
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 FIRST_S, LONGEST_S = 0.2, 20.0
@@ -12,28 +12,71 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def pauses() -> Iterator[float]:
-    """Yield the seconds to wait before each retry: they double up to LONGEST_S, and up to half of each is random.
+def exact() -> float:
+    """Return the largest share: pauses with it as `draw` have no random part. For pauses that a message names before."""
+    return 1.0
 
-    The random part spreads the attempts of many watches after an API server has restarted.
+
+class Backoff:
+    """The pauses of one loop before its next attempts: they grow from `first_s` up to `longest_s`.
+
+    Half of each is the share that `draw` returns, from 0 to 1: random, so that many clients of an API server that has
+    restarted spread their attempts. The pauses begin again after `reset`, and after an attempt that was marked by
+    `begin` and lasted longer than `steady_s`.
     """
-    longest = FIRST_S
-    while True:
-        yield longest / 2 + random.uniform(0, longest / 2)  # noqa: S311 - not for secrets
-        longest = min(2 * longest, LONGEST_S)
+
+    def __init__(
+        self,
+        *,
+        first_s: float = FIRST_S,
+        longest_s: float = LONGEST_S,
+        growth: float = 2.0,
+        steady_s: float | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._first_s, self._longest_s, self._growth = min(first_s, longest_s), longest_s, growth
+        self._steady_s = steady_s
+        self._draw = draw
+        self._limit_s = self._first_s
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """Mark the begin of an attempt, for `steady_s`."""
+        self._began = asyncio.get_running_loop().time()
+
+    def reset(self) -> None:
+        """Begin again with the shortest pause."""
+        self._limit_s = self._first_s
+
+    def next_pause(self) -> float:
+        """Return the seconds to wait before the next attempt."""
+        if self._steady_s is not None and asyncio.get_running_loop().time() - self._began > self._steady_s:
+            self.reset()
+        limit_s = self._limit_s
+        self._limit_s = min(self._growth * limit_s, self._longest_s)
+        return limit_s / 2 + limit_s / 2 * self._draw()
+
+    def pause_after(self, error: Exception, failure: str, *, level: int = logging.WARNING) -> float:
+        """Return the seconds to wait after a failed attempt. Log them, the error, and `failure`: what it could not do."""
+        pause = self.next_pause()
+        log.log(level, "%s, next attempt in %.1f s: %s", failure, pause, error)
+        return pause
 
 
-async def until_done(attempt: Callable[[], Awaitable[T]], failure: str, *, on: type[Exception]) -> T:
+async def until_done(
+    attempt: Callable[[], Awaitable[T]],
+    failure: str,
+    *,
+    on: type[Exception] | tuple[type[Exception], ...],
+    backoff: Backoff | None = None,
+) -> T:
     """Repeat an attempt that raises `on`, with growing pauses; return its result. Raises what it raises otherwise.
 
     `failure` says in the log what a failed attempt could not do; if it is empty, nothing is logged.
     """
-    waits = pauses()
+    backoff = backoff or Backoff()
     while True:
         try:
             return await attempt()
         except on as error:
-            pause = next(waits)
-            if failure:
-                log.warning("%s, next attempt in %.1f s: %s", failure, pause, error)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(backoff.pause_after(error, failure) if failure else backoff.next_pause())

@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.cli.printed import Printed
 from tests.render.nginx.nginx_process import NGINX, needs_nginx
 
+from headgate.backoff import Backoff
 from headgate.cli import rendered_files
 from headgate.cli.rendered_files import ReloadCommand, keep_current
 from headgate.compiler.snapshot import Snapshot
@@ -22,7 +23,7 @@ async def test_a_failed_check_is_retried_without_a_change_of_objects_and_printed
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rendered_files, "PAUSE_S", 0.0)
-    monkeypatch.setattr(rendered_files, "pauses", lambda: repeat(0.0))
+    monkeypatch.setattr(rendered_files, "Backoff", partial(Backoff, first_s=0.0))
     monkeypatch.setattr(sys, "stderr", printed := Printed())
     missing, attempts = tmp_path / "limits.conf", asyncio.Queue[Snapshot]()
     files = {"nginx.conf": f"include {missing};\nevents {{}}\n"}

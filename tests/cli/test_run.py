@@ -6,9 +6,18 @@ import signal
 from typing import Any
 
 import pytest
+from aiohttp import web
+from tests.kubernetes.http_server import serving
 
 from headgate.cli.output import EXIT_NOT_FOUND, NotStarted, exit_code
 from headgate.cli.run import PASSED, _foreground, _Signals
+from headgate.kubernetes.client import Client
+
+POD = {
+    "metadata": {"name": "run-1", "namespace": "default", "uid": "1"},
+    "spec": {"containers": [{"name": "process", "command": ["sleep"]}]},
+    "status": {"podIP": "127.77.0.1"},
+}
 
 
 async def test_the_program_receives_a_signal_sent_during_its_start() -> None:
@@ -26,12 +35,19 @@ async def test_the_program_receives_a_signal_sent_during_its_start() -> None:
 
 
 async def test_the_error_about_a_missing_program_names_the_program() -> None:
-    pod = {
-        "metadata": {"name": "run-1", "namespace": "default"},
-        "spec": {"containers": [{"name": "process", "command": ["nosuchprogram"]}]},
-        "status": {"podIP": "127.77.0.1"},
-    }
     client: Any = None
     with pytest.raises(NotStarted, match=r"^program 'nosuchprogram' not found on this machine") as caught:
-        await _foreground(client, pod, ["nosuchprogram"], _Signals())
+        await _foreground(client, POD, ["nosuchprogram"], _Signals())
     assert exit_code(caught.value) == EXIT_NOT_FOUND
+
+
+async def test_the_program_outlives_a_failing_api_server_and_ends_with_its_pod() -> None:
+    lists = [web.json_response({"message": "the server is starting"}, status=503) for _ in range(2)]
+    lists.append(web.json_response({"items": [], "metadata": {"resourceVersion": "7"}}))
+
+    async def answer(_request: web.Request) -> web.Response:
+        return lists.pop(0)
+
+    async with serving(answer) as credentials, Client(credentials) as client, asyncio.timeout(60):
+        assert await _foreground(client, POD, ["sleep", "600"], _Signals()) == 128 + signal.SIGTERM
+    assert not lists

@@ -5,6 +5,7 @@ import contextlib
 import ipaddress
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.api.bounded_protocol import HEAD_BYTES, BoundedProtocol
+from headgate.backoff import Backoff, until_done
 
 MAX_CONNECTIONS = 1000
 """The connections of a server. One more closes the connection that has waited for its client longest, as nginx does."""
@@ -20,7 +22,7 @@ MAX_HANDSHAKES = 400
 of honest clients waits, and idle ones make room."""
 _HANDSHAKE_SECONDS = 10.0
 _PATIENCE_SECONDS = 1.0  # the time that a handshake has while further ones wait
-_ACCEPT_PAUSE_SECONDS = 1.0  # the pause when the process has no free file descriptor
+_LONGEST_ACCEPT_PAUSE_S = 1.0  # while the process has no free file descriptor
 _SHUTDOWN_SECONDS = 3  # time for open requests to finish when the server stops
 _IDLE_SECONDS = 120
 """The time after which the server closes an idle connection.
@@ -73,12 +75,10 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def _accept(self, listener: socket.socket) -> None:
+        accept = partial(asyncio.get_running_loop().sock_accept, listener)
         while True:
-            try:
-                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
-            except OSError:
-                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
-                continue
+            backoff = Backoff(longest_s=_LONGEST_ACCEPT_PAUSE_S)
+            connection, _ = await until_done(accept, "", on=OSError, backoff=backoff)
             await self._until_handshake_possible()
             opening = asyncio.create_task(self._open(connection))
             self._handshakes[opening] = asyncio.get_running_loop().time()

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headgate.api.http_server import Server, serve
-from headgate.backoff import pauses
+from headgate.backoff import Backoff
 from headgate.cli.output import note
 from headgate.cli.proxy_calls import ANSWER_S, Calls
 from headgate.cli.rendered_files import in_force
@@ -52,16 +52,17 @@ def run_nginx(calls: Calls) -> NoReturn:
         )
     nginx = _RunningNginx(program, Path(DIRECTORY) / "nginx")
     signal.signal(signal.SIGTERM, _end)
-    module, known, waits = stream_module(program), "", pauses()
+    module, known, backoff = stream_module(program), "", Backoff()
     try:
         while True:
             try:
                 found = _configuration(calls, known, module)
                 if found.version != known:
                     nginx.use(found)
-                    known, waits = found.version, pauses()
+                    known = found.version
+                    backoff.reset()
             except ProxyError as error:
-                pause = next(waits)
+                pause = backoff.next_pause()
                 note(f"next attempt in {pause:.1f} s: {error}")
                 time.sleep(pause)
     except _Ended:

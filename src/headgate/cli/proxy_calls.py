@@ -1,6 +1,5 @@
 """Calls from the container of a proxy to the control plane."""
 
-import random
 import sys
 import time
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import grpc
 import msgspec
 
+from headgate.backoff import Backoff
 from headgate.errors import ProxyError
 from headgate.formatting import printable
 from headgate.resources.meta import Value
@@ -18,7 +18,7 @@ REPORT_S = 15.0
 """The longest wait for a metrics report in one call. Envoy reports every five seconds."""
 LONGEST_WAIT_S = 60.0
 """The longest wait for a control plane that accepts the last metrics report. After a crash, the next replica needs 30 s."""
-RETRY_S = 1.0
+RETRY_S = 1.5  # the longest pause between two calls
 SETTLE_S = 0.1  # the time in seconds that Envoy needs to count a request after its end
 _TRANSIENT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
@@ -85,12 +85,13 @@ def report_last_requests(calls: Calls) -> None:
     Without an active replica of the control plane, wait for the next one, at most LONGEST_WAIT_S.
     """
     since, end = time.time() + SETTLE_S, time.monotonic() + LONGEST_WAIT_S
+    backoff = Backoff(first_s=RETRY_S, longest_s=RETRY_S)
     while True:
         try:
             calls.wait_for_report(since)
         except ProxyError as error:
             if isinstance(error, NoAnswer) and time.monotonic() < end:
-                time.sleep(RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311 - it protects nothing
+                time.sleep(backoff.next_pause())
                 continue
             message = f"headgate: the last requests of the proxy may not be counted: {error}"
             sys.stderr.write(f"{printable(message)}\n")

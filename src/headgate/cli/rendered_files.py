@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.backoff import pauses
+from headgate.backoff import Backoff
 from headgate.cli.output import note
 from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
@@ -43,19 +43,20 @@ async def keep_current(
     A failure is printed once, and retried until it has ended or a newer configuration replaces it.
     """
     last: Rendered | None = None
-    failure, waits = "", pauses()
+    failure, backoff = "", Backoff()
     while True:
         changed, snapshot, pause = snapshots.next_change(), snapshots.get(), None
         rendered = render(snapshot) if snapshot else None
         is_new = rendered is not None and (last is None or rendered.files != last.files)
         if rendered and is_new:
             _print_omissions(rendered, last)
-            last, waits = rendered, pauses()
+            last = rendered
+            backoff.reset()
         if rendered and (is_new or failure):
             before, failure = failure, await asyncio.to_thread(put_in_force, rendered, directory, program)
             if not failure or _without_numbers(failure) != _without_numbers(before):
                 note(failure or in_force(directory, len(rendered.omissions)))
-            pause = next(waits) if failure else None
+            pause = backoff.next_pause() if failure else None
             await asyncio.sleep(PAUSE_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):

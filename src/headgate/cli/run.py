@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from headgate.backoff import Backoff, until_done
 from headgate.cli.arguments import State
 from headgate.cli.connection import find_api, runtime_info
 from headgate.cli.output import NotStarted, TimedOut, note, usage_error
@@ -32,7 +33,7 @@ from headgate.standalone.processes import Launch, own_identity, start_fault
 READY_S = 30.0  # the longest wait for the sidecar in seconds
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # Signals that the terminal also sends to the program.
-_RETRY_S = 1.0  # Seconds between the end of a watch of the pod and the next watch.
+_LONGEST_PAUSE_S = 1.0  # before the pod is watched again
 _CONTAINER = "process"
 _LARGEST_PORT = 65535
 
@@ -244,17 +245,18 @@ async def _foreground(client: Client, pod: Object, command: list[str], signals: 
 async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Process) -> None:
     """Terminate the program when its pod is deleted; while the API can't be reached, the program continues."""
     metadata = pod["metadata"]
-    while True:
-        with contextlib.suppress(HeadgateError):
-            updates = watch_object(client, POD, metadata["namespace"], metadata["name"])
-            async with contextlib.aclosing(updates):
-                async for now in updates:
-                    if now is None or _is_terminating(now) or now["metadata"]["uid"] != metadata["uid"]:
-                        note(f"pod {metadata['namespace']}/{metadata['name']} was deleted; terminating the program")
-                        with contextlib.suppress(ProcessLookupError):
-                            process.terminate()
-                        return
-        await asyncio.sleep(_RETRY_S)
+
+    async def until_deleted() -> None:
+        updates = watch_object(client, POD, metadata["namespace"], metadata["name"])
+        async with contextlib.aclosing(updates):
+            async for now in updates:
+                if now is None or _is_terminating(now) or now["metadata"]["uid"] != metadata["uid"]:
+                    return
+
+    await until_done(until_deleted, "", on=HeadgateError, backoff=Backoff(longest_s=_LONGEST_PAUSE_S))
+    note(f"pod {metadata['namespace']}/{metadata['name']} was deleted; terminating the program")
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
 
 
 async def _remove(client: Client, created: Object) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
+from headgate.backoff import Backoff
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import expiry
 from headgate.identity.issuers import LIFETIME, CertificateSpec, Clock, Issuer
@@ -148,7 +149,7 @@ class Credentials:
 
     async def _keep(self, node: str, entry: _Entry) -> None:
         """Issue the certificate of a proxy whenever it is due, forever; retry failures with backoff."""
-        retry = FIRST_RETRY_S
+        backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S, draw=lambda: jitter(node))
         while True:
             await self._sleep_until_due(entry)
             signer, found = await self._issue(entry.wanted)
@@ -157,15 +158,16 @@ class Credentials:
                 "",
                 self._issuer.signer.get(),
             ):  # the root was replaced meanwhile: peers will soon reject the certificate
-                retry = FIRST_RETRY_S
+                backoff.reset()
                 continue
             if isinstance(found, Credential):
                 entry.issued, entry.fault = _Issued(found, signer, expiry(found.chain)), ""
                 life = (entry.issued.expires - now) * (RENEWAL_SHARE + RENEWAL_JITTER * jitter(node))
-                entry.due, retry = now + max(life, MIN_RENEWAL_S), FIRST_RETRY_S
+                entry.due = now + max(life, MIN_RENEWAL_S)
+                backoff.reset()
             else:
                 entry.fault = f"{found}{_consequence(entry.issued, now)}"
-                entry.due, retry = now + retry * (1 + jitter(node)) / 2, min(2 * retry, LAST_RETRY_S)
+                entry.due = now + backoff.next_pause()
             self._publish_soon()
 
     async def _sleep_until_due(self, entry: _Entry) -> None:

@@ -13,10 +13,11 @@ continues. A rotation begins on request, and at 80 % of the root's lifetime.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from headgate.backoff import Backoff
 from headgate.envoy.clusters import CONNECT_SECONDS
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
-from headgate.identity.credentials import LAST_RETRY_S, LONGEST_SLEEP_S, Credentials, Schedule
+from headgate.identity.credentials import FIRST_RETRY_S, LAST_RETRY_S, LONGEST_SLEEP_S, Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import StoredAuthority
 from headgate.latest import Latest, until, wait_for_any
@@ -75,12 +76,14 @@ class Rotation:
 
     async def run(self) -> None:
         """Continue a rotation that has begun, else wait until one is due; never returns."""
+        backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)
         while True:
             try:
                 await self._step()
+                backoff.reset()
             except HeadgateError as error:  # the keys can't be stored
                 self._publish(fault=str(error))
-                await self._schedule.sleep(LAST_RETRY_S)
+                await self._schedule.sleep(backoff.next_pause())
 
     async def _step(self) -> None:
         await until(lambda: self._issuer.stored.get() is not None, self._issuer.stored)

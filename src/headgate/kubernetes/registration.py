@@ -61,10 +61,9 @@ class Registration:
         while True:
             changed, roots = self._certificate.next_change(), self._certificate.get().roots
             await retries.run(tuple(self._steps(roots)))
-            pause = retries.pause()
-            if pause is None:
+            if not retries.failures:
                 self._in_bundles.set(roots)
-            await wait_for_any(changed.wait(), asyncio.sleep(RESTORE_S if pause is None else min(RESTORE_S, pause)))
+            await retries.wait(changed, longest_s=RESTORE_S)
 
     def _steps(self, roots: str) -> Iterator[ReconcileStep]:
         """Yield the writes of the label and of the CA bundle of each object."""

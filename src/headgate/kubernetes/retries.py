@@ -1,18 +1,15 @@
 """The steps of a reconciliation, repeated until they succeed."""
 
 import asyncio
-import contextlib
-import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from headgate.backoff import pauses
+from headgate.backoff import Backoff
 from headgate.errors import HeadgateError
+from headgate.latest import wait_for_any
 
 MAX_CONCURRENT_STEPS = 8  # limits the load on the API server
-
-log = logging.getLogger(__name__)
 
 
 class ReconcileStep(NamedTuple):
@@ -36,7 +33,7 @@ class FailedAttempt(NamedTuple):
     error: HeadgateError
     attempts: int
     due: float
-    waits: Iterator[float]
+    backoff: Backoff
 
 
 class Steps:
@@ -51,28 +48,27 @@ class Steps:
         """The last failure of each step whose last attempt failed."""
         return self._failures
 
-    def pause(self) -> float | None:
-        """Return the seconds until the next attempt of a failed step; None if no step has failed."""
-        due = min((failure.due for failure in self._failures.values()), default=None)
-        return None if due is None else max(0.0, due - self._clock())
+    async def wait(self, *events: asyncio.Event, longest_s: float | None = None) -> None:
+        """Wait for an event, until the next attempt of a failed step is due, or for `longest_s` seconds."""
+        pauses = [max(0.0, failure.due - self._clock()) for failure in self._failures.values()]
+        pauses += [] if longest_s is None else [longest_s]
+        await wait_for_any(*(event.wait() for event in events), *([asyncio.sleep(min(pauses))] if pauses else []))
 
     async def repeat(self, reconcile: Callable[[], Awaitable[None]], changed: asyncio.Event, failure: str) -> None:
         """Reconcile at once, after each change, and when a failed step is due, until canceled.
 
         `failure` says in the log what an attempt could not do that raised HeadgateError.
         """
-        waits = pauses()
+        backoff = Backoff()
         while True:
             changed.clear()
+            pause = None
             try:
                 await reconcile()
-                waits, pause = pauses(), self.pause()
+                backoff.reset()
             except HeadgateError as error:
-                pause = next(waits)
-                log.warning("%s, next attempt in %.1f s: %s", failure, pause, error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await changed.wait()
+                pause = backoff.pause_after(error, failure)
+            await self.wait(changed, longest_s=pause)
 
     async def run(self, steps: Sequence[ReconcileStep]) -> None:
         """Run all steps except those that wait after a failure. Forget the failures of steps that are missing in `steps`."""
@@ -95,10 +91,9 @@ class Steps:
         try:
             await step.work()
         except HeadgateError as error:
-            waits = last.waits if last else pauses()
-            pause, attempts = next(waits), last.attempts + 1 if last else 1
-            self._failures[step.failure] = FailedAttempt(step.content, error, attempts, self._clock() + pause, waits)
-            if not last or str(last.error) != str(error):
-                log.warning("%s, next attempt in %.1f s: %s", step.failure, pause, error)
+            backoff, attempts = (last.backoff, last.attempts + 1) if last else (Backoff(), 1)
+            is_repeated = last is not None and str(last.error) == str(error)
+            pause = backoff.next_pause() if is_repeated else backoff.pause_after(error, step.failure)
+            self._failures[step.failure] = FailedAttempt(step.content, error, attempts, self._clock() + pause, backoff)
         else:
             self._failures.pop(step.failure, None)

@@ -13,7 +13,7 @@ from headgate.envoy.proxy_container import ROOTS_KEY
 from headgate.errors import Invalid, NotFound
 from headgate.kubernetes.names import NAME
 from headgate.kubernetes.retries import ReconcileStep, Steps
-from headgate.latest import Latest, until, wait_for_any
+from headgate.latest import Latest, until
 from headgate.model.identities import Credential
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.core.namespace import Namespace
@@ -65,9 +65,7 @@ class SidecarRoots:
             while True:
                 changed = [value.next_change() for value in (snapshot, self._certificate, self._changes)]
                 await self._reconcile(steps, snapshot.get())
-                pause = steps.pause()
-                retries = [] if pause is None else [asyncio.sleep(pause)]
-                await wait_for_any(*(event.wait() for event in changed), *retries)
+                await steps.wait(*changed)
 
     async def _follow(self) -> None:
         async with contextlib.aclosing(follow(self._store, "", "ConfigMap")) as steps:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from headgate.backoff import pauses
+from headgate.backoff import Backoff
 from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, OutsideMesh, StoreError, Unavailable
 from headgate.kinds import METRICS_KINDS
 from headgate.kubernetes.client import AccessDenied, Client, Rejected, WatchEvent, path_of
@@ -140,12 +140,12 @@ class ClusterStore:
     async def _watch(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[Change]:
         """Yield every change of a kind in one namespace, or with an empty namespace in all."""
         kind = served.kind.kind
-        waits = pauses()
+        backoff = Backoff()
         while True:
             try:
                 async with contextlib.aclosing(self._events(served, namespace, query)) as events:
                     async for event in events:
-                        waits = pauses()
+                        backoff.reset()
                         query = {**query, "resourceVersion": str(event.object["metadata"]["resourceVersion"])}
                         if event.type != "BOOKMARK":
                             yield _change(served, event)
@@ -153,9 +153,7 @@ class ClusterStore:
                 await self._refresh()
                 raise Gone(f"{kind} is not served anymore") from error
             except Unavailable as error:
-                pause = next(waits)
-                log.warning("the watch of kind %s was interrupted, next attempt in %.1f s: %s", kind, pause, error)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(backoff.pause_after(error, f"the watch of kind {kind} was interrupted"))
 
     async def _events(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[WatchEvent]:
         """Yield the events of one watch. Raises StoreError."""

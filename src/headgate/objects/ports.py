@@ -12,15 +12,13 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from headgate.backoff import LONGEST_S, pauses
+from headgate.backoff import LONGEST_S, Backoff
 from headgate.compiler.report import Finding
 from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
@@ -109,24 +107,21 @@ async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> 
 
     The pauses before new lists grow until the watch has reported a change, or has lasted for the longest pause.
     """
-    waits, time = pauses(), asyncio.get_running_loop().time
+    backoff = Backoff(steady_s=LONGEST_S)
     while True:
-        began = time()
+        backoff.begin()
         try:
             items, version = await reader.list(group, kind, namespace)
             yield Relist(items)
             del items  # so that a long watch does not keep all listed objects in memory
-            began = time()
+            backoff.begin()
             async with contextlib.aclosing(reader.watch(group, kind, namespace, since=version)) as changes:
                 async for change in changes:
-                    waits = pauses()
+                    backoff.reset()
                     yield change
         except (Gone, Unavailable) as error:
-            waits = pauses() if time() - began > LONGEST_S else waits
-            pause = next(waits)
             level = logging.INFO if isinstance(error, Gone) else logging.WARNING
-            log.log(level, "objects of kind %s can't be read, next attempt in %.1f s: %s", kind, pause, error)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(backoff.pause_after(error, f"objects of kind {kind} can't be read", level=level))
 
 
 async def follow_all(

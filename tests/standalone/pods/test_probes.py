@@ -9,7 +9,7 @@ from tests.ports import free_port
 
 from headgate.resources.core.pod_spec import Container, ContainerPort, Probe
 from headgate.resources.decode import read
-from headgate.standalone.pods.containers import delay, restarts
+from headgate.standalone.pods.containers import restarts
 from headgate.standalone.pods.probes import HealthTracker, ProbeTarget, listens, run_probe
 from headgate.standalone.processes import Launch
 
@@ -157,10 +157,6 @@ def test_health_changes_when_consecutive_results_reach_the_threshold():
         True,
         False,
     ]
-
-
-def test_restart_delays_double_up_to_their_limit():
-    assert [delay(failures) for failures in (0, 1, 2, 3, 5, 6, 7, 5000)] == [1, 1, 2, 4, 16, 30, 30, 30]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ async def test_no_container_starts_before_the_sidecar_serves(machine):
 
 
 async def test_a_pod_whose_port_is_in_use_is_reported_and_starts_when_the_port_is_free(machine, monkeypatch):
-    monkeypatch.setattr(sidecars, "_RETRY", 0.01)
+    monkeypatch.setattr(sidecars, "_LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr(server, "RETRY_SECONDS", 0.05)
     with socket.create_server(("0.0.0.0", 0)) as stranger:
         taken = stranger.getsockname()[1]

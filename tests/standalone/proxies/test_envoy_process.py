@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from aiohttp import ClientSession, UnixConnector
+from tests import virtual_time
 from tests.processes import runs
 
+from headgate.backoff import FIRST_S
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_binary import find_envoy
@@ -284,3 +287,25 @@ async def test_a_mesh_envoy_that_logs_at_level_debug_is_not_woken_by_its_log(tmp
         await envoy.stop()
         admin.unlink()
         admin.parent.rmdir()
+
+
+def test_a_token_that_can_not_be_written_is_renewed_after_growing_pauses(tmp_path: Path) -> None:
+    """The disk may be full; Envoy can't reconnect with an expired token."""
+    tokens = LocalTokens(os.urandom(32))
+    settings = MeshEnvoySettings(BINARY, tmp_path / "xds.sock", tokens)
+    directory = tmp_path / "envoy"
+
+    async def scenario() -> list[float]:
+        envoy, pauses = MeshEnvoy(settings, "gateway", directory, tmp_path), list[float]()
+        async for error, pause in envoy.renewals():
+            assert str(directory) in str(error)
+            pauses.append(pause)
+            if len(pauses) == 3:  # the next attempt succeeds, and the one after it does not
+                (directory / "credentials").mkdir(parents=True)
+                asyncio.get_running_loop().call_later(pause + 1.0, shutil.rmtree, directory)
+            if len(pauses) == 4:
+                break
+        return pauses
+
+    for pause, longest in zip(virtual_time.run(scenario()), (1, 2, 4, 1), strict=True):
+        assert longest * FIRST_S / 2 <= pause <= longest * FIRST_S

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.atomic_file import read_json, write_private
+from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
 from headgate.standalone.pods.environment import ConfigError
@@ -21,8 +22,8 @@ from headgate.standalone.pods.probes import tcp_ports
 from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, RunSettings
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn, until_gone
 
-FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # Seconds before a restart.
-STABLE_SECONDS = 60.0  # Seconds after which a run resets the delay.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # before a restart
+STABLE_SECONDS = 60.0  # Seconds after which a run resets the pauses before restarts.
 # A pattern for log messages about EADDRINUSE.
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
@@ -36,11 +37,6 @@ class ProcessRecord(Value, frozen=True, kw_only=True):
     address: str
     restarts: int
     started_at: float
-
-
-def delay(failures: int) -> float:
-    """Return the delay before the next start, in seconds, after this many short runs in a row."""
-    return min(FIRST_DELAY * 2.0 ** min(max(failures - 1, 0), 10), LONGEST_DELAY)
 
 
 def restarts(policy: str, exit_code: int) -> bool:
@@ -59,7 +55,7 @@ class ContainerRun(Run):
     def __init__(self, settings: RunSettings, owner: Owner) -> None:
         super().__init__(settings, owner)
         self.process: Process | None = None
-        self._failures = 0
+        self._backoff = Backoff(first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, draw=exact)
 
     @property
     def live(self) -> bool:
@@ -166,7 +162,6 @@ class ContainerRun(Run):
         await asyncio.Event().wait()
 
     async def _fail_to_start(self, reason: str, message: str) -> None:
-        self._failures += 1
         self._set(msgspec.structs.replace(self.state, phase="waiting", reason=reason, message=message, pid=0))
         await self.owner.record_event("Warning", reason if reason == "FailedBind" else "Failed", message)
 
@@ -198,14 +193,14 @@ class ContainerRun(Run):
             reason="Error" if code else "Completed",
             message=self._explained(code),
         )
-        stable = now - self.state.started_at >= STABLE_SECONDS
-        self._failures = 1 if stable else self._failures + 1
+        if now - self.state.started_at >= STABLE_SECONDS:
+            self._backoff.reset()
         count = self.state.restarts
         self._set(ContainerState(phase="terminated", reason=ended.reason, restarts=count, ended=ended))
         return code
 
     async def _wait(self) -> None:
-        seconds = delay(self._failures)
+        seconds = self._backoff.next_pause()
         name, before = self.settings.container.name, self.state
         if before.phase == "terminated":
             message = f"back-off {seconds:g}s restarting container {name}"

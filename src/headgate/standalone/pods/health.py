@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
+from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod_spec import Probe
 from headgate.standalone.pods.probes import HealthTracker, ProbeTarget, listens, run_probe, tcp_ports
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch
 
-# Pauses between checks: the first in seconds, the growth factor, and the longest in seconds.
-_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 0.05, 1.5, 1.0
 _PATIENCE = 10.0  # seconds without a listening port until an Event reports it
 _ADVICE = (
     "the program must listen on $HOST and $PORT (or 0.0.0.0), "
     "or spec.containers[].ports must name the port that it listens on"
 )
+
+
+def _pauses() -> Backoff:
+    """Return the pauses between checks of a container that starts."""
+    return Backoff(first_s=0.05, longest_s=1.0, growth=1.5, draw=exact)
 
 
 async def watch_health(run: Run, launch: Launch) -> None:
@@ -73,15 +77,14 @@ async def _faults(which: str, probe: Probe, *, target: ProbeTarget, run: Run) ->
     clock = asyncio.get_running_loop().time
     is_starting = which == "Readiness"
     period: float = max(probe.period_seconds, 1)
-    pause, report_after = _FIRST_PAUSE, clock() + period if is_starting else 0.0  # no Event while a program starts
+    pauses, report_after = _pauses(), clock() + period if is_starting else 0.0  # no Event while a program starts
     while True:
         fault = await run_probe(probe, target)
         is_starting = is_starting and bool(fault)
         if fault and clock() >= report_after:
             await run.owner.record_event("Warning", "Unhealthy", f"{which} probe failed: {fault}")
         yield fault
-        await asyncio.sleep(min(pause, period) if is_starting else period)
-        pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+        await asyncio.sleep(min(pauses.next_pause(), period) if is_starting else period)
 
 
 async def _check_declared_ports(run: Run) -> None:
@@ -115,9 +118,8 @@ async def _check_undeclared_port(port: int, number: int, run: Run) -> None:
 async def _closed_ports(address: str, ports: Iterable[int]) -> AsyncIterator[tuple[int, float]]:
     """Yield (port, seconds since the start) while a port is closed; end when all ports accept connections."""
     clock = asyncio.get_running_loop().time
-    began, pause = clock(), _FIRST_PAUSE
+    began, pauses = clock(), _pauses()
     for port in ports:
         while not await listens(address, port):
             yield port, clock() - began
-            await asyncio.sleep(pause)
-            pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+            await asyncio.sleep(pauses.next_pause())

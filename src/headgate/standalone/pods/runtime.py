@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from headgate.admission.workloads import workload_causes
+from headgate.backoff import Backoff
 from headgate.errors import DecodeError, NotFound, expected_failure
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
@@ -34,7 +35,7 @@ from headgate.standalone.proxies.envoy_process import EnvoyState
 log = logging.getLogger(__name__)
 COMPONENT = "headgate-local"
 _ROTATE = 10.0  # Seconds between checks of the size of logs.
-_RETRY = 5.0  # Seconds before headgate runs a pod again after an error.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0  # before headgate runs a pod again after an error
 
 
 class LocalRuntime:
@@ -156,11 +157,11 @@ class LocalRuntime:
 
     async def _keep(self, pod: Object, settled: asyncio.Event) -> None:
         """Run a pod until its object is gone, and retry after errors, which never affect other pods."""
-        uid = pod["metadata"]["uid"]
+        uid, backoff = pod["metadata"]["uid"], Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         while not await self._attempt(pod, settled):
             if uid in self._runs:
                 self._runs.pop(uid).detach()
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(backoff.next_pause())
         self._runs.pop(uid, None)
         self._note_failure(uid, "")
         self._pods.pop(uid, None)
@@ -197,7 +198,7 @@ class LocalRuntime:
             if reason is None:
                 log.exception("can't run pod %s", pod["metadata"]["name"])
             else:
-                log.warning("can't run pod %s, retrying in %g s: %s", pod["metadata"]["name"], _RETRY, reason)
+                log.warning("can't run pod %s, trying again: %s", pod["metadata"]["name"], reason)
             return False
         else:
             return True

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate.backoff import Backoff, until_done
 from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
@@ -23,7 +24,7 @@ from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettin
 DIRECTORY = "_sidecar"  # the directory of sidecars; no container can have this name
 STARTING = "waiting for its configuration"
 _PATIENCE = 20.0  # Seconds without a configuration until an Event reports it.
-_RETRY = 1.0  # Seconds between checks of a sidecar that does not serve.
+_LONGEST_PAUSE_S = 1.0  # between checks of a sidecar that does not serve
 _LAST_REPORT = 5.0  # Seconds to wait for the last metrics report; a sidecar reports every two seconds.
 _SETTLE = 0.1  # Seconds until Envoy has counted requests that ended.
 
@@ -128,16 +129,18 @@ class RunningSidecar:
     async def _keep(self) -> None:
         # The control plane rejects streams of unexpected proxies, and Envoy would retry late.
         await self._services.wait_expected(self._node)
-        while True:
-            try:
-                await self._envoy.start()
-                break
-            except (OSError, ProxyError) as error:
-                await self._report_fault(str(error))
-                await asyncio.sleep(_RETRY)
+        await until_done(self._start, "", on=(OSError, ProxyError), backoff=Backoff(longest_s=_LONGEST_PAUSE_S))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._renew_token())
             tasks.create_task(self._follow())
+
+    async def _start(self) -> None:
+        """Start Envoy, and report why it can't start. Raises OSError and ProxyError."""
+        try:
+            await self._envoy.start()
+        except (OSError, ProxyError) as error:
+            await self._report_fault(str(error))
+            raise
 
     async def _follow(self) -> None:
         """Check the sidecar each time that Envoy has ended or restarted."""
@@ -156,9 +159,10 @@ class RunningSidecar:
             return
         if state.adopted and not self.fault.get():
             return  # an adopted Envoy serves with its last configuration, even before it reconnects
+        backoff = Backoff(longest_s=_LONGEST_PAUSE_S)
         while fault := await self._find_fault():
             await self._report_fault(fault)
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(backoff.next_pause())
         self._reported = ""
         self._set("")
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.atomic_file import read_json, write_private
+from headgate.backoff import Backoff
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.collector_export import with_collector
 from headgate.errors import ProxyError
@@ -37,8 +38,8 @@ _ERROR = re.compile(r"\]\[(critical|error)\]\[|^error: ")
 # the prefix of a log line: time, thread, level, component, and source location
 _PREFIX = re.compile(r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: ")
 STEADY_S = 30.0
-"""An Envoy that ran this long was healthy, so the backoff starts again at its first step."""
-BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # Seconds before the first and the following restarts.
+"""An Envoy that ran this long was healthy, so the pauses before restarts begin again with the shortest."""
+LONGEST_PAUSE_S = 5.0  # the longest pause before a restart
 ABORTED = 128 + signal.SIGABRT  # the exit code after a failed assertion in Envoy
 TERM_S = 5.0  # Seconds between SIGTERM and SIGKILL.
 RECORD = "envoy.json"
@@ -155,14 +156,12 @@ class EnvoyProcess:
         return self._directory / RECORD
 
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        failures = 0
+        backoff = Backoff(longest_s=LONGEST_PAUSE_S, steady_s=STEADY_S)
         while True:
-            began = loop.time()
+            backoff.begin()
             if self._process:
                 self._ended(await self._process.exited())
-            failures = 0 if loop.time() - began > STEADY_S else failures + 1
-            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+            await asyncio.sleep(backoff.next_pause())
             # The start may fail while the binary is replaced or the disk is full. `state` keeps the reason of the exit.
             with contextlib.suppress(OSError, ProxyError):
                 self._spawn()
@@ -298,14 +297,16 @@ class MeshEnvoy(EnvoyProcess):
 
         Yield each error and the seconds until the next attempt.
         """
-        pause = self._tokens.lifetime.total_seconds() / 2
+        pause = half_s = self._tokens.lifetime.total_seconds() / 2
+        backoff = Backoff(longest_s=half_s / 20)
         while True:
             await asyncio.sleep(pause)
-            pause = self._tokens.lifetime.total_seconds() / 2
             try:
                 self.renew()
+                pause = half_s
+                backoff.reset()
             except OSError as error:
-                pause /= 20
+                pause = backoff.next_pause()
                 yield error, pause
 
 

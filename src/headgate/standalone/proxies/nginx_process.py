@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.atomic_file import read_json, write_private
-from headgate.backoff import pauses
+from headgate.backoff import Backoff
 from headgate.errors import HeadgateError, ProxyError
 from headgate.latest import Latest, wait_for_any
 from headgate.proxy_programs.files import put_in_force, write_files
@@ -79,26 +79,27 @@ class NginxProcess:
         self._process = surviving_nginx(directory)
         self.serves: Latest[bool] = Latest(self._process is not None)
         self._current: Listening | None = None
-        self._started = asyncio.get_running_loop().time()
+        self._restarts = Backoff(steady_s=STEADY_S)
 
     async def run(self, ended: Callable[[], Awaitable[None]]) -> None:
         """Follow `wanted` until no nginx is wanted or left. `ended` is called when nginx has closed its addresses for that."""
-        clock, waits = asyncio.get_running_loop().time, pauses()
+        failures = Backoff()
+        self._restarts.begin()
         while True:
             changed, wanted, pause = self.wanted.next_change(), self.wanted.get(), None
             try:
                 await self._follow(wanted, ended)
                 self.failure.set("")
+                failures.reset()
                 if wanted is None and self.wanted.get() is None:
                     return
             except (HeadgateError, OSError) as error:
                 self.failure.set(str(error))
-                pause = next(waits)
+                pause = failures.next_pause()
             if await self._exited(changed, pause):
-                waits = pauses() if clock() - self._started > STEADY_S else waits
                 self.failure.set(f"nginx ended{self._last_line()}")
                 self._process = None
-                await asyncio.sleep(next(waits))
+                await asyncio.sleep(self._restarts.next_pause())
 
     async def end(self) -> None:
         """Let nginx complete its requests, and end it."""
@@ -136,7 +137,7 @@ class NginxProcess:
         launch = Launch(command=command, env=inherited(os.environ), pass_fds=self._program.pass_fds)
         process = self._process = spawn(launch, self._directory / LOG)
         write_private(self._directory / RECORD, msgspec.json.encode(NginxRecord(identity=process.identity)))
-        self._started = asyncio.get_running_loop().time()
+        self._restarts.begin()
         while not has_started(self._directory):  # nginx writes it when it listens on all ports
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_S):
