@@ -17,7 +17,7 @@ from headgate.kinds import MESH, SPLIT
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.status.conditions import StatusInputs, split_status
 from headgate.plane.status.receipts import MAX_NAMED, AckStates, Receipts
-from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
+from headgate.plane.status.work_queue import MAX_MEMBERSHIP_SECONDS, Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 
@@ -32,7 +32,9 @@ class QueueRig:
     """A queue, and the proxies of a mesh that tests build step by step."""
 
     def __init__(self) -> None:
-        self.fleet, self.queue = Fleet(), StatusQueue([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
+        self.now = 0.0
+        self.fleet = Fleet()
+        self.queue = StatusQueue([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")], clock=lambda: self.now)
         self._cache, self._memo = AckStates(), Memo()
         self.build()
         self.clients = {node_id: XdsClient(proxy) for node_id, proxy in self.fleet.proxies.items()}
@@ -62,6 +64,11 @@ class QueueRig:
     def observation(self, *findings: Finding) -> Observation:
         receipts = Receipts(self.fleet.connected(), self._cache)
         return Observation(self.reports, receipts, {item.about: (item,) for item in findings})
+
+    def begin_pass(self) -> None:
+        """Begin a full pass that is due after some time without further connections."""
+        self.now += MAX_MEMBERSHIP_SECONDS
+        self.queue.begin_due_pass()
 
     def queued(self, *findings: Finding) -> list[Key]:
         """Observe the proxies and these findings; return the queued objects in order."""
@@ -169,7 +176,7 @@ def test_a_disconnect_makes_a_full_pass_due_and_changed_objects_precede_the_pass
     rig.fleet.proxies[CLIENT].session = None
     assert rig.queued() == []
     assert rig.queue.is_pass_due
-    rig.queue.begin_pass()
+    rig.begin_pass()
     rig.build(v1=80)
     assert rig.queued() == [WEB, STRICT, OTHER]
     assert not rig.queue.is_pass_due
@@ -194,7 +201,7 @@ def test_a_full_pass_stays_due_even_if_the_proxy_acknowledges_all_resources_firs
     rig.clients[GATEWAY.id].take()
     assert rig.queued() == []
     assert rig.queue.is_pass_due
-    rig.queue.begin_pass()
+    rig.begin_pass()
     assert set(rig.queued()) == {WEB, OTHER, STRICT}
     assert not rig.queue.is_pass_due
 
@@ -213,7 +220,7 @@ def test_an_object_that_is_added_for_later_follows_when_it_is_due() -> None:
     queue.touch([OTHER])  # the status is computed before it is due
     assert (queue.next(), queue.next_due) == ((OTHER, False), math.inf)
     queue.add(WEB, after=1.0)
-    queue.drop(WEB)
+    queue.forget(WEB)
     now[0] = 9.0
     queue.take_due()
     assert queue.next() is None

@@ -22,7 +22,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import Feed
 from headgate.plane.loop import HostProxies, Loop
-from headgate.plane.status import pace, writer
+from headgate.plane.status import slices, takeover, work_queue, writer
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.decode import check
 from headgate.resources.meta import Object
@@ -153,8 +153,8 @@ async def running(*parts: Feed | Credentials | Loop | StatusWriter) -> AsyncIter
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits for further answers and proxies, which every test here has several times."""
-    monkeypatch.setattr(pace, "ANSWER_QUIET_SECONDS", 0.02)
-    monkeypatch.setattr(pace, "MEMBERSHIP_QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(writer, "ANSWER_QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(work_queue, "MEMBERSHIP_QUIET_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ async def test_a_new_process_writes_the_status_of_a_changed_object_while_proxies
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No wait for proxies that have to reconnect."""
-    monkeypatch.setattr(writer, "TAKEOVER_SECONDS", 0.0)
+    monkeypatch.setattr(takeover, "TAKEOVER_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("impatience")
@@ -294,8 +294,8 @@ async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A longer wait for proxies whose stream has ended, which a busy machine can't exceed."""
-    monkeypatch.setattr(writer, "RECONNECT_SECONDS", 60.0)
-    monkeypatch.setattr(pace, "MAX_MEMBERSHIP_SECONDS", 60.0)
+    monkeypatch.setattr(work_queue, "RECONNECT_SECONDS", 60.0)
+    monkeypatch.setattr(work_queue, "MAX_MEMBERSHIP_SECONDS", 60.0)
 
 
 @pytest.mark.usefixtures("patience")
@@ -333,7 +333,7 @@ async def test_statuses_do_not_wait_for_the_requests_of_each_other(
 async def test_a_proxy_that_connects_during_a_full_pass_causes_another_full_pass(
     rig: StatusRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(writer, "CONCURRENT", 1)  # a slice writes one object
     rig.clients.pop(SIDECAR).leave()
     rig.fleet.notify()

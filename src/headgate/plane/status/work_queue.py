@@ -1,14 +1,15 @@
-"""The queue of objects whose status is computed next.
+"""The queue of the status writer: objects whose status is computed next, and when observations and full passes are due.
 
 An object is queued when the report or a finding about it changes, when the acknowledgments of its resources change, and
 when its ports enter or leave a proxy's configuration. When a proxy connects or disconnects, the numbers of proxies
-in all statuses change. So a full pass over all objects follows, and `StatusWriter` decides when it begins.
+in all statuses change. So a full pass over all objects follows, once no further proxy connects or disconnects.
 """
 
 import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum, auto
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -26,6 +27,10 @@ from headgate.plane.status.mesh import is_inbound
 from headgate.plane.status.receipts import Receipts, port_of
 from headgate.resources.meta import Key
 
+PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of its processor time
+MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
+RECONNECT_SECONDS = 1.0  # the wait for a proxy whose stream has ended: it reconnects, for example with a new token
+MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
 _GATEWAY = (GATEWAY, "Gateway")
 
 
@@ -156,11 +161,20 @@ class Observation(NamedTuple):
         return report
 
 
-class StatusQueue:
-    """The objects whose status is to be computed: changed objects first, then those of a full pass.
+class Step(Enum):
+    """What the status writer does beside the statuses of single objects."""
 
-    `add` queues an object for later, for example to retry a failed write; once it is due, it is among the changed ones. Changed Gateways come before all other objects: their numbers of attached routes would otherwise wait for the statuses
-    of these routes. Pass each new observation to `observe`, then compute the status of the objects that `next` returns.
+    OBSERVATION = auto()
+    PASS = auto()
+
+
+class StatusQueue:
+    """The objects whose status is to be computed, and when each object and each other step of the writer is due.
+
+    `next` returns changed objects first, and those of a full pass last. Changed Gateways come before all other objects:
+    their numbers of attached routes would otherwise wait for the statuses of these routes. An object that `add` or `hold`
+    has queued for later is among the changed ones once it is due. Pass each new observation to `observe`, then compute the
+    status of the objects that `next` returns.
     """
 
     def __init__(
@@ -175,8 +189,11 @@ class StatusQueue:
         self._observation: Observation | None = None
         self._changed: dict[Key, None] = {}
         self._pass: dict[Key, None] = {}
-        self._later: dict[Key, float] = {}  # when objects are due
-        self._is_pass_missing = False
+        self._pass_work = 0.0  # seconds of processor time in the last full pass
+        self._due: dict[Key | Step, float] = {}
+        self._earliest: dict[Step, float] = {}  # the ends of the pauses in proportion to work
+        self._windows: dict[Key | Step, float] = {}  # when the current series of `debounce` or `hold` began
+        self._held: dict[Key, float] = {}  # until when `hold` has delayed objects
         self._clock = clock
 
     def observe(self, observation: Observation) -> None:
@@ -187,7 +204,9 @@ class StatusQueue:
             return
         if before.receipts.membership != observation.receipts.membership:
             # needed even if the change is soon undone, because statuses computed meanwhile would stay wrong
-            self._is_pass_missing = True
+            is_lost = observation.receipts.has_lost(before.receipts)
+            quiet = RECONNECT_SECONDS if is_lost else MEMBERSHIP_QUIET_SECONDS
+            self.debounce(Step.PASS, quiet=quiet, longest=MAX_MEMBERSHIP_SECONDS)
         self._put_first(self._differing(before, observation))
 
     def touch(self, keys: Iterable[Key]) -> None:
@@ -195,25 +214,62 @@ class StatusQueue:
         self._changed.update(dict.fromkeys(keys))
         self._put_first(())
 
-    def add(self, key: Key, *, after: float) -> None:
-        """Queue an object in `after` seconds, unless its status is computed before."""
-        self._later[key] = min(self._clock() + after, self._later.get(key, math.inf))
+    def add(self, entry: Key | Step, *, after: float) -> None:
+        """Queue an object or a step in `after` seconds, unless it is due before, or the object's status is computed before."""
+        self._due[entry] = min(self._clock() + after, self._due.get(entry, math.inf))
 
-    def drop(self, key: Key) -> None:
-        """Remove an object that `add` has queued."""
-        self._later.pop(key, None)
+    def debounce(self, step: Step, *, quiet: float, longest: float) -> None:
+        """Queue a step `quiet` seconds after the last call, at most `longest` seconds after the first one since the last step."""
+        now = self._clock()
+        self._due[step] = min(now + quiet, self._windows.setdefault(step, now) + longest)
+
+    def hold(self, key: Key, *, quiet: float, longest: float) -> bool:
+        """Return whether a write of an object's status, which is not urgent, has to wait; then queue the object.
+
+        A write is not held if the last one was `longest` seconds ago. Else it waits until there was no call for `quiet`
+        seconds, or until `longest` seconds after the last write.
+        """
+        now, written = self._clock(), self._windows.get(key, -math.inf)
+        if now >= min(written + longest, self._held.get(key, math.inf)):
+            self._windows[key] = now
+            self._held.pop(key, None)
+            return False
+        self._due[key] = self._held[key] = min(now + quiet, written + longest)
+        return True
+
+    def rest(self, step: Step, seconds: float) -> None:
+        """Delay the next step of this kind: it is due in `seconds` at the earliest."""
+        self._earliest[step] = self._clock() + seconds
+
+    def take(self, step: Step) -> bool:
+        """Return whether a step is due; then remove it."""
+        if self._due_time(step) > self._clock():
+            return False
+        self._due.pop(step)
+        self._windows.pop(step, None)
+        return True
+
+    def forget(self, key: Key) -> None:
+        """Drop all that is known about an object."""
+        for times in (self._due, self._windows, self._held):
+            times.pop(key, None)
 
     @property
     def next_due(self) -> float:
-        """The seconds until the next object that `add` has queued is due; infinite if there is none."""
-        return min(self._later.values(), default=math.inf) - self._clock()
+        """The seconds until the next object or step that is queued for later is due; infinite if there is none."""
+        return min(map(self._due_time, self._due), default=math.inf) - self._clock()
+
+    def _due_time(self, entry: Key | Step) -> float:
+        earliest = self._earliest.get(entry, 0.0) if isinstance(entry, Step) else 0.0
+        return max(self._due.get(entry, math.inf), earliest)
 
     def take_due(self) -> None:
         """Move the objects that are due to the changed ones."""
         now = self._clock()
-        if ripe := [key for key, due in self._later.items() if due <= now]:
+        if ripe := [key for key, due in self._due.items() if due <= now and not isinstance(key, Step)]:
             self.touch(ripe)
-            self._later = {key: due for key, due in self._later.items() if due > now}
+            for key in ripe:
+                del self._due[key]
 
     def _put_first(self, keys: Iterable[Key]) -> None:
         """Queue objects before those already in the queue, and all changed Gateways before them."""
@@ -229,13 +285,18 @@ class StatusQueue:
     @property
     def is_pass_due(self) -> bool:
         """Whether proxies connected or disconnected since the last full pass began, and no pass is running."""
-        return self._is_pass_missing and not self._pass
+        return Step.PASS in self._due and not self._pass
 
-    def begin_pass(self) -> None:
-        """Begin a full pass: queue all objects."""
-        if self._observation:
-            self._is_pass_missing = False
+    def begin_due_pass(self) -> None:
+        """Begin a full pass if it is time for it: queue all objects."""
+        if self._observation and not self._pass and self.take(Step.PASS):
+            self._pass_work = 0.0
             self._pass = dict.fromkeys(self._observation.reports.keys(self._kinds))
+
+    def spend_on_pass(self, seconds: float) -> None:
+        """Add processor time to the current full pass, and delay the next one in proportion."""
+        self._pass_work += seconds
+        self.rest(Step.PASS, PAUSE_FACTOR * self._pass_work)
 
     def next(self) -> tuple[Key, bool] | None:
         """Remove and return the next object, and whether it belongs to a full pass; None if the queue is empty."""
@@ -246,7 +307,7 @@ class StatusQueue:
         key = next(iter(left))
         self._changed.pop(key, None)
         self._pass.pop(key, None)
-        self.drop(key)
+        self._due.pop(key, None)
         return key, in_pass
 
     def _differing(self, before: Observation, observation: Observation) -> Iterator[Key]:

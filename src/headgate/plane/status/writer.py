@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -36,10 +36,11 @@ from headgate.plane.status.finding_events import FindingEvents
 from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
-from headgate.plane.status.pace import RECONNECT_SECONDS, TAKEOVER_SECONDS, CountDelay, Pace
 from headgate.plane.status.receipts import AckStates, Receipts
 from headgate.plane.status.sidecars import sidecar_status
-from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
+from headgate.plane.status.slices import Slice
+from headgate.plane.status.takeover import Takeover
+from headgate.plane.status.work_queue import PAUSE_FACTOR, Observation, ReportIndex, StatusQueue, Step
 from headgate.resources.columns import with_summary
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, find
@@ -48,6 +49,10 @@ from headgate.xds.fleet import Fleet, Proxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
 CONCURRENT = 3  # the number of objects that are updated at the same time; with 8, new routes wait for the API server
+ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the last change of any proxy
+MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
+COUNT_QUIET_SECONDS = 0.5  # the wait for further routes before the number of attached routes is written
+MAX_COUNT_SECONDS = 5.0  # the longest wait while more and more routes are attached
 _LONGEST_WAIT_S = 24 * 3600.0  # the wall clock may be set meanwhile
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
@@ -99,16 +104,10 @@ class StatusWriter:
         self._counted = counted
         self._feed = feed
         self._checked_versions: dict[tuple[str, str], SharedMap[Key, str]] = {}  # those at the last build
-        self._store = ports.objects
+        self._ports = ports
         self._loop = loop
-        self._compiled = loop.compiled
-        self._faults = loop.credentials.faults
-        self._of_host = ports.findings
-        self._mtls_migration = loop.mtls_migration
         self._fleet = fleet
-        self._events = ports.events
-        self._active = ports.active
-        self._finding_events = FindingEvents(self._store, self._events)
+        self._finding_events = FindingEvents(ports.objects, ports.events)
         self._shares: dict[Key, str] = {}
         self._withheld: set[Key] = set()
         self._wake = asyncio.Event()
@@ -117,13 +116,9 @@ class StatusWriter:
         self._observation: Observation | None = None
         # each object's versions before and after the last write of its status
         self._computed_versions: dict[Key, tuple[str, ...]] = {}
-        self._count_delays: defaultdict[Key, CountDelay] = defaultdict(CountDelay)  # by Gateway
-        self._pace = Pace()
-        self._observation_due = math.inf  # when to observe without a change, by the monotonic clock
+        self._change_count: int | None = None  # the fleet's, when an observation was last requested; None after it
         self._late: Proxy | None = None  # a proxy that had not answered; it is checked first
-        # the proxies of an earlier process that have not acknowledged everything to this one; a status waits for them
-        self._awaited: Sequence[Proxy] = ()
-        self._takeover_end = 0.0  # when the wait ends, by the monotonic clock
+        self._takeover: Takeover | None = None  # None before the first observation
 
     @property
     def is_idle(self) -> bool:
@@ -132,75 +127,68 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Wait until this control plane is active, then write until canceled. Retry a failed write a second later."""
-        await until(self._active.get, self._active)
+        await until(self._ports.active.get, self._ports.active)
 
         async def follow(cell: Latest[Any]) -> None:
             async for _ in cell.changes():
                 self._wake.set()
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(follow(self._compiled), name="status follows builds")
+            group.create_task(follow(self._loop.compiled), name="status follows builds")
             group.create_task(follow(self._fleet.change_count), name="status follows proxies")
-            group.create_task(follow(self._faults), name="status follows certificates")
+            group.create_task(follow(self._loop.credentials.faults), name="status follows certificates")
             group.create_task(follow(self._counted.dropped), name="status follows mirrors")
             group.create_task(follow(self._counted.compared), name="status follows comparisons")
             group.create_task(follow(self._counted.audits), name="status follows audits")
-            for cell in self._of_host:
+            for cell in self._ports.findings:
                 group.create_task(follow(cell), name="status follows the host")
+            current = Slice()
             while True:
                 await self._wait()
-                await asyncio.sleep(self._pace.pause())
+                await asyncio.sleep(current.pause())
                 if self._wake.is_set():
                     self._wake.clear()
-                    self._pace.note_change(self._fleet.change_count.get())
-                    if self._is_observation_due():
-                        self._pace.begin_observation()
-                        await self._observe()
-                self._pace.begin()
-                await self._work()
-                self._plan_pass()
-                self._pace.end()
+                    self._request_observation()
+                if self._queue.take(Step.OBSERVATION):
+                    await self._observe()
+                current = Slice()
+                await self._work(current)
+                self._queue.begin_due_pass()
+                current.end()
 
-    def _is_observation_due(self) -> bool:
-        """Return whether to observe the proxies now. If lagging proxies may answer soon, observe later instead."""
-        left = self._pace.answer_wait()
-        if left > 0:
-            self._late = self._fleet.find(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
-        left = max(left if self._late else 0.0, self._pace.until_observation())
-        if left > 0:
-            self._observe_in(left)
-        return left <= 0
-
-    def _observe_in(self, seconds: float) -> None:
-        """Observe again after some seconds, if no change causes it before."""
-        self._observation_due = min(self._observation_due, time.monotonic() + seconds)
+    def _request_observation(self) -> None:
+        """Observe the proxies as soon as possible. If lagging proxies may answer soon, wait for their answers."""
+        count = self._fleet.change_count.get()
+        if self._change_count != count:
+            self._change_count = count
+            self._queue.debounce(Step.OBSERVATION, quiet=ANSWER_QUIET_SECONDS, longest=MAX_WAIT_SECONDS)
+        self._late = self._fleet.find(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
+        if not self._late:
+            self._queue.add(Step.OBSERVATION, after=0.0)
 
     async def _wait(self) -> None:
-        """Wait for a change, or until an object or an observation is due."""
-        left = min(self._queue.next_due, self._observation_due - time.monotonic())
+        """Wait for a change, or until an object, an observation or a full pass is due."""
+        left = self._queue.next_due
         if self._queue.is_empty and left > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left if math.isfinite(left) else None):
                     await self._wake.wait()
         self._queue.take_due()
-        if time.monotonic() >= self._observation_due:
-            self._observation_due = math.inf
-            self._wake.set()
 
     async def _observe(self) -> None:
         """Observe the report, acknowledgments and findings, and queue the objects with changes."""
-        compiled = self._compiled.get()
+        self._change_count = None
+        compiled = self._loop.compiled.get()
         if compiled is None:
             return
         before = self._observation
         is_built = before is None or before.reports.compiled is not compiled
         reports = ReportIndex(compiled) if before is None or is_built else before.reports
         receipts = await self._receipts()
-        blocking = self._mtls_migration.pending_proxies() if reports.migrating else ()
+        blocking = self._loop.mtls_migration.pending_proxies() if reports.migrating else ()
         incomplete_certificates = frozenset(self._incomplete_certificates(compiled))
-        if before is None:
-            self._awaited, self._takeover_end = self._fleet.configured(), time.monotonic() + TAKEOVER_SECONDS
-        self._awaited = [one for one in self._awaited if self._fleet.proxies.get(one.id) is one and not one.settled()]
+        self._takeover = self._takeover or Takeover(self._fleet)
+        self._takeover.observe()
         observation = self._observation = Observation(
             reports,
             receipts,
@@ -212,9 +200,7 @@ class StatusWriter:
         )
         self._queue.observe(observation)
         if change := next_change(compiled.mesh.gateways, time.time()):
-            self._observe_in(min(change - time.time(), _LONGEST_WAIT_S))
-        if before and before.receipts.membership != receipts.membership:
-            self._pace.membership.note(RECONNECT_SECONDS if receipts.has_lost(before.receipts) else None)
+            self._queue.add(Step.OBSERVATION, after=min(change - time.time(), _LONGEST_WAIT_S))
         if is_built:
             for key in self._finding_events.keys() - compiled.report.seen.keys():
                 self._forget(key)
@@ -222,25 +208,16 @@ class StatusWriter:
 
     async def _receipts(self) -> Receipts:
         """Return the acknowledgments of all serving proxies. Yields the event loop after each `BATCH` of proxies."""
-        receipts, began = Receipts(cache=self._ack_states), time.monotonic()
+        receipts, began, took = Receipts(cache=self._ack_states), time.monotonic(), 0.0
         for number, proxy in enumerate(self._fleet.configured(), 1):
             receipts.add(proxy)
             if number % BATCH == 0:
-                self._pace.spend_on_observation(time.monotonic() - began)
+                took += time.monotonic() - began
                 await asyncio.sleep(0)
                 began = time.monotonic()
         self._ack_states.keep(receipts.states)
+        self._queue.rest(Step.OBSERVATION, min(PAUSE_FACTOR * took, MAX_WAIT_SECONDS))
         return receipts
-
-    def _plan_pass(self) -> None:
-        """Begin a full pass over all objects if proxies connected or disconnected. If it is too early, do it later."""
-        if not self._queue.is_pass_due:
-            return
-        if (left := self._pace.until_pass()) <= 0:
-            self._queue.begin_pass()
-            self._pace.begin_pass()
-        else:
-            self._observe_in(left)
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
         """Return the findings about the running mesh (`status.findings`) and those of the host, by object."""
@@ -249,10 +226,10 @@ class StatusWriter:
         found: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
         for finding in (
             *refusals(compiled, proxies),
-            *faults(self._faults.get()),
+            *faults(self._loop.credentials.faults.get()),
             *certificate_expiry(compiled.mesh.gateways, time.time()),
             *dropped_copies(compiled.mesh, self._counted.dropped.get()),
-            *chain.from_iterable(cell.get() for cell in self._of_host),
+            *chain.from_iterable(cell.get() for cell in self._ports.findings),
         ):
             found[finding.about] += (finding,)
         return found
@@ -280,11 +257,10 @@ class StatusWriter:
         self._shares.pop(key, None)
         self._withheld.discard(key)
         self._computed_versions.pop(key, None)
-        self._count_delays.pop(key, None)
-        self._queue.drop(key)
+        self._queue.forget(key)
         del self.computed[key]
 
-    async def _work(self) -> None:
+    async def _work(self, current: Slice) -> None:
         """Compute and write statuses of queued objects until the slice is over, or the queue is empty.
 
         An API server takes milliseconds for each request, so `CONCURRENT` objects are updated at the same time.
@@ -294,7 +270,7 @@ class StatusWriter:
             return
         inputs = StatusInputs(observation.receipts, timestamp(time.time()), observation.blocking)
         while batch := tuple(islice(iter(self._queue.next, None), CONCURRENT)):
-            began = self._pace.work
+            began = current.work
             async with asyncio.TaskGroup() as group:
                 updates = [
                     (key, group.create_task(self._update(key, observation.report(key), inputs))) for key, _ in batch
@@ -303,8 +279,8 @@ class StatusWriter:
                 if not update.result():
                     self._queue.add(key, after=RETRY_SECONDS)
             if any(in_pass for _, in_pass in batch):
-                self._pace.spend_on_pass(self._pace.work - began)
-            if self._pace.is_slice_over:
+                self._queue.spend_on_pass(current.work - began)
+            if current.is_over:
                 return
 
     async def _update(self, key: Key, report: ObjectReport, inputs: StatusInputs) -> bool:
@@ -340,11 +316,10 @@ class StatusWriter:
         if status is None:
             return True
         fresh = status != obj.get("status")
-        if fresh and (left := self._delay(key, status, obj.get("status"))) > 0:
-            self._queue.add(key, after=left)
+        if fresh and self._is_held(key, status, obj.get("status")):
             return False
         if fresh:
-            written = await self._store.update({**obj, "status": status}, subresource="status")
+            written = await self._ports.objects.update({**obj, "status": status}, subresource="status")
             self._feed.record_write(obj, written)
             self._computed_versions[key] = (read, version_of(written))
         if not announce:
@@ -354,16 +329,15 @@ class StatusWriter:
             self._withheld.discard(key)
         return fresh
 
-    def _delay(self, key: Key, status: object, before: object) -> float:
-        """Return for how long not to write a status that differs from `before`; 0 or less if it may be written now.
-
-        While proxies reconnect to a new process, numbers of proxies change and soon are as before.
-        """
+    def _is_held(self, key: Key, status: object, before: object) -> bool:
+        """Return whether to write a status that differs from `before` later; then the queue has the object."""
         if differ_in_counts_only(status, before):
-            return self._count_delays[key].left(status)
-        if self._awaited and differ_in_progress_only(status, before):
-            return self._takeover_end - time.monotonic()
-        return 0.0
+            return self._queue.hold(key, quiet=COUNT_QUIET_SECONDS, longest=MAX_COUNT_SECONDS)
+        left = self._takeover.left() if self._takeover else 0.0
+        if left > 0 and differ_in_progress_only(status, before):
+            self._queue.add(key, after=left)
+            return True
+        return False
 
     async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
         """Write an Event with the shares in `text`, if they differ from those in the last Event about the object."""
@@ -372,7 +346,7 @@ class StatusWriter:
         if known != text and (known or fresh):
             reason = "WeightsChanged" if known else "Programmed"
             message = f"every proxy applies these shares: {text}"
-            await self._events.record(obj, type="Normal", reason=reason, message=message)
+            await self._ports.events.record(obj, type="Normal", reason=reason, message=message)
 
 
 def _is_programmed(status: Mapping[str, Any]) -> bool:
