@@ -49,7 +49,7 @@ class Rig:
         self.observe()
 
     def observe(self) -> None:
-        self.queue.observe(Observation(self._reports, Receipts(self.fleet.connected(), self._cache)))
+        self.queue.observe(Observation(self._reports, Receipts(self.fleet.configured(), self._cache)))
 
     def begin_pass(self) -> bool:
         """Begin a full pass if it is due; return whether it began."""
