@@ -173,6 +173,7 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
             help="prometheus=URL: the metrics API reads this Prometheus instead of headgate's own counters, and the series"
             " have the labels of pods.",
             read=parse_metrics_source,
+            metavar="prometheus=URL",
             value="metrics.source",
             schema={"pattern": r"^(prometheus=https?://[^\s@]*[^\s@:])?$"},
         ),
@@ -182,6 +183,7 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
         Option(
             help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies also report.",
             read=check_collector,
+            metavar="HOST:PORT",
             schema=COLLECTOR_SCHEMA,
         ),
     ] = ""
@@ -190,6 +192,7 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
         Option(
             help="An image with headgate and nginx, for Services that ask for a gateway with nginx.",
             read=lambda text: text and check_image(text),
+            metavar="IMAGE",
             cluster=True,
             schema={"pattern": "^([a-zA-Z0-9][a-zA-Z0-9._/:@-]*)?$"},
         ),

@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             help="Trust domain of all identities: spiffe://TRUST_DOMAIN/...",
             read=check_trust_domain,
+            metavar="NAME",
             schema={"pattern": "^[a-z0-9._-]+$", "maxLength": 255},
         ),
     ] = "cluster.local"
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies send spans.",
             read=check_collector,
+            metavar="HOST:PORT",
             value="traces.collector",
             schema=COLLECTOR_SCHEMA,
         ),

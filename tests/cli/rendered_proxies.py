@@ -73,7 +73,9 @@ async def assert_watch_loses_no_request(served: ServedMesh, proxy: Watched, dire
     port = free_port()
     for obj in split_website(port, *(member.port for member in members)):
         await served.store.create(obj)
-    watching = await served.start("render", proxy.name, "--service", "website", "-o", str(directory), "--watch")
+    watching = await served.start(
+        "render", proxy.name, "--service", "website", "--output-dir", str(directory), "--watch"
+    )
     try:
         assert f"start it with {proxy.command}" in await line_with(watching, "has the new configuration")
         async with proxy.running(directory), asyncio.TaskGroup() as tasks:

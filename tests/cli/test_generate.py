@@ -13,7 +13,7 @@ from tests.processes import Ran
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
-from headgate.cli.generate import KEPT_DAYS
+from headgate.cli.generate import KEPT_H
 from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.decode import check
 from headgate.resources.inspect import ObjectName
@@ -95,7 +95,15 @@ def test_accounts_with_plaintext_callers_are_left_out_with_the_way_out(run: Run,
 def test_a_directory_gets_a_file_for_each_namespace_which_is_not_overwritten(
     run: Run, recorded: str, tmp_path: Path
 ) -> None:
-    arguments = ("generate", "traffictargets", "--from-traffic", recorded, "-A", "-o", str(tmp_path / "rules"))
+    arguments = (
+        "generate",
+        "traffictargets",
+        "--from-traffic",
+        recorded,
+        "-A",
+        "--output-dir",
+        str(tmp_path / "rules"),
+    )
     assert run(*arguments).code == 0
     assert sorted(path.name for path in (tmp_path / "rules").iterdir()) == ["blue.yaml", "shop.yaml"]
     assert len(documents((tmp_path / "rules" / "shop.yaml").read_text())) == 2
@@ -106,19 +114,18 @@ def test_a_directory_gets_a_file_for_each_namespace_which_is_not_overwritten(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--from-traffic", "7x"), 2, "neither a duration, such as 7d or 12h, nor a file"),
-        (("--from-traffic", f"{KEPT_DAYS + 1}d"), 2, f"the last {KEPT_DAYS} days"),
-        (("--from-traffic", "0s"), 2, f"the last {KEPT_DAYS} days"),
-        (("--from-traffic", "FILE", "-A", "-n", "shop"), 2, "either -A or -n"),
-        (("--from-traffic", "FILE", "-o", "json"), 2, "is not a directory"),
-        (("--from-traffic", "FILE", "-o", "FILE"), 2, "is not a directory"),
+        (("--from-traffic", "7x"), 2, "neither a duration, such as 12h or 168h, nor a file"),
+        (("--from-traffic", f"{KEPT_H + 1}h"), 2, f"the last {KEPT_H} hours"),
+        (("--from-traffic", "0s"), 2, f"the last {KEPT_H} hours"),
+        (("--from-traffic", "FILE", "-A", "-n", "shop"), 2, "leave out -n"),
+        (("--from-traffic", "FILE", "--output-dir", "FILE"), 2, "is not a directory"),
         (("--from-traffic", "FILE", "-A", "--exclude", "shop/stranger"), 2, "the callers are: 192.0.2.1, shop/buyer"),
         (
             ("--from-traffic", "FILE", "-n", "none"),
             1,
             "no call to a pod with a sidecar in namespace none is recorded, so",
         ),
-        (("--from-traffic", "FILE", "-n", "shop", "-o", "FILE/rules"), 1, "can't be written"),
+        (("--from-traffic", "FILE", "-n", "shop", "--output-dir", "FILE/rules"), 1, "can't be written"),
     ],
 )
 def test_a_mistake_is_named_with_its_correction(
@@ -142,7 +149,7 @@ def test_recorded_calls_are_read_from_standard_input(recorded: str) -> None:
 
 
 async def test_a_mesh_without_traffic_says_so(served: ServedMesh) -> None:
-    ran = await served.run("generate", "traffictargets", "--from-traffic", "7d")
+    ran = await served.run("generate", "traffictargets", "--from-traffic", "168h")
     assert ran.code == 1
     assert (
         "no call to a pod with a sidecar in namespace default is recorded, so there are no traffictargets to write; -A includes"

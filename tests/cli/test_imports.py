@@ -135,10 +135,11 @@ def test_the_programs_of_a_starting_sidecar_import_nothing_slow() -> None:
 CLIENT = """
 import json, os, ssl, sys
 from pathlib import Path
+from headgate.cli.arguments import ApiOptions
 from headgate.cli.connection import find_api
 
 os.environ["SSL_CERT_DIR"] = "/chosen"
-find_api(Path(sys.argv[1]), None)
+find_api(ApiOptions(kubeconfig=Path(sys.argv[1])))
 from aiohttp.connector import _SSL_CONTEXT_UNVERIFIED, _SSL_CONTEXT_VERIFIED
 
 contexts = [_SSL_CONTEXT_VERIFIED, _SSL_CONTEXT_UNVERIFIED]

@@ -66,9 +66,9 @@ def test_render_rejects_manifests_with_mistakes(run: Callable[..., Any], tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--watch"], "needs -o DIR"),
-        (["--watch", "-o", "dir", "-f", "file"], "it excludes -f"),
-        (["--watch", "-o", "dir", "--strict"], "it excludes --watch"),
+        (["--watch"], "needs --output-dir"),
+        (["--watch", "--output-dir", "dir", "-f", "file"], "it excludes -f"),
+        (["--watch", "--output-dir", "dir", "--strict"], "it excludes --watch"),
         (["--reload", "true"], "needs --watch"),
         (["--listen", "localhost"], "'localhost' is not an IP address"),
         (["--domain", "a; b", "-f", "file"], "'a; b' is not a DNS domain such as cluster.local"),
@@ -148,8 +148,8 @@ def test_private_keys_are_written_to_private_files_and_never_printed(run: Callab
     printed = run("render", "nginx", "-f", file, "--gateway", "edge")
     assert "ssl_certificate_key tls/default.shop.key;" in printed.out
     assert "PRIVATE KEY" not in printed.out + printed.err
-    assert "2 files with certificates and keys left out; -o DIR writes them" in printed.err
-    assert run("render", "nginx", "-f", file, "--gateway", "edge", "-o", str(tmp_path / "nginx")).code == 0
+    assert "2 files with certificates and keys left out; --output-dir DIR writes them" in printed.err
+    assert run("render", "nginx", "-f", file, "--gateway", "edge", "--output-dir", str(tmp_path / "nginx")).code == 0
     key = tmp_path / "nginx" / "tls" / "default.shop.key"
     assert key.read_text() == authority.key.reveal()
     assert key.stat().st_mode & 0o777 == 0o600

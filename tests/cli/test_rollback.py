@@ -129,7 +129,7 @@ def mesh(monkeypatch: pytest.MonkeyPatch) -> Server:
         found = steps((*PRESENT, owned(10)), (*PAST, owned(90)))
         return RevisionRestoration(metadata=ObjectName(name=str(number), namespace=namespace), time="then", steps=found)
 
-    monkeypatch.setattr(InspectClient, "of", classmethod(lambda cls, *_: cls(server)))
+    monkeypatch.setattr(InspectClient, "of", classmethod(lambda cls, *_, **__: cls(server)))
     monkeypatch.setattr(InspectClient, "restoration", restoration)
     return server
 
@@ -157,7 +157,7 @@ def test_wrong_arguments_are_usage_errors(mesh: Server, run: Callable[..., Ran])
         (["last"], "'last' is not a whole number"),
         (["3", "secret/a"], "the history does not record secrets"),
         (["3", "website"], "write KIND/NAME"),
-        (["3", "-A", "-n", "shop"], "-A selects all namespaces; leave out -n"),
+        (["3", "-A", "-n", "shop"], "'-A': selects all namespaces; leave out -n"),
     ):
         done = run("rollback", *words)
         assert (done.code, text in done.err, mesh.writes) == (2, True, []), done.err

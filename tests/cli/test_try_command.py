@@ -62,7 +62,7 @@ async def test_try_succeeds_when_the_distribution_fits(served: ServedMesh, proxy
     """R1, R7."""
     await split_of(served, {"v1": 3, "v2": 1, "v3": 0})
     async with proxy([*[response("v1")] * 3, response("v2")]) as requests:
-        ran = await served.run("try", "http://website:8080/a?b=c", "-n", "40", "-o", "json")
+        ran = await served.run("try", "http://website:8080/a?b=c", "--number", "40", "-o", "json")
     found = json.loads(ran.out)
     assert (ran.code, found["fits"], found["split"], found["port"]) == (0, True, "default/website", 8080)
     assert {row["backend"]: row["requests"] for row in found["backends"]} == {
@@ -78,7 +78,7 @@ async def test_try_succeeds_when_the_distribution_fits(served: ServedMesh, proxy
 async def test_try_exits_with_1_when_the_distribution_does_not_fit(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 3, "v2": 1})
     async with proxy([response("v1"), response("v2")]):
-        ran = await served.run("try", "website.default.svc.cluster.local", "-n", "100", "-c", "5")
+        ran = await served.run("try", "website.default.svc.cluster.local", "--number", "100", "--concurrency", "5")
     assert ran.code == 1
     rows = [line.split() for line in ran.out.splitlines()]
     assert ["default/v1", "75.00%", "50.00%", "50", "62.01%", "..", "87.99%", "NO"] in rows
@@ -89,7 +89,7 @@ async def test_try_fails_if_a_backend_with_weight_0_gets_a_single_request(served
     """R8."""
     await split_of(served, {"v1": 1, "v2": 0})
     async with proxy([*[response("v1")] * 999, response("v2")]):
-        assert (await served.run("try", "website", "-n", "1000")).code == 1
+        assert (await served.run("try", "website", "--number", "1000")).code == 1
 
 
 async def test_failures_are_shown_with_the_first_line_of_the_body(served: ServedMesh, proxy: Serve) -> None:
@@ -97,7 +97,7 @@ async def test_failures_are_shown_with_the_first_line_of_the_body(served: Served
     async with proxy(
         [response("v1"), response("v1", 500, "it broke\nbadly"), response("", 503, "no healthy upstream")]
     ):
-        ran = await served.run("try", "website", "-n", "30")
+        ran = await served.run("try", "website", "--number", "30")
     assert ran.code == 1
     assert "10 x 500 from default/v1: it broke\n" in ran.out
     assert "10 x 503 from the proxy: no healthy upstream" in ran.out
@@ -107,7 +107,7 @@ async def test_failures_are_shown_with_the_first_line_of_the_body(served: Served
 async def test_a_404_of_the_application_is_not_a_failure(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 1})
     async with proxy([response("v1", 404)]):
-        ended = await served.run("try", "website", "-n", "5")
+        ended = await served.run("try", "website", "--number", "5")
     assert ended.code == 0
     assert "the shares fit, but every response is an error; 5 x 404" in ended.out
 
@@ -117,7 +117,7 @@ async def test_a_denial_by_a_sidecar_is_a_failure(served: ServedMesh, proxy: Ser
     await split_of(served, {"v1": 1})
     refusal = response("v1", 403, "headgate: access denied").replace("\r\n\r\n", "\r\nx-headgate-denied: true\r\n\r\n")
     async with proxy([refusal, response("v1", 403, "not yours")]):
-        ran = await served.run("try", "website", "-n", "10")
+        ran = await served.run("try", "website", "--number", "10")
     assert ran.code == 1
     assert "5 x 403 from the sidecar of default/v1: headgate: access denied\n" in ran.out
     assert "5 failed" in ran.out
@@ -126,7 +126,7 @@ async def test_a_denial_by_a_sidecar_is_a_failure(served: ServedMesh, proxy: Ser
 async def test_method_headers_and_body_are_sent(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 1})
     async with proxy([response("v1")]) as requests:
-        assert (await served.run("try", "website", "-n", "1", "-d", "häh", "-H", "X-User: a b")).code == 0
+        assert (await served.run("try", "website", "--number", "1", "-d", "häh", "-H", "X-User: a b")).code == 0
     assert requests[0].startswith("POST http://website/ HTTP/1.1\r\n")
     assert "\r\nX-User: a b\r\n" in requests[0]
     assert requests[0].endswith("\r\n\r\nhäh")
@@ -136,14 +136,14 @@ async def test_closed_connections_are_replaced(served: ServedMesh, proxy: Serve)
     await split_of(served, {"v1": 1})
     closing = response("v1").replace("\r\n", "\r\nconnection: close\r\n", 1)
     async with proxy([closing]):
-        assert (await served.run("try", "website", "-n", "20", "-c", "3")).code == 0
+        assert (await served.run("try", "website", "--number", "20", "--concurrency", "3")).code == 0
 
 
 async def test_try_expects_all_requests_at_a_service_without_a_split(served: ServedMesh, proxy: Serve) -> None:
     for obj in objects.backed_service("website", ("", "127.0.0.1"), number=9090):
         await served.store.create(obj)
     async with proxy([response("website")]):
-        ran = await served.run("try", "http://website:9090", "-n", "5")
+        ran = await served.run("try", "http://website:9090", "--number", "5")
     assert ran.code == 0
     assert "Service default/website (no split), port 9090: fits" in ran.out
 
@@ -162,8 +162,8 @@ async def test_try_compares_with_the_weights_of_the_matching_route(served: Serve
     await split_of(served, {"v1": 1, "v2": 0})
     await served.store.create(http_route("/shop", {"v1": 3, "v2": 1}))
     async with proxy([*[response("v1")] * 3, response("v2")]):
-        shop = await served.run("try", "http://website:8080/shop", "-n", "40")
-        scripted = json.loads((await served.run("try", "http://website:8080/shop", "-n", "40", "-o", "json")).out)
+        shop = await served.run("try", "http://website:8080/shop", "--number", "40")
+        scripted = json.loads((await served.run("try", "http://website:8080/shop", "--number", "40", "-o", "json")).out)
     assert shop.code == 0
     assert "HTTPRoute default/web, rule 0, port 8080: fits; 40 x 200" in shop.out
     assert [line.split()[:4] for line in shop.out.splitlines()[1:3]] == [
@@ -172,7 +172,7 @@ async def test_try_compares_with_the_weights_of_the_matching_route(served: Serve
     ]
     assert (scripted["route"], scripted["split"]) == ("HTTPRoute default/web, rule 0", None)
     async with proxy([response("", 404, "no such route")]):
-        other = await served.run("try", "http://website:8080/other", "-n", "5")
+        other = await served.run("try", "http://website:8080/other", "--number", "5")
     assert other.code == 1
     assert "no route matches, port 8080: 5 failed; 5 x 404" in other.out
     assert "BACKEND" not in other.out
@@ -181,7 +181,7 @@ async def test_try_compares_with_the_weights_of_the_matching_route(served: Serve
 async def test_a_timeout_of_a_request_is_a_failure(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 1})
     async with proxy([""]):
-        ran = await served.run("try", "website", "-n", "2", "--timeout", "0.2")
+        ran = await served.run("try", "website", "--number", "2", "--timeout", "200ms")
     assert ran.code == 1
     assert "2 x no response: no response within 0.2 s; raise --timeout" in ran.out
 
@@ -189,7 +189,7 @@ async def test_a_timeout_of_a_request_is_a_failure(served: ServedMesh, proxy: Se
 async def test_observed_shares_are_dashes_if_no_backend_responds(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 3, "v2": 1})
     async with proxy([response(status=503)]):
-        ran = await served.run("try", "website", "-n", "2")
+        ran = await served.run("try", "website", "--number", "2")
     assert ran.code == 1
     rows = [line.split() for line in ran.out.splitlines()[1:3]]
     assert rows == [["default/v1", "75.00%", "-", "0", "-", "-"], ["default/v2", "25.00%", "-", "0", "-", "-"]]
@@ -239,8 +239,8 @@ async def test_try_uses_a_split_with_matches_only_for_matching_requests(served: 
         await served.store.create(obj)
     await served.store.create(split)
     async with proxy([response("v2")]):
-        fits = await served.run("try", "website", "-n", "5", "-H", "user-agent: Firefox")
-        unmatched = await served.run("try", "website", "-n", "5")
+        fits = await served.run("try", "website", "--number", "5", "-H", "user-agent: Firefox")
+        unmatched = await served.run("try", "website", "--number", "5")
     assert (fits.code, unmatched.code) == (0, 1)
     assert "TrafficSplit default/z" in fits.out
     assert "TrafficSplit default/website" in unmatched.out

@@ -275,7 +275,7 @@ async def test_logs_of_a_missing_pod_exit_with_1(served: ServedMesh) -> None:
 
 async def test_ctrl_c_exits_with_130_and_prints_no_error(served: ServedMesh) -> None:
     await served.store.create(web_pod("web-1", "True"))
-    process = await served.start("logs", "web-1", "-f")
+    process = await served.start("logs", "web-1", "--follow")
     assert await process.stdout.readline() == b"web-1 line 0\n"
     process.send_signal(signal.SIGINT)
     ran = await ended(process)

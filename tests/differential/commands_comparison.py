@@ -85,7 +85,7 @@ def compare(running: RunningMembers, sent: Sent) -> None:
     code, said = ask(running, "explain", sent.method, url, *headers)
     wanted = shares(said)
     for number, sigmas in SAMPLES if len(wanted) > 1 else ((3, 0),):
-        tried_code, tried = ask(running, "try", url, "-X", sent.method, "-n", str(number), *headers)
+        tried_code, tried = ask(running, "try", url, "-X", sent.method, "--number", str(number), *headers)
         if tried is None:
             assert not said["service"], f"{sent}: try sends no request, but explain prints {said}"
             return

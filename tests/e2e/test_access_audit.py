@@ -65,7 +65,7 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     excluded = ("--exclude", f"default/{THIEF}", "--exclude", PLAINTEXT)
     assert transitions(mesh) == since
 
-    rules = mesh.headgate("generate", "traffictargets", "--from-traffic", "7d", *excluded)
+    rules = mesh.headgate("generate", "traffictargets", "--from-traffic", "168h", *excluded)
     assert rules.returncode == 0, rules.stderr
     for name in TARGETS:
         mesh.delete(f"traffictarget/{name}-callers")

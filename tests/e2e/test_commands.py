@@ -60,7 +60,7 @@ def test_try_counts_the_answers_of_each_backend(mesh: RunningMesh, namespace: st
         split_manifest("web", "web", {"web-v1": 3, "web-v2": 1}),
         namespace=namespace,
     )
-    tried = headgate(mesh, "try", f"http://web.{namespace}:8080/", "-n", "200", "-o", "json")
+    tried = headgate(mesh, "try", f"http://web.{namespace}:8080/", "--number", "200", "-o", "json")
     assert tried.returncode == 0, tried.stderr
     assert (v1.reset_count(), v2.reset_count()) == (150, 50)
     counted = {item["backend"]: item["requests"] for item in json.loads(tried.stdout)["backends"]}
@@ -69,7 +69,7 @@ def test_try_counts_the_answers_of_each_backend(mesh: RunningMesh, namespace: st
 
 def test_try_fails_when_a_request_fails(mesh: RunningMesh, namespace: str) -> None:
     mesh.apply(external("web"), external("web-v1"), split_manifest("web", "web", {"web-v1": 1}), namespace=namespace)
-    tried = headgate(mesh, "try", f"http://web.{namespace}:8080/", "-n", "20")
+    tried = headgate(mesh, "try", f"http://web.{namespace}:8080/", "--number", "20")
     assert tried.returncode == 1
     assert "503" in tried.stdout + tried.stderr
 

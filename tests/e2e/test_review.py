@@ -39,7 +39,16 @@ def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_an
     until(lambda: last_results(mesh, "buyer") == ALLOWED, "the buyer buys")
     mesh.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
     until(lambda: last_results(mesh, "thief") == ALLOWED, "the audit refuses nothing")
-    generate = ("generate", "traffictargets", "--from-traffic", "7d", "--exclude", "default/thief", "-o", str(tmp_path))
+    generate = (
+        "generate",
+        "traffictargets",
+        "--from-traffic",
+        "168h",
+        "--exclude",
+        "default/thief",
+        "--output-dir",
+        str(tmp_path),
+    )
     until(lambda: "3 TrafficTargets allow" in mesh.headgate(*generate).stderr, "a call of each caller is recorded")
     mesh.kubectl("apply", "-f", tmp_path)
     mesh.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")

@@ -246,7 +246,9 @@ def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: 
     script = tmp_path / "pod.py"
     script.write_text((Path(__file__).parent / "pod.py").read_text())
     environment = {**os.environ, "NAME": "mine", "COUNT": str(tmp_path / "count")}
-    process = run(shared, "-l", "app=mine", "-p", "http=8080", "--", sys.executable, "-I", str(script), env=environment)
+    process = run(
+        shared, "--label", "app=mine", "--port", "http=8080", "--", sys.executable, "-I", str(script), env=environment
+    )
     until(lambda: shared.send(1, shared.request("mine", 8080)) == {"mine": 1})
     (pod,) = pods(shared, "mine")
     assert "command" in pod["spec"]["containers"][0]
@@ -260,7 +262,7 @@ def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: 
 def test_run_passes_directory_environment_and_exit_code_of_the_program(shared: RunningMesh, tmp_path: Path) -> None:
     script = 'pwd; echo "$MINE $HOST:$PORT_ADMIN $http_proxy $HTTP_PROXY"; exit 7'
     environment = {**os.environ, "MINE": "yes", "HTTP_PROXY": "http://elsewhere:3128"}
-    process = run(shared, "-p", "admin=9000", "--", "sh", "-c", script, cwd=tmp_path, env=environment)
+    process = run(shared, "--port", "admin=9000", "--", "sh", "-c", script, cwd=tmp_path, env=environment)
     code, out, errors = ended(process)
     assert code == 7, errors
     directory, line = out.splitlines()
@@ -286,7 +288,7 @@ def test_run_forwards_signals_to_the_program(shared: RunningMesh, number: signal
 
 
 def test_the_pod_of_a_killed_run_command_is_deleted(shared: RunningMesh) -> None:
-    process = run(shared, "-l", "app=killed", "--", "sleep", "600", start_new_session=True)
+    process = run(shared, "--label", "app=killed", "--", "sleep", "600", start_new_session=True)
     (pod,) = until(lambda: pods(shared, "killed"))
     name = pod["metadata"]["name"]
     until(lambda: [uid for uid in shared.sidecars() if name in uid])
@@ -298,7 +300,7 @@ def test_the_pod_of_a_killed_run_command_is_deleted(shared: RunningMesh) -> None
 
 def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: RunningMesh) -> None:
     script = "trap 'echo terminated; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
-    process = run(shared, "-l", "app=deleted", "--", "sh", "-c", script)
+    process = run(shared, "--label", "app=deleted", "--", "sh", "-c", script)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     (pod,) = pods(shared, "deleted")
@@ -309,17 +311,17 @@ def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: Runnin
 
 
 def test_run_reports_mistakes_and_leaves_no_pod(shared: RunningMesh, tmp_path: Path) -> None:
-    code, _, errors = ended(run(shared, "-l", "app=wrong", "--", "no-such-program"))
+    code, _, errors = ended(run(shared, "--label", "app=wrong", "--", "no-such-program"))
     assert code == 127
     assert "program 'no-such-program' not found" in errors
     plain = tmp_path / "plain"
     plain.touch(mode=0o600)
-    code, _, errors = ended(run(shared, "-l", "app=wrong", "--", str(plain)))
+    code, _, errors = ended(run(shared, "--label", "app=wrong", "--", str(plain)))
     assert code == 126
     assert f"'{plain}' is not executable; set its mode with chmod +x" in errors
-    assert ended(run(shared, "-p", "99999", "--", "true"))[0] == 2
-    assert "write KEY=VALUE" in ended(run(shared, "-l", "app", "--", "true"))[2]
-    assert "15001 is the sidecar's own" in ended(run(shared, "-p", "15001", "--", "true"))[2]
+    assert ended(run(shared, "--port", "99999", "--", "true"))[0] == 2
+    assert "write KEY=VALUE" in ended(run(shared, "--label", "app", "--", "true"))[2]
+    assert "15001 is the sidecar's own" in ended(run(shared, "--port", "15001", "--", "true"))[2]
     assert (
         "ServiceAccount default/missing not found"
         in ended(run(shared, "--service-account", "missing", "--", "true"))[2]

@@ -105,7 +105,7 @@ def test_a_try_begins_no_sampled_trace(mesh_and_spans: tuple[RunningMesh, SpanCo
     before = {span.trace for span in spans.spans}
     annotate(mesh, own, "100")
     until(lambda: share_of(mesh, pod) == 10_000)
-    tried = mesh.headgate("try", "web:8080", "-n", "5")
+    tried = mesh.headgate("try", "web:8080", "--number", "5")
     assert tried.returncode == 0, tried
     # The spans of a proxy arrive in their order.
     parent = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}

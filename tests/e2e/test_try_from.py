@@ -20,7 +20,7 @@ def bookstore() -> Iterator[RunningMesh]:
 
 @pytest.mark.parametrize("caller", ["deployment/buyer", "serviceaccount/buyer"])
 def test_an_allowed_workload_gets_the_shares_of_the_split(bookstore: RunningMesh, caller: str) -> None:
-    done = bookstore.headgate("try", "http://bookstore:8080/books", "--from", caller, "-n", "200", "-o", "json")
+    done = bookstore.headgate("try", "http://bookstore:8080/books", "--from", caller, "--number", "200", "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["caller"].startswith("Pod default/buyer-")
@@ -33,7 +33,7 @@ def test_an_allowed_workload_gets_the_shares_of_the_split(bookstore: RunningMesh
 
 
 def test_denied_requests_of_a_workload_are_failures(bookstore: RunningMesh) -> None:
-    arguments = ("try", "http://bookstore:8080/books", "--from", "serviceaccount/thief", "-n", "20")
+    arguments = ("try", "http://bookstore:8080/books", "--from", "serviceaccount/thief", "--number", "20")
     done = bookstore.headgate(*arguments)
     assert done.returncode == 1
     assert "x 403 from the sidecar of default/bookstore-v1: headgate: access denied: no rule of this" in done.stdout
@@ -47,7 +47,7 @@ def test_denied_requests_of_a_workload_are_failures(bookstore: RunningMesh) -> N
 
 
 def test_requests_without_from_have_the_identity_of_the_gateway(bookstore: RunningMesh) -> None:
-    done = bookstore.headgate("try", "http://bookstore:8080/books", "-n", "5")
+    done = bookstore.headgate("try", "http://bookstore:8080/books", "--number", "5")
     assert done.returncode == 1
     assert "headgate-system/sa/gateway" in done.stdout
 

@@ -255,7 +255,16 @@ def test_rules_from_traffic_on_a_cluster_close_the_thief_out(running: Cluster, t
     reader, rules = PlanReader(running, REVIEW, tmp_path), tmp_path / "rules"
     reader.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
     until(lambda: re.search(r"^bookstore +8080 +http +review/thief +[1-9]", _audit(reader), re.MULTILINE))
-    generate = ("generate", "traffictargets", "--from-traffic", "7d", "--exclude", f"{REVIEW}/thief", "-o", rules)
+    generate = (
+        "generate",
+        "traffictargets",
+        "--from-traffic",
+        "168h",
+        "--exclude",
+        f"{REVIEW}/thief",
+        "--output-dir",
+        rules,
+    )
     until(lambda: "3 TrafficTargets allow" in reader.headgate(*generate))
     reader.kubectl("apply", "-f", rules)
     reader.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")

@@ -51,7 +51,7 @@ print(json.dumps([chain["inline_string"], trusted["inline_string"]]))
 @pytest.fixture(scope="module")
 def bank(installed: Cluster) -> Iterator[Cluster]:
     """Two servers and a client for each, with strict mutual TLS. `ledger` has a TCP port: each connection is a handshake."""
-    installed.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC}")
+    installed.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC}s")
     installed.wait_rolled_out(SYSTEM, "headgate")
     installed.apply(
         mesh_namespace(BANK),

@@ -169,7 +169,18 @@ def test_try_sends_requests_from_a_sidecar_for_a_user_with_a_role(shop: Shop, tm
     user = ("--kubeconfig", kubeconfig, "config")
     shop.cluster.kubectl(*user, "set-credentials", "developer", "--token", token(shop.cluster, SHOP, "developer"))
     shop.cluster.kubectl(*user, "set-context", "--current", "--user", "developer")
-    words = ("try", "http://website.shop:8080/", "-n", 40, "-c", 4, "-o", "json", "--kubeconfig", kubeconfig)
+    words = (
+        "try",
+        "http://website.shop:8080/",
+        "--number",
+        40,
+        "--concurrency",
+        4,
+        "-o",
+        "json",
+        "--kubeconfig",
+        kubeconfig,
+    )
     client = ("--from", "deployment/client", "--namespace", SHOP)
     shop.cluster.apply(role(*rules))
     with pytest.raises(AssertionError, match=r"a Role with this rule allows it: .*\[pods/exec\], verbs: \[get\]"):

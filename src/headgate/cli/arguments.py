@@ -1,53 +1,89 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments of several commands of `headgate`."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from headgate.cli.output import Format, usage_error
+from headgate.cli.expanded_options import expand
+from headgate.cli.output import usage_error
 from headgate.manifests import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from headgate.resources.kind import Kind
 
 DEFAULT_STATE = Path(".headgate")
+PATHS = "DIR|FILE"
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="Output format: table, json or yaml.")]
-Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="Namespace of the object; by default that of the kubeconfig's context.")
-]
 State = Annotated[
     Path | None,
     typer.Option(
         "--state",
+        metavar="DIR",
         help="State directory of a running `headgate up`; by default $HEADGATE_STATE, else .headgate.",
         show_default=False,
-    ),
-]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig",
-        help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else that of $HEADGATE_STATE, else ~/.kube/config.",
     ),
 ]
 Manifests = Annotated[
     list[Path],
     typer.Argument(
-        metavar="DIR|FILE...",
+        metavar=f"{PATHS}...",
         help="Directories or files of manifests, YAML or JSON; - reads standard input.",
         show_default=False,
     ),
 ]
 
 
+class ApiOptions(NamedTuple):
+    """The options that select the API to which a command connects; empty ones select the default (docs/commands.md)."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    state: Path | None = None
+
+
+_API: Mapping[str, Any] = {
+    "context": Annotated[
+        str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.", show_default=False)
+    ],
+    "kubeconfig": Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Kubeconfig of a cluster; by default $KUBECONFIG, else ~/.kube/config.",
+            show_default=False,
+        ),
+    ],
+    "state": State,
+}
+
+
+def with_api_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `api` of a command, ApiOptions, by --context, --kubeconfig and --state."""
+    return expand(command, "api", _parameters(*_API), lambda values: ApiOptions(**values))
+
+
+def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `api` of a command that works only on a cluster by --context and --kubeconfig."""
+    return expand(command, "api", _parameters("context", "kubeconfig"), lambda values: ApiOptions(**values))
+
+
+def _parameters(*names: str) -> Sequence[inspect.Parameter]:
+    defaults = ApiOptions()._asdict()
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=_API[name])
+        for name in names
+    ]
+
+
 def check_paths(paths: Sequence[Path]) -> Sequence[Path]:
     """Return the paths. Raises BadParameter for a path that does not exist."""
     for path in paths:
         if path != STANDARD_INPUT and not path.exists():
-            raise usage_error(f"{path} does not exist; name a directory or a file of manifests", option="DIR|FILE")
+            raise usage_error(f"{path} does not exist; name a directory or a file of manifests", option=PATHS)
     return paths
 
 

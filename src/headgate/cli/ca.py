@@ -11,10 +11,11 @@ import msgspec
 import typer
 from rich.status import Status
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import Output, duration
 from headgate.cli.connection import find_api
-from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
-from headgate.cli.wait import FIRST_ANSWER_S, parse_duration, watch_object
+from headgate.cli.output import Format, TimedOut, answer, stderr, stdout, usage_error
+from headgate.cli.wait import FIRST_ANSWER_S, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, path_of
@@ -43,26 +44,30 @@ class AuthorityState(NamedTuple):
 Action = Annotated[
     Literal["status", "rotate", "roots"],
     typer.Argument(
-        metavar="status|rotate|roots",
+        metavar="[status|rotate|roots]",
         help="status: show the root certificates and the rotation. rotate: start to replace the root. roots: print the roots as PEM.",
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="With rotate: wait until the old root is removed from every proxy.")]
-Timeout = Annotated[str, typer.Option("--timeout", help="With rotate --wait: the longest time to wait: 20s, 5m.")]
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="DURATION", help="With rotate --wait: the longest time to wait.")
+]
 
 
+@with_api_options
 def ca(
     action: Action = "status",
     *,
     wait: Wait = False,
     timeout: Timeout = "5m",
     output: Output = Format.TABLE,
-    kubeconfig: Kubeconfig = None,
-    state: State = None,
+    api: ApiOptions,
 ) -> None:
     """Show the certificate authority of the mesh, or rotate its root. No request fails because of a rotation."""
-    seconds = parse_duration(timeout)
-    client = find_api(kubeconfig, state)
+    seconds = duration(timeout, "--timeout")
+    if action == "roots" and output is not Format.TABLE:
+        raise usage_error("`ca roots` prints PEM; for JSON or YAML use `ca status`", option="-o")
+    client = find_api(api, changes=action == "rotate")
     work = _rotate(client, seconds if wait else 0.0) if action == "rotate" else _read_state(client)
     current = asyncio.run(work)
     if action == "roots":

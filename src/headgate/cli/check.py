@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
+from headgate.cli.common_options import Output
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import CompiledFiles, compile_files
-from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, note, stdout
+from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, note, stdout, usage_error
 from headgate.cli.placeholders import TEMPLATED, selector, written_pods
 from headgate.compiler.reasons import Reason, Severity
 from headgate.errors import DecodeError
@@ -39,8 +40,18 @@ OBJECT_DAMAGED = "ObjectDamaged"
 SomeManifests = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[DIR|FILE...]",
+        metavar=f"[{PATHS}...]",
         help="Directories or files of manifests, YAML or JSON; - reads standard input.",
+        show_default=False,
+    ),
+]
+InNamespace = Annotated[
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Only the findings about objects of this namespace of the running mesh; by default those of all.",
         show_default=False,
     ),
 ]
@@ -79,12 +90,14 @@ class CheckResult(Value, frozen=True, kw_only=True):
     findings: tuple[FindingRow, ...]
 
 
+@with_api_options
 def check(
     paths: SomeManifests = None,
+    *,
+    namespace: InNamespace = "",
     output: Output = Format.TABLE,
     strict: Strict = False,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Check manifests without running them. Without manifests, check the running mesh.
 
@@ -92,15 +105,17 @@ def check(
     `check` assumes a ready pod for each Service with a selector. Findings on the running mesh have no file and line,
     but include the state of pods and proxies.
     """
-    result = check_files(compile_files(paths)) if paths else check_mesh(kubeconfig, state)
+    if paths and namespace:
+        raise usage_error("is for the running mesh; leave it out, or the manifests", option="--namespace")
+    result = check_files(compile_files(paths)) if paths else check_mesh(api, namespace)
     answer(result, output, lambda: _print(result))
     if result.errors or (strict and result.warnings):
         raise typer.Exit(EXIT_FAILURE)
 
 
-def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
-    """Return all findings on the running mesh, sorted by object."""
-    found, mesh = asyncio.run(_read_mesh(InspectClient.of(kubeconfig, state)))
+def check_mesh(api: ApiOptions, namespace: str = "") -> CheckResult:
+    """Return all findings on the running mesh, or those of a namespace, sorted by object."""
+    found, mesh = asyncio.run(_read_mesh(InspectClient.of(api), namespace))
     rows = [
         FindingRow(
             severity=Severity(item.severity),
@@ -111,23 +126,25 @@ def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
         )
         for item in found.items
     ]
-    rows += _state_problems(mesh)
+    rows += _state_problems(mesh, namespace)
     return _result(found.objects, sorted(rows, key=lambda row: (row.object, row.field, row.message)))
 
 
-async def _read_mesh(client: InspectClient) -> tuple[FindingList, MeshState]:
-    return await client.findings(), (await client.status()).status
+async def _read_mesh(client: InspectClient, namespace: str) -> tuple[FindingList, MeshState]:
+    return await client.findings(namespace), (await client.status()).status
 
 
-def _state_problems(mesh: MeshState) -> Iterator[FindingRow]:
-    """Yield an error for each workload whose pods are not ready, and for each problem of the store."""
+def _state_problems(mesh: MeshState, namespace: str) -> Iterator[FindingRow]:
+    """Yield an error for each workload whose pods are not ready, and without a namespace for each problem of the store."""
     for workload in mesh.workloads.unready if mesh.workloads else ():
         about = workload.object
+        if namespace not in ("", about.namespace):
+            continue
         key = Key(about.group, about.kind, about.namespace, about.name)
         yield FindingRow(
             severity=Severity.ERROR, reason=PODS_NOT_READY, object=str(key), field="", message=workload.text()
         )
-    if mesh.store:
+    if mesh.store and not namespace:
         faults = [(STORE_NOT_WRITABLE, message) for message in mesh.store.write_problems()]
         faults += [(OBJECT_DAMAGED, message) for message in mesh.store.damages()]
         for reason, message in faults:

@@ -38,7 +38,10 @@ StageOption = Annotated[
     typer.Option("--stage", help="mesh: the routing model. report: the findings on objects. xds: Envoy's resources."),
 ]
 NodeOption = Annotated[
-    str, typer.Option("--node", help="With --stage xds: the node ID of the proxy: gateway, or sidecar/NAMESPACE/POD.")
+    str,
+    typer.Option(
+        "--node", metavar="ID", help="With --stage xds: the node ID of the proxy: gateway, or sidecar/NAMESPACE/POD."
+    ),
 ]
 Dump = Annotated[Literal["yaml", "json"], typer.Option("-o", "--output", help="Output format.")]
 

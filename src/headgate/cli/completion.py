@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import typer
 
+from headgate.cli.arguments import ApiOptions
 from headgate.cli.connection import find_api
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.errors import HeadgateError
@@ -99,7 +100,8 @@ async def _names(client: Client, group: str, kind: str, namespace: str) -> list[
 
 def _complete(ctx: typer.Context, incomplete: str, query: Query) -> list[str]:
     try:
-        client = find_api(ctx.params.get("kubeconfig"), ctx.params.get("state"))
+        given = {name: value for name, value in ctx.params.items() if name in ApiOptions._fields and value}
+        client = find_api(ApiOptions(**given))
         words = asyncio.run(_with_timeout(query(client, ctx.params.get("namespace") or client.namespace)))
     except (HeadgateError, TimeoutError):
         return []

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import Output
 from headgate.cli.completion import proxy_names, types
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, print_table, stdout, usage_error
@@ -34,18 +35,22 @@ Type = Annotated[
         autocompletion=types,
     ),
 ]
-Name = Annotated[str, typer.Option("--name", help="Only the Envoy resource with this name.", show_default=False)]
+Name = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="Only the Envoy resource with this name.", show_default=False)
+]
 InNamespace = Annotated[
     str,
     typer.Option(
         "-n",
         "--namespace",
+        metavar="NAME",
         help="Namespace of the pod; by default that of the kubeconfig's context.",
         show_default=False,
     ),
 ]
 
 
+@with_api_options
 def config(
     proxy: ProxyName,
     type: Type = "",
@@ -53,8 +58,7 @@ def config(
     name: Name = "",
     namespace: InNamespace = "",
     output: Output = Format.TABLE,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Show the Envoy resources that a proxy was sent, their state, and the object from which each was compiled.
 
@@ -63,7 +67,7 @@ def config(
     """
     if type not in ("", *TYPES):
         raise usage_error(f"{type!r} is not a resource type; write one of {', '.join(TYPES)}", option="TYPE")
-    inspect_client = InspectClient.of(kubeconfig, state)
+    inspect_client = InspectClient.of(api)
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
     found = asyncio.run(inspect_client.config(proxy, namespace, query))
     if name and not found.resources:

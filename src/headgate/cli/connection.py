@@ -1,18 +1,23 @@
-"""Find the running headgate that a command connects to, by a kubeconfig or by a state directory on this machine."""
+"""Find the API to which a command connects, by a kubeconfig or by a state directory on this machine."""
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from headgate.cli.arguments import DEFAULT_STATE
-from headgate.errors import Unavailable
+from headgate.cli.arguments import DEFAULT_STATE, ApiOptions
+from headgate.cli.output import WrongUsage, note, usage_error
+from headgate.errors import HeadgateError, Unavailable
 from headgate.standalone.runtime_info import LOCK, RuntimeInfo, read_runtime_info
 
 if TYPE_CHECKING:
     from headgate.kubernetes.client import Client
+    from headgate.kubernetes.credentials import Kubeconfig
 
 _START = "start headgate with `headgate up DIR`, or set --state to its state directory"
+_CHECK_CLUSTER = "check the cluster that the kubeconfig names, or on one machine start headgate with `headgate up DIR`"
 LOCAL_ONLY = ". This command needs a headgate on this machine; it does not work with one in a cluster"
 _ROOTS = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 """An environment in which OpenSSL finds no root certificates."""
@@ -98,41 +103,96 @@ def runtime_info(state: Path | None, *, hint: str = LOCAL_ONLY) -> RuntimeInfo:
     return found
 
 
-def find_api(kubeconfig: Path | None, state: Path | None) -> "Client":
-    """Return a client of the API, found by --kubeconfig, else --state, $KUBECONFIG, `default_state()`, or ~/.kube/config.
+def find_api(api: ApiOptions, *, changes: bool = False) -> "Client":
+    """Return a client of the API that the options select (docs/commands.md).
 
-    Raises Unavailable when no headgate runs there, HeadgateError when the kubeconfig is invalid.
+    By default this is the first of:
+
+    1. the cluster of $KUBECONFIG, if one of its files exists;
+    2. the headgate that runs with the state directory $HEADGATE_STATE;
+    3. the headgate that runs with the state directory `.headgate`;
+    4. the cluster of ~/.kube/config.
+
+    A command that `changes` something says which API it uses. It refuses the default 3 if kubectl would use another API.
+    Raises WrongUsage for this case and for options that exclude each other, Unavailable when no headgate runs there, and
+    HeadgateError when the kubeconfig is invalid.
     """
-    paths = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    users = Path.home() / ".kube" / "config"
-    if kubeconfig is not None:
-        return _client([kubeconfig], of_cluster=True)
-    if state is None and any(path.exists() for path in paths):
-        return _client(paths, of_cluster=True)
-    found = find_runtime_info(state)
-    if found is None and state is None and not os.environ.get("HEADGATE_STATE") and (paths or users.exists()):
-        return _client(paths or [users], of_cluster=True)
-    return _client([Path((found or runtime_info(state, hint="")).kubeconfig)], of_cluster=False)
+    if api.state and (api.kubeconfig or api.context):
+        raise usage_error("selects a headgate of this machine; leave out --kubeconfig and --context", option="--state")
+    paths = _environment_paths()
+    if api.kubeconfig or api.context or (api.state is None and any(path.exists() for path in paths)):
+        return _client(cluster_credentials(api, changes=changes), of_cluster=True)
+    running, chosen = find_runtime_info(api.state), api.state or os.environ.get("HEADGATE_STATE")
+    if running is None and not chosen and (paths or _users_kubeconfig().exists()):
+        return _client(cluster_credentials(api, changes=changes), of_cluster=True)
+    running = running or runtime_info(api.state, hint="")
+    if changes and not chosen:
+        _check_unambiguous(running)
+    if changes and not api.state:
+        note(f"Using the headgate of {default_state()} on this machine")
+    return _client(_kubeconfig([Path(running.kubeconfig)]), of_cluster=False)
 
 
-def _client(paths: Sequence[Path], *, of_cluster: bool) -> "Client":
+def cluster_credentials(api: ApiOptions, *, changes: bool) -> "Kubeconfig":
+    """Return the kubeconfig and context that the options select. A command that `changes` something names the default.
+
+    Raises Unavailable if there is no such file, HeadgateError if it is invalid or has no such context.
+    """
+    paths = [api.kubeconfig] if api.kubeconfig else _environment_paths() or [_users_kubeconfig()]
+    try:
+        credentials = _kubeconfig(paths, api.context)
+    except Unavailable as error:
+        raise Unavailable(f"{error}: {_CHECK_CLUSTER}") from error
+    if changes and not (api.kubeconfig or api.context):
+        note(f"Using the context {credentials.context} of {credentials.name}")
+    return credentials
+
+
+def _check_unambiguous(running: RuntimeInfo) -> None:
+    """Raise WrongUsage if kubectl would use another API than the headgate of `.headgate`."""
+    try:
+        users = _kubeconfig([_users_kubeconfig()])
+    except HeadgateError:  # kubectl can't use it
+        return
+    if users.server.rstrip("/") == running.api:
+        return
+    command = shlex.join(["headgate", *sys.argv[1:]])
+    raise WrongUsage(
+        f"the headgate of {DEFAULT_STATE} runs on this machine, but kubectl uses the context {users.context} of"
+        f" {users.name}; choose one of:\n"
+        f"  {command} --state {DEFAULT_STATE}\n"
+        f"  {command} --context {shlex.quote(users.context)}"
+    )
+
+
+def _environment_paths() -> Sequence[Path]:
+    return [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+
+
+def _users_kubeconfig() -> Path:
+    return Path.home() / ".kube" / "config"
+
+
+def _kubeconfig(paths: Sequence[Path], context: str = "") -> "Kubeconfig":
     # Imported here, because not all commands that look for a headgate send requests.
-    from headgate.kubernetes.client import Client, ErrorHints
+    _import_http_client()
     from headgate.kubernetes.credentials import Kubeconfig
+
+    return Kubeconfig(paths, context)
+
+
+def _client(credentials: "Kubeconfig", *, of_cluster: bool) -> "Client":
+    from headgate.kubernetes.client import Client, ErrorHints
 
     if of_cluster:
         hints = ErrorHints(
-            unreachable="check the cluster that the kubeconfig names, or on one machine start headgate with `headgate up DIR`",
+            unreachable=_CHECK_CLUSTER,
             refused="log in again, or use another kubeconfig; that of an earlier `headgate up` is not valid anymore",
             names_rule=True,
         )
     else:
         hints = ErrorHints(unreachable=_START, refused="the kubeconfig may be from an earlier `headgate up`")
-    _import_http_client()
-    try:
-        return Client(Kubeconfig(paths), hints)
-    except Unavailable as error:
-        raise Unavailable(f"{error}: {hints.unreachable}") from error
+    return Client(credentials, hints)
 
 
 def _import_http_client() -> None:

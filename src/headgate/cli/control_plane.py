@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from headgate import event_loop
+from headgate import durations, event_loop
+from headgate.cli.common_options import duration
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import PrintableFormatter, usage_error
 from headgate.errors import single_errors
@@ -23,18 +24,27 @@ from headgate.options import GivenOptions
 
 @with_mesh_options()
 def control_plane(
-    image: Annotated[str, typer.Option(envvar="HEADGATE_IMAGE", help="Image of the containers that injection adds.")],
+    image: Annotated[
+        str,
+        typer.Option(
+            "--image",
+            metavar="IMAGE",
+            envvar="HEADGATE_IMAGE",
+            help="Image of the containers that injection adds.",
+        ),
+    ],
     *,
     given: GivenOptions,
     volume_sync: Annotated[
-        float,
+        str,
         typer.Option(
+            "--volume-sync",
+            metavar="DURATION",
             envvar="HEADGATE_VOLUME_SYNC",
-            min=0,
-            help="Seconds in which kubelets write a changed ConfigMap into the volumes of running pods.",
+            help="The time in which kubelets write a changed ConfigMap into the volumes of running pods.",
         ),
-    ] = VOLUME_S,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log.")] = False,
+    ] = durations.formatted(VOLUME_S),
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Write a detailed log.")] = False,
 ) -> None:
     """Run a replica of the control plane in a pod on Kubernetes."""
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING)
@@ -46,7 +56,7 @@ def control_plane(
         raise usage_error(
             "the environment has no POD_NAME: run the command in a pod, as the chart does", option="control-plane"
         )
-    options = Options(pod=pod, image=image, mesh=given.mesh, volume_seconds=volume_sync)
+    options = Options(pod=pod, image=image, mesh=given.mesh, volume_seconds=duration(volume_sync, "--volume-sync"))
     event_loop.run(_until_signal(options))
 
 

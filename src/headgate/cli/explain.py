@@ -9,7 +9,8 @@ import typer
 from msgspec import structs
 from rich.table import Table
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
+from headgate.cli.common_options import Output
 from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient
@@ -39,7 +40,7 @@ Files = Annotated[
     typer.Option(
         "-f",
         "--filename",
-        metavar="DIR|FILE",
+        metavar=PATHS,
         help="Directory or file of manifests; by default the objects of the running headgate.",
     ),
 ]
@@ -68,6 +69,7 @@ InNamespace = Annotated[
     typer.Option(
         "-n",
         "--namespace",
+        metavar="NAME",
         help="Namespace of the objects in --from and --via, and of short host names; by default that of the kubeconfig's context, with -f default.",
         show_default=False,
     ),
@@ -85,6 +87,7 @@ At = Annotated[
 ]
 
 
+@with_api_options
 @with_mesh_options("mtls", "access")
 def explain_(
     what: RequestArgument,
@@ -97,8 +100,7 @@ def explain_(
     at: At = 0,
     given: GivenOptions,
     output: Output = Format.TABLE,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Explain which route a request takes, its backends, and whether they allow it. No request is sent.
 
@@ -114,7 +116,7 @@ def explain_(
                 "a pod is explained by the running mesh; leave out -H, --via, --from, -f and --at", option="pod/NAME"
             )
         place, name = pod
-        client = InspectClient.of(kubeconfig, state)
+        client = InspectClient.of(api)
         explain_pod(asyncio.run(client.pod_sidecar(place or client.client.namespace, name)), output)
         return
     request = _read_request(what, header or (), caller=from_, via=via, namespace=namespace or DEFAULT_NAMESPACE)
@@ -125,7 +127,7 @@ def explain_(
 
         found = explain_files(filename, given.mesh.settings(), request)
     else:
-        client = InspectClient.of(kubeconfig, state)
+        client = InspectClient.of(api)
         request = structs.replace(request, namespace=namespace or client.client.namespace)
         found = asyncio.run(client.explanation(request, str(at or "")))
     if at:

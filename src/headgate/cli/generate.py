@@ -1,7 +1,6 @@
 """`headgate generate traffictargets`: write access rules that allow recorded traffic (docs/access-from-traffic.md)."""
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,8 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import typer
 
-from headgate.cli.arguments import Kubeconfig, State
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import AllNamespaces, check_namespaces
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, usage_error, yaml_text
 from headgate.cli.traffic_rules import GeneratedTarget, Rules, derive, is_allowed
@@ -21,9 +21,8 @@ from headgate.formatting import pluralize
 from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.meta import epoch_seconds
 
-KEPT_DAYS = 7
-_DAY_S = 86_400.0
-_DAYS = re.compile(r"(\d{1,4})d")
+KEPT_H = 7 * 24
+_HOUR_S = 3600.0
 _NAMED = 5  # the largest number of callers in a message
 
 What = Annotated[Literal["traffictargets"], typer.Argument(metavar="traffictargets", help="The kind to write.")]
@@ -32,14 +31,20 @@ FromTraffic = Annotated[
     typer.Option(
         "--from-traffic",
         metavar="DURATION|FILE",
-        help="Allow the calls of this time: 7d, 12h. Or a file with recorded calls, from `kubectl get --raw"
+        help=f"Allow the calls of this time: 12h, {KEPT_H}h. Or a file with recorded calls, from `kubectl get --raw"
         " /apis/inspect.headgate.dev/v1/callrecords`; - reads standard input.",
     ),
 ]
 Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="Namespace of the called pods; by default that of the context.")
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Namespace of the called pods; by default that of the kubeconfig's context.",
+        show_default=False,
+    ),
 ]
-Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Write rules for all namespaces.")]
 Exclude = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,7 +55,13 @@ Exclude = Annotated[
 ]
 Audit = Annotated[bool, typer.Option("--audit", help="Write TrafficTargets in audit mode, which refuse nothing.")]
 Directory = Annotated[
-    str, typer.Option("-o", "--output", metavar="DIR", help="Write a file for each namespace to this directory.")
+    Path | None,
+    typer.Option(
+        "--output-dir",
+        metavar="DIR",
+        help="Write a file for each namespace to this directory.",
+        show_default=False,
+    ),
 ]
 
 
@@ -62,31 +73,31 @@ class Recording(NamedTuple):
     notes: Sequence[str]
 
 
+@with_api_options
 def generate(
     what: What,
     *,
     from_traffic: FromTraffic,
     namespace: Namespace = "",
-    all_namespaces: Everywhere = False,
+    all_namespaces: AllNamespaces = False,
     exclude: Exclude = None,
     audit: Audit = False,
-    output: Directory = "",
-    kubeconfig: Kubeconfig = None,
-    state: State = None,
+    output_dir: Directory = None,
+    api: ApiOptions,
 ) -> None:
     """Write the smallest set of TrafficTargets that allow the recorded traffic.
 
     headgate records the callers of each port for 7 days. The rules allow each of them to send any request to the port, because
     methods and paths are not recorded. A comment at each TrafficTarget says which recorded calls it would newly refuse.
     """
-    if all_namespaces and namespace:
-        raise usage_error("use either -A or -n", option="-n")
-    directory = _directory(output)
+    check_namespaces(namespace, all_namespaces=all_namespaces)
+    if output_dir and output_dir.exists() and not output_dir.is_dir():
+        raise usage_error(f"{output_dir} is not a directory; leave the option out to print YAML", option="--output-dir")
     window = _window(from_traffic)
     if window is None:
         recording = _from_file(from_traffic, "" if all_namespaces else namespace)
     else:
-        inspect_client = InspectClient.of(kubeconfig, state)
+        inspect_client = InspectClient.of(api)
         wanted = "" if all_namespaces else namespace or inspect_client.client.namespace
         recording = _recent(asyncio.run(inspect_client.calls(wanted)), wanted, window)
     if not recording.calls:
@@ -97,34 +108,24 @@ def generate(
         )
     excluded = _excluded(exclude or (), recording.calls)
     rules = derive(recording.calls, exclude=excluded, audit=audit)
-    _write(rules, directory)
+    _write(rules, output_dir)
     for text in (*recording.notes, *_left_out(rules)):
         note(text)
-
-
-def _directory(output: str) -> Path | None:
-    if output in ("", "-", "yaml"):
-        return None
-    found = Path(output)
-    if output == "json" or (found.exists() and not found.is_dir()):
-        raise usage_error(f"{output} is not a directory; omit -o to print YAML", option="-o")
-    return found
 
 
 def _window(text: str) -> float | None:
     """Parse the length of the window in seconds; None if the text names a file. Raises BadParameter if it is neither."""
     if text == "-" or Path(text).is_file():
         return None
-    days = _DAYS.fullmatch(text)
     try:
-        found = int(days[1]) * _DAY_S if days else seconds(text)
+        length = seconds(text)
     except ValueError:
-        problem = f"{text!r} is neither a duration, such as {KEPT_DAYS}d or 12h, nor a file"
+        problem = f"{text!r} is neither a duration, such as 12h or {KEPT_H}h, nor a file"
         raise usage_error(problem, option="--from-traffic") from None
-    if not 0 < found <= KEPT_DAYS * _DAY_S:
-        problem = f"headgate records the calls of the last {KEPT_DAYS} days; write for example {KEPT_DAYS}d or 12h"
+    if not 0 < length <= KEPT_H * _HOUR_S:
+        problem = f"headgate records the calls of the last {KEPT_H} hours; write for example 12h or {KEPT_H}h"
         raise usage_error(problem, option="--from-traffic")
-    return found
+    return length
 
 
 def _from_file(text: str, namespace: str) -> Recording:

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 
 from headgate.cli import completion
-from headgate.cli.arguments import Kubeconfig, Output, State, parse_kind_and_name
+from headgate.cli.arguments import ApiOptions, parse_kind_and_name, with_api_options
+from headgate.cli.common_options import AllNamespaces, Output, check_namespaces
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import Format, answer, note, print_table, stdout, usage_error
 from headgate.formatting import NONE, pluralize
@@ -43,12 +44,20 @@ Selection = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option("-n", "--namespace", help="Namespace of the objects; by default that of the kubeconfig's context."),
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Namespace of the objects; by default that of the kubeconfig's context.",
+        show_default=False,
+    ),
 ]
-AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="The objects of all namespaces.")]
-Limit = Annotated[int, typer.Option("--limit", min=0, help="The number of newest revisions to list; 0 lists all.")]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="NUMBER", min=0, help="The number of newest revisions to list; 0 lists all.")
+]
 
 
+@with_api_options
 def history(
     selection: Selection = "",
     *,
@@ -56,16 +65,15 @@ def history(
     all_namespaces: AllNamespaces = False,
     limit: Limit = 30,
     output: Output = Format.TABLE,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """List the revisions of the mesh: the changed objects, their writers, and what they did to requests and access.
 
     `headgate history REVISION` shows the changed fields of one revision. `headgate rollback REVISION` restores its objects,
     and `headgate explain --at REVISION` explains a request as of then.
     """
-    client = InspectClient.of(kubeconfig, state)
-    place = check_namespace(client, namespace, all_namespaces=all_namespaces)
+    client = InspectClient.of(api)
+    place = chosen_namespace(client, namespace, all_namespaces=all_namespaces)
     if selection.isdecimal():
         found = asyncio.run(client.revision(int(selection), place))
         answer(found, output, lambda: _show(found))
@@ -94,10 +102,9 @@ def parse_object(text: str) -> tuple[Kind, str]:
     return kind, name
 
 
-def check_namespace(client: InspectClient, namespace: str, *, all_namespaces: bool) -> str:
+def chosen_namespace(client: InspectClient, namespace: str, *, all_namespaces: bool) -> str:
     """Return the namespace that the options select; empty for all. Raises BadParameter if both options are given."""
-    if namespace and all_namespaces:
-        raise usage_error("-A selects all namespaces; leave out -n", option="-A")
+    check_namespaces(namespace, all_namespaces=all_namespaces)
     return "" if all_namespaces else namespace or client.client.namespace
 
 

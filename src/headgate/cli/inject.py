@@ -10,7 +10,7 @@ import typer
 
 from headgate.admission.offline_injection import inject_manifest
 from headgate.admission.sidecar_containers import SidecarOptions
-from headgate.cli.arguments import check_paths
+from headgate.cli.arguments import PATHS, check_paths
 from headgate.cli.mesh_options import IMAGE, Image, checked_image, with_mesh_options
 from headgate.cli.output import note
 from headgate.errors import HeadgateError
@@ -26,7 +26,7 @@ Files = Annotated[
     typer.Option(
         "-f",
         "--filename",
-        metavar="DIR|FILE",
+        metavar=PATHS,
         help="Directory or file of manifests, YAML or JSON; - reads standard input.",
         show_default=False,
     ),

@@ -1,12 +1,12 @@
 """A client of the inspect API (D29)."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from headgate.cli.arguments import ApiOptions
 from headgate.cli.connection import find_api
 from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import HeadgateError, NotFound, Unavailable
@@ -38,9 +38,9 @@ class InspectClient:
         self.client = client
 
     @classmethod
-    def of(cls, kubeconfig: Path | None, state: Path | None) -> "InspectClient":
+    def of(cls, api: ApiOptions, *, changes: bool = False) -> "InspectClient":
         """Return the client for the mesh that a command's options select. Raises what `find_api` raises."""
-        return cls(find_api(kubeconfig, state))
+        return cls(find_api(api, changes=changes))
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
         """Return all proxies, or the sidecars of a namespace."""
@@ -54,9 +54,9 @@ class InspectClient:
         """Return the Envoy resources of a proxy, selected by `query`. Raises NotFound, with the names of all proxies."""
         return await self._of_proxy(text, namespace, ProxyConfig, "/config", **query)
 
-    async def findings(self) -> FindingList:
-        """Return the findings on all objects."""
-        return await self.get(resource_path("findings"), FindingList)
+    async def findings(self, namespace: str = "") -> FindingList:
+        """Return the findings on the objects of a namespace, or on all objects."""
+        return await self.get(resource_path("findings", namespace), FindingList)
 
     async def calls(self, namespace: str = "") -> CallRecordList:
         """Return the recorded calls to the workloads of a namespace, or to all workloads."""

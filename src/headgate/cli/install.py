@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,13 +12,14 @@ from rich.console import Console
 from rich.status import Status
 
 from headgate.admission.injection import NAMESPACE_NAME
+from headgate.cli.arguments import ApiOptions, with_cluster_options
+from headgate.cli.common_options import duration
+from headgate.cli.connection import cluster_credentials
 from headgate.cli.mesh_options import IMAGE, Image, checked_image, with_mesh_options
 from headgate.cli.output import TimedOut, note, stderr, stdout
-from headgate.cli.wait import parse_duration
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
-from headgate.kubernetes.credentials import Kubeconfig as Credentials
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.install.unready import UnreadyPods
@@ -31,50 +30,48 @@ from headgate.resources.meta import Object
 REPORT_S = 3.0
 """Seconds between two looks at why the control plane is not ready yet."""
 _HINTS = ErrorHints(
-    unreachable="check the cluster that --kubeconfig or $KUBECONFIG names",
+    unreachable="check the cluster that the kubeconfig names, or choose another --context",
     refused="use a kubeconfig of a cluster administrator",
 )
 
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option("--kubeconfig", help="Path of the kubeconfig; by default $KUBECONFIG, else ~/.kube/config."),
-]
 
-
+@with_cluster_options
 @with_mesh_options()
 def install(
     image: Image = IMAGE,
     *,
-    replicas: Annotated[int, typer.Option(min=1, help="Replicas of the control plane; one of them is active.")] = 2,
+    replicas: Annotated[
+        int, typer.Option("--replicas", metavar="NUMBER", min=1, help="Replicas of the control plane; one is active.")
+    ] = 2,
     given: GivenOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,
     timeout: Annotated[
-        str, typer.Option(help="The longest time to wait until the control plane is ready: 90s, 5m.")
+        str,
+        typer.Option(
+            "--timeout", metavar="DURATION", help="The longest time to wait until the control plane is ready: 90s, 5m."
+        ),
     ] = "5m",
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
-    patience = parse_duration(timeout)
+    patience = duration(timeout, "--timeout")
     values = Values(image=checked_image(image), replicas=replicas, options=given.texts)
     if dry_run:
         sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
         return
-    asyncio.run(_install(Client(_credentials(kubeconfig), _HINTS), values, given.mesh, patience=patience))
+    asyncio.run(_install(Client(cluster_credentials(api, changes=True), _HINTS), values, given.mesh, patience=patience))
 
 
+@with_cluster_options
 def uninstall(
+    *,
     force: Annotated[
         bool, typer.Option("--force", help="Uninstall although pods still have sidecars, which then get no updates.")
     ] = False,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Remove headgate from a Kubernetes cluster, with its CustomResourceDefinitions and all of their objects."""
-    asyncio.run(_uninstall(Client(_credentials(kubeconfig), _HINTS), force=force))
-
-
-def _credentials(kubeconfig: Path | None) -> Credentials:
-    paths = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    return Credentials([kubeconfig] if kubeconfig else paths or [Path.home() / ".kube" / "config"])
+    asyncio.run(_uninstall(Client(cluster_credentials(api, changes=True), _HINTS), force=force))
 
 
 async def _install(client: Client, values: Values, mesh: MeshOptions, *, patience: float) -> None:

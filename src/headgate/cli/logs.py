@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.arguments import Kubeconfig, Namespace, State, parse_kind_and_name
+from headgate.cli.arguments import ApiOptions, parse_kind_and_name, with_api_options
+from headgate.cli.common_options import Namespace
 from headgate.cli.completion import pods_with_logs
 from headgate.cli.connection import find_api
 from headgate.cli.output import note, usage_error
@@ -26,10 +27,12 @@ What = Annotated[
     ),
 ]
 Container = Annotated[
-    str, typer.Option("-c", "--container", help="Print the logs of this container.", show_default=False)
+    str, typer.Option("-c", "--container", metavar="NAME", help="Print the logs of this container.", show_default=False)
 ]
-Follow = Annotated[bool, typer.Option("-f", "--follow", help="Stream the logs until Ctrl-C.")]
-Tail = Annotated[int, typer.Option("--tail", min=-1, help="Number of recent lines to show; -1 shows all.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Stream the logs until Ctrl-C.")]
+Tail = Annotated[
+    int, typer.Option("--tail", metavar="NUMBER", min=-1, help="Number of recent lines to show; -1 shows all.")
+]
 Previous = Annotated[
     bool, typer.Option("-p", "--previous", help="Print the logs of the previous run of the container.")
 ]
@@ -37,6 +40,7 @@ Previous = Annotated[
 _KINDS = [kind for kind in KINDS if kind.kind in {"Pod", "Deployment", "ReplicaSet"}]
 
 
+@with_api_options
 def logs(
     what: What,
     *,
@@ -45,8 +49,7 @@ def logs(
     follow: Follow = False,
     tail: Tail = -1,
     previous: Previous = False,
-    kubeconfig: Kubeconfig = None,
-    state: State = None,
+    api: ApiOptions,
 ) -> None:
     """Print the logs of a pod."""
     kind, name = parse_kind_and_name(what if "/" in what else f"pod/{what}", _KINDS)
@@ -58,7 +61,7 @@ def logs(
         "tailLines": str(tail) if tail >= 0 else "",
         "previous": "true" if previous else "",
     }
-    client = find_api(kubeconfig, state)
+    client = find_api(api)
     asyncio.run(
         _logs(client, kind, (namespace or client.namespace, name), {key: text for key, text in query.items() if text})
     )

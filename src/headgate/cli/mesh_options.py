@@ -1,20 +1,19 @@
 """Options of the mesh as parameters of commands: `with_mesh_options` derives them from `MeshOptions`."""
 
-import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_origin
 
 import typer
 
 from headgate import __version__
+from headgate.cli.expanded_options import expand
 from headgate.cli.output import usage_error
 from headgate.option import DeclaredOption
 from headgate.options import OPTIONS, GivenOptions, MeshOptions, check_image
 
 IMAGE = f"ghcr.io/headgate/headgate:{__version__}"
-Image = Annotated[str, typer.Option(help="Image of the control plane and of the sidecars.")]
-_PARAMETER = "given"
+Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="Image of the control plane and of the sidecars.")]
 
 
 def with_mesh_options(*fields: str, **defaults: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -25,28 +24,17 @@ def with_mesh_options(*fields: str, **defaults: str) -> Callable[[Callable[..., 
     """
     options = [OPTIONS[field] for field in fields or OPTIONS]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def run(**arguments: Any) -> None:
-            texts: dict[str, str] = {}
-            for declared in options:
-                text = arguments.pop(declared.field)
-                texts[declared.field] = text if declared.type is not bool else str(text or "")
-            values = {declared.field: _value(declared, texts[declared.field]) for declared in options}
-            texts |= {field: ",".join(value) for field, value in values.items() if isinstance(value, tuple)}
-            command(**arguments, **{_PARAMETER: GivenOptions(texts, MeshOptions(**values))})
+    def read(given: Mapping[str, Any]) -> GivenOptions:
+        texts: dict[str, str] = {}
+        for declared in options:
+            text = given[declared.field]
+            texts[declared.field] = text if declared.type is not bool else str(text or "")
+        values = {declared.field: _value(declared, texts[declared.field]) for declared in options}
+        texts |= {field: ",".join(value) for field, value in values.items() if isinstance(value, tuple)}
+        return GivenOptions(texts, MeshOptions(**values))
 
-        parameters: list[inspect.Parameter] = []
-        for parameter in inspect.signature(command).parameters.values():
-            if parameter.name == _PARAMETER:
-                parameters += [_parameter(declared, defaults.get(declared.field)) for declared in options]
-            else:
-                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
-
-    return decorate
+    parameters = [_parameter(declared, defaults.get(declared.field)) for declared in options]
+    return lambda command: expand(command, "given", parameters, read)
 
 
 def _parameter(declared: DeclaredOption, default: str | None) -> inspect.Parameter:

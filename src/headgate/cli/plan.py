@@ -8,13 +8,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from headgate.cli.arguments import (
-    Kubeconfig,
-    Output,
-    State,
-    check_paths,
-    parse_kind_and_name,
-)
+from headgate.cli.arguments import PATHS, ApiOptions, check_paths, parse_kind_and_name, with_api_options
+from headgate.cli.common_options import Output
 from headgate.cli.inspect_client import InspectClient, resource_path
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.offline import compile_manifests, objects_in, reject_mistakes
@@ -52,7 +47,7 @@ Change = Annotated[
     typer.Option(
         "-f",
         "--filename",
-        metavar="DIR|FILE",
+        metavar=PATHS,
         help="The changed manifests; - reads standard input.",
         show_default=False,
     ),
@@ -65,7 +60,7 @@ Base = Annotated[
     list[Path] | None,
     typer.Option(
         "--base",
-        metavar="DIR|FILE",
+        metavar=PATHS,
         help="Manifests that are in force; by default the objects of the running headgate.",
         show_default=False,
     ),
@@ -100,12 +95,14 @@ InNamespace = Annotated[
     typer.Option(
         "-n",
         "--namespace",
+        metavar="NAME",
         help="Namespace of objects and of names in --never without one; by default that of the kubeconfig's context, with --base `default`.",
         show_default=False,
     ),
 ]
 
 
+@with_api_options
 @with_mesh_options("mtls", "access", "sidecars", sidecars="all")
 def plan_(
     request: Request = None,
@@ -120,8 +117,7 @@ def plan_(
     namespace: InNamespace = "",
     given: GivenOptions,
     output: Output = Format.TABLE,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Show what a change of manifests does: which requests are treated differently, and which access is gained or lost.
 
@@ -135,7 +131,7 @@ def plan_(
         raise usage_error("is missing; name the changed manifests, for example -f DIR", option="-f")
     if prune and not base:
         raise usage_error("needs --base; a running headgate keeps the objects that -f does not have", option="--prune")
-    client = None if base else InspectClient.of(kubeconfig, state)
+    client = None if base else InspectClient.of(api)
     place = namespace or (client.client.namespace if client else DEFAULT_NAMESPACE)
     claim = _claim(never, request or (), place)
     changed = _read(filename or (), place)

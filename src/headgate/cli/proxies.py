@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import Output, duration
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, print_table, stdout, usage_error
-from headgate.cli.wait import parse_duration
 from headgate.formatting import NONE, age, pluralize
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
 from headgate.resources.meta import epoch_seconds
@@ -35,16 +35,28 @@ ProxyName = Annotated[
     ),
 ]
 InNamespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="Only the sidecars of this namespace.", show_default=False)
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Only the sidecars of this namespace; the namespace of PROXY, by default that of the kubeconfig's context.",
+        show_default=False,
+    ),
 ]
 Level = Literal["trace", "debug", "info", "warning", "error", "critical", "off"]
 LogLevel = Annotated[
     Level | None,
-    typer.Option(help="Let PROXY log at this level, and wait: until the time is over, or Ctrl-C.", show_default=False),
+    typer.Option(
+        "--log-level",
+        help="Let PROXY log at this level, and wait: until the time is over, or Ctrl-C.",
+        show_default=False,
+    ),
 ]
-Time = Annotated[str, typer.Option("--for", metavar="TIME", help="With --log-level: the time: 30s, 5m.")]
+Time = Annotated[str, typer.Option("--for", metavar="DURATION", help="With --log-level: the time: 30s, 5m.")]
 
 
+@with_api_options
 def proxies(
     proxy: ProxyName = "",
     *,
@@ -52,8 +64,7 @@ def proxies(
     log_level: LogLevel = None,
     time_: Time = "5m",
     output: Output = Format.TABLE,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Show the resources that each proxy has acknowledged and rejected, and the time of its last ACK.
 
@@ -65,9 +76,12 @@ def proxies(
     """
     if log_level and not proxy:
         raise usage_error("name the proxy: gateway, a pod's name, or NAMESPACE/POD", option="--log-level")
-    inspect_client = InspectClient.of(kubeconfig, state)
+    if log_level and output is not Format.TABLE:
+        raise usage_error("`proxies --log-level` has no other output than its text; leave out -o", option="-o")
+    seconds = duration(time_, "--for")
+    inspect_client = InspectClient.of(api, changes=log_level is not None)
     if log_level:
-        asyncio.run(_hold(inspect_client, (proxy, namespace), log_level, parse_duration(time_, "--for")))
+        asyncio.run(_hold(inspect_client, (proxy, namespace), log_level, seconds))
     elif proxy:
         found = asyncio.run(inspect_client.proxy(proxy, namespace))
         answer(found, output, lambda: _details(found))

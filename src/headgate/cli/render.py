@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.cli.arguments import Kubeconfig, State
+from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
+from headgate.cli.common_options import Namespace
 from headgate.cli.connection import find_api
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.mesh_source import current_mesh, followed_objects, settings_in_force
@@ -65,7 +66,7 @@ Files = Annotated[
     typer.Option(
         "-f",
         "--filename",
-        metavar="DIR|FILE",
+        metavar=PATHS,
         help="Manifests; by default the objects of the running headgate.",
         show_default=False,
     ),
@@ -83,18 +84,27 @@ Addresses = Annotated[
     typer.Option("--endpoints", help="Backends by the addresses of pods, or by the DNS names of Services."),
 ]
 Domain = Annotated[
-    str, typer.Option("--domain", help="DNS domain of Services for the manifests; the running headgate knows its own.")
+    str,
+    typer.Option(
+        "--domain",
+        metavar="NAME",
+        help="DNS domain of Services for the manifests; the running headgate knows its own.",
+    ),
 ]
 Listen = Annotated[
     str, typer.Option("--listen", metavar="ADDRESS", help="The address to listen on; 0.0.0.0 or :: for all addresses.")
 ]
 Directory = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write files to DIR.", show_default=False)
+    Path | None, typer.Option("--output-dir", metavar="DIR", help="Write files to DIR.", show_default=False)
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with code 1 when something is not carried over.")]
 Watch = Annotated[
     bool,
-    typer.Option("--watch", help="With -o: write the files again after each change, and reload the proxy gracefully."),
+    typer.Option(
+        "-w",
+        "--watch",
+        help="With --output-dir: write the files again after each change, and reload the proxy gracefully.",
+    ),
 ]
 Reload = Annotated[
     str,
@@ -107,6 +117,7 @@ Reload = Annotated[
 ]
 
 
+@with_api_options
 @with_mesh_options("mtls", "access")
 def render(
     target: RenderedProxyArgument,
@@ -114,16 +125,16 @@ def render(
     filename: Files = None,
     service: Services = None,
     gateway: Gateways = None,
+    namespace: Namespace = "",
     endpoints: Addresses = "addresses",
     domain: Domain = DEFAULTS.domain,
     given: GivenOptions,
     listen: Listen = "127.0.0.1",
-    output: Directory = None,
+    output_dir: Directory = None,
     strict: Strict = False,
     watch: Watch = False,
     reload: Reload = "",
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Print the routing as a configuration of another proxy, and on stderr what is not carried over, and why.
 
@@ -133,34 +144,34 @@ def render(
     rejects changes no file.
     """
     _check_address(listen)
-    _check_watch(filename, output, watch=watch, reload=reload, strict=strict)
+    _check_watch(filename, output_dir, watch=watch, reload=reload, strict=strict)
     settings = given.mesh.settings(domain=domain)
     _check_settings(filename, settings)
     if filename:
-        mesh, namespace = _mesh_of_files(filename, settings), DEFAULT_NAMESPACE
+        mesh, place = _mesh_of_files(filename, settings), namespace or DEFAULT_NAMESPACE
     else:
-        settings = asyncio.run(settings_in_force(find_api(kubeconfig, state)))
-        mesh = asyncio.run(current_mesh(client := find_api(kubeconfig, state), settings))
-        namespace = client.namespace
+        settings = asyncio.run(settings_in_force(find_api(api)))
+        mesh = asyncio.run(current_mesh(client := find_api(api), settings))
+        place = namespace or client.namespace
     chosen = Chosen(
-        _found(_full(service or (), namespace), [item.service for item in mesh.frontends], "--service"),
-        _found(_full(gateway or (), namespace), [item.gateway for item in mesh.gateways], "--gateway"),
+        _found(_full(service or (), place), [item.service for item in mesh.frontends], "--service"),
+        _found(_full(gateway or (), place), [item.gateway for item in mesh.gateways], "--gateway"),
         address=listen,
         dns=endpoints == "dns",
     )
-    if watch and output:
-        output.mkdir(parents=True, exist_ok=True)
+    if watch and output_dir:
+        output_dir.mkdir(parents=True, exist_ok=True)
         compiler, program = Compiler(), PROGRAMS[target]()
         asyncio.run(
             _follow(
-                find_api(kubeconfig, state),
+                find_api(api),
                 lambda snapshot: RENDERERS[target](select(compiler.compile(snapshot, settings).mesh, chosen)),
-                output,
+                output_dir,
                 ReloadCommand(program, shlex.split(reload)) if reload else program,
             )
         )
     else:
-        _write(RENDERERS[target](select(mesh, chosen)), output, strict=strict)
+        _write(RENDERERS[target](select(mesh, chosen)), output_dir, strict=strict)
 
 
 def _write(rendered: Rendered, output: Path | None, *, strict: bool) -> None:
@@ -172,7 +183,9 @@ def _write(rendered: Rendered, output: Path | None, *, strict: bool) -> None:
     for omission in rendered.omissions:
         note(str(omission))
     if output is None and len(rendered.files) > 1:
-        note(f"{pluralize(len(rendered.files) - 1, 'file')} with certificates and keys left out; -o DIR writes them")
+        note(
+            f"{pluralize(len(rendered.files) - 1, 'file')} with certificates and keys left out; --output-dir DIR writes them"
+        )
     if rendered.omissions:
         note(f"{pluralize(len(rendered.omissions), 'omission')}")
         if strict:
@@ -183,7 +196,7 @@ def _check_watch(
     filename: Sequence[Path] | None, output: Path | None, *, watch: bool, reload: str, strict: bool
 ) -> None:
     if watch and output is None:
-        raise usage_error("needs -o DIR, the directory with the files of the proxy", option="--watch")
+        raise usage_error("needs --output-dir, the directory with the files of the proxy", option="--watch")
     if watch and filename:
         raise usage_error("follows the running headgate; it excludes -f", option="--watch")
     if watch and strict:

@@ -6,8 +6,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from headgate.cli.arguments import Kubeconfig, State
-from headgate.cli.history import AllNamespaces, InNamespace, check_namespace, display_name, parse_object
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import AllNamespaces
+from headgate.cli.history import InNamespace, chosen_namespace, display_name, parse_object
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, stdout, yaml_text
 from headgate.errors import Conflict, HeadgateError, NotFound
@@ -51,6 +52,7 @@ class RollbackStep(NamedTuple):
         return display_name(self.step.object)
 
 
+@with_api_options
 def rollback(
     revision: RevisionArgument,
     objects: Objects = None,
@@ -58,8 +60,7 @@ def rollback(
     dry_run: DryRun = False,
     namespace: InNamespace = "",
     all_namespaces: AllNamespaces = False,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Restore the objects of a namespace as they were at a revision: change, create and delete them.
 
@@ -67,8 +68,8 @@ def rollback(
     server without an effect, so nothing is written if one of them is refused. The rollback becomes a new revision.
     """
     chosen = [parse_object(text) for text in objects or ()]
-    client = InspectClient.of(kubeconfig, state)
-    place = check_namespace(client, namespace, all_namespaces=all_namespaces)
+    client = InspectClient.of(api, changes=not dry_run)
+    place = chosen_namespace(client, namespace, all_namespaces=all_namespaces)
     found = asyncio.run(client.restoration(revision, place))
     steps = [step for step in found.steps if not chosen or (kind_of(step.object), step.object.name) in chosen]
     for step in steps:

@@ -10,12 +10,13 @@ import typer
 from rich.status import Status
 
 from headgate.cli import completion
-from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import Namespace, Output, duration
 from headgate.cli.connection import find_api
 from headgate.cli.output import EXIT_FAILURE, Format, TimedOut, answer, print_whole, stderr, stdout, usage_error
 from headgate.cli.rollout_status import INVALID, RolloutStatus, picture, rollout_status
 from headgate.cli.rollout_watch import show
-from headgate.cli.wait import Timeout, parse_duration, watch_object
+from headgate.cli.wait import Timeout, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.mesh.canary.types import Action
@@ -36,6 +37,7 @@ Subcommand = Annotated[
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Canary.", autocompletion=completion.canaries)]
 
 
+@with_api_options
 def rollout(
     action: Subcommand,
     name: Name,
@@ -43,19 +45,18 @@ def rollout(
     namespace: Namespace = "",
     timeout: Timeout = "20s",
     output: Output = Format.TABLE,
-    kubeconfig: Kubeconfig = None,
-    state: State = None,
+    api: ApiOptions,
 ) -> None:
     """Show the rollout of a Canary, or change it: status, watch, pause, resume, promote, abort or restart.
 
     A change returns when the control plane has obeyed, and exits with 124 after the timeout. `watch` ends with the
     rollout: exit code 0 means promoted, 1 rolled back.
     """
-    seconds = parse_duration(timeout)
+    seconds = duration(timeout, "--timeout")
     if action == "watch" and output is not Format.TABLE:
         hint = f"`rollout watch` has no -o {output}; use `kubectl get canary {name} --watch -o {output}`"
         raise usage_error(hint, option="-o")
-    client = find_api(kubeconfig, state)
+    client = find_api(api, changes=action not in ("status", "watch"))
     key = CANARY.key(namespace or client.namespace, name)
     if action == "watch":
         last = asyncio.run(_watch(client, key))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from headgate.backoff import Backoff, until_done
-from headgate.cli.arguments import State
+from headgate.cli.arguments import ApiOptions, State
 from headgate.cli.connection import find_api, runtime_info
 from headgate.cli.output import NotStarted, TimedOut, note, usage_error
 from headgate.cli.wait import watch_object
@@ -51,14 +51,16 @@ Account = Annotated[
 Labels = Annotated[
     list[str] | None,
     typer.Option(
-        "-l", "--label", metavar="KEY=VALUE", help="A label of the pod; selectors of Services and TLSConfigs match it."
+        "--label", metavar="KEY=VALUE", help="A label of the pod; selectors of Services and TLSConfigs match it."
     ),
 ]
 Ports = Annotated[
     list[str] | None,
-    typer.Option("-p", "--port", metavar="[NAME=]PORT", help="A port of the pod; the program listens on $PORT."),
+    typer.Option("--port", metavar="[NAME=]PORT", help="A port of the pod; the program listens on $PORT."),
 ]
-InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod and the ServiceAccount.")]
+InNamespace = Annotated[
+    str, typer.Option("-n", "--namespace", metavar="NAME", help="Namespace of the pod and the ServiceAccount.")
+]
 
 
 def run(
@@ -77,7 +79,7 @@ def run(
     ends.
     """
     manifest = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
-    client = find_api(Path(runtime_info(state).kubeconfig), state)
+    client = find_api(ApiOptions(kubeconfig=Path(runtime_info(state).kubeconfig)))
     raise typer.Exit(asyncio.run(_run(client, manifest, command)))
 
 

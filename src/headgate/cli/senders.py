@@ -55,7 +55,7 @@ async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
     about = f"{caller.kind} {caller.namespace}/{caller.name}"
     if not every:
         raise NotFound(
-            f"found no sidecar of {about}, so no request can be sent from it; set --namespace to its namespace, or omit"
+            f"found no sidecar of {about}, so no request can be sent from it; give its namespace with -n, or omit"
             " --from"
         )
     return _first_usable(every, about)
@@ -67,7 +67,7 @@ async def any_sidecar(inspect_client: InspectClient, namespace: str) -> Sender:
     if not every:
         raise NotFound(
             f"no pod of the namespace {namespace} has a sidecar that can send the requests; name a client of another"
-            " namespace by --from KIND/NAME --namespace NAME"
+            " namespace by --from KIND/NAME -n NAME"
         )
     return _first_usable(every, f"the namespace {namespace}")
 

@@ -8,7 +8,8 @@ import typer
 from msgspec import structs
 from rich.text import Text
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import Output
 from headgate.cli.connection import remains_texts
 from headgate.cli.inspect_client import SEE_STATUS, InspectClient
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
@@ -22,16 +23,17 @@ from headgate.kubernetes.install.unready import unready_reasons
 from headgate.resources.mesh_status import CertificateCounts, FindingCounts, MeshState, MeshStatus, ProxyCounts
 
 
-def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubeconfig = None) -> None:
+@with_api_options
+def status(*, output: Output = Format.TABLE, api: ApiOptions) -> None:
     """Summarize the running mesh: proxies, certificates, findings, and processes adopted from an earlier run.
 
     Exit code 0 means that the mesh is healthy. 1 means that it has problems; the last lines name them. Warnings do not
     count as problems: `headgate check` lists them. 3 means that headgate can't be reached.
     """
     try:
-        found = asyncio.run(_status(InspectClient.of(kubeconfig, state)))
+        found = asyncio.run(_status(InspectClient.of(api)))
     except Unavailable as error:
-        if kubeconfig is None and (texts := remains_texts(state)):
+        if not (api.kubeconfig or api.context) and (texts := remains_texts(api.state)):
             raise Unavailable("\n".join((str(error), *texts))) from error
         raise
     answer(found, output, lambda: _show(found.status))

@@ -13,7 +13,8 @@ from msgspec import structs
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.arguments import ApiOptions, with_api_options
+from headgate.cli.common_options import Output, duration
 from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stderr, stdout, usage_error
@@ -31,9 +32,10 @@ from headgate.resources.request_spec import RequestOrigin as Caller
 SHOWN_FAILURES = 10
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="URL with the name of a Service: http://website:8080/.")]
-Number = Annotated[int, typer.Option("-n", "--number", min=1, help="Number of requests to send.")]
+Number = Annotated[int, typer.Option("--number", metavar="NUMBER", min=1, help="Number of requests to send.")]
 Concurrency = Annotated[
-    int, typer.Option("-c", "--concurrency", min=1, max=1000, help="Number of concurrent requests.")
+    int,
+    typer.Option("--concurrency", metavar="NUMBER", min=1, max=1000, help="Number of concurrent requests."),
 ]
 Method = Annotated[
     str,
@@ -55,12 +57,14 @@ From = Annotated[
 InNamespace = Annotated[
     str,
     typer.Option(
+        "-n",
         "--namespace",
+        metavar="NAME",
         help="Namespace of --from; on a cluster without --from, of a short Service name. By default that of the kubeconfig's context.",
         show_default=False,
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Timeout of one request, in seconds.")]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Timeout of one request.")]
 
 
 FIRST_CLIENT_ERROR = 400
@@ -89,6 +93,7 @@ class TryResult(NamedTuple):
         return all(row.fits for row in self.rows) and not self.unexpected_failures
 
 
+@with_api_options
 def try_(
     url: Url,
     *,
@@ -97,12 +102,11 @@ def try_(
     header: Headers = None,
     request: Method = "",
     data: Body = "",
-    timeout: Timeout = 10.0,
+    timeout: Timeout = "10s",
     from_: From = "",
     namespace: InNamespace = "",
     output: Output = Format.TABLE,
-    state: State = None,
-    kubeconfig: Kubeconfig = None,
+    api: ApiOptions,
 ) -> None:
     """Send requests through the mesh and compare their distribution with the weights.
 
@@ -112,21 +116,23 @@ def try_(
     Exit code 1 means that a share is outside its band of 3 sigma, that a backend with weight 0 got a request, or that
     requests failed: no response, a 5xx, or a denial by a proxy.
     """
-    target = parse_url(url)
+    target, seconds = parse_url(url), duration(timeout, "--timeout")
+    if not seconds:
+        raise usage_error("must be longer than 0s", option="--timeout")
     sent = ProbeRequest(
         method=parse_method(request or ("POST" if data else "GET")),
         url=target.sent,
         headers=(("host", urlsplit(target.sent).netloc), *parse_headers(header or ())),
         body=data.encode(),
-        timeout=timeout,
+        timeout=seconds,
     )
     try:
         caller = read_client(from_, namespace)
     except BadRequest as error:
         raise usage_error(str(error), option="--from") from None
     batch = Batch(request=sent, number=number, concurrency=concurrency)
-    inspect_client = InspectClient.of(kubeconfig, state)
-    here = Here(state, namespace or inspect_client.client.namespace)
+    inspect_client = InspectClient.of(api)
+    here = Here(api.state, namespace or inspect_client.client.namespace)
     caller = caller and structs.replace(caller, namespace=here.namespace)
     result = asyncio.run(_run(inspect_client, target, batch, caller, here))
     answer(document(result), output, lambda: _print(result))
@@ -144,7 +150,7 @@ async def _run(
     where = await find_service_port(client, target, sender.namespace if sender else here.namespace)
     if sender is None:
         sender = await any_sidecar(inspect_client, where.namespace)
-        note(f"{sender.name} sends the requests; name another client by --from, and its namespace by --namespace")
+        note(f"{sender.name} sends the requests; name another client by --from, and its namespace by -n")
     if sender.pod:
         caller = Caller(kind="pod", namespace=sender.namespace, name=sender.pod)
     sent = batch.request

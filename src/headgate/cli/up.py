@@ -5,20 +5,20 @@ import errno
 import logging
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from msgspec import structs
 
 from headgate import event_loop
 from headgate.cli.arguments import DEFAULT_STATE
+from headgate.cli.common_options import duration
 from headgate.cli.live import watch_table
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.messages import Messages
-from headgate.cli.output import Format, OncePerReason, PrintableFormatter, note, usage_error
+from headgate.cli.output import OncePerReason, PrintableFormatter, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
 from headgate.cli.up_tasks import UpTasks
-from headgate.durations import milliseconds
 from headgate.errors import HeadgateError, Unavailable, single_errors
 from headgate.identity.pem import Files
 from headgate.options import OPTIONS, By, GivenOptions
@@ -34,21 +34,38 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHORTEST_LIFETIME_S, LONGEST_LIFETIME_S = 10, 30 * 24 * 60 * 60
 
 CertificateLifetime = Annotated[
-    str, typer.Option(help="Lifetime of certificates, 10s to 720h; proxies get a new certificate after half of it.")
+    str,
+    typer.Option(
+        "--certificate-lifetime",
+        metavar="DURATION",
+        help="Lifetime of certificates, 10s to 720h; proxies get a new certificate after half of it.",
+    ),
 ]
-CaCert = Annotated[Path | None, typer.Option(help="PEM file with the certificate and chain of your own CA.")]
-CaKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --ca-cert.")]
+CaCert = Annotated[
+    Path | None,
+    typer.Option("--ca-cert", metavar="FILE", help="PEM file with the certificate and chain of your own CA."),
+]
+CaKey = Annotated[Path | None, typer.Option("--ca-key", metavar="FILE", help="PEM file with the key of --ca-cert.")]
 MetricsAddress = Annotated[
     str,
-    typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 chooses a free port. By default /metrics is off."),
+    typer.Option(
+        "--metrics-address",
+        metavar="HOST:PORT",
+        help="Address of /metrics for Prometheus; port 0 chooses a free port. By default /metrics is off.",
+        show_default=False,
+    ),
 ]
-ProxyAddress = Annotated[str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 chooses a free port.")]
+ProxyAddress = Annotated[
+    str,
+    typer.Option("--proxy-address", metavar="HOST:PORT", help="Address of the HTTP proxy; port 0 chooses a free port."),
+]
+UpFormat = Literal["text", "json"]
 Output = Annotated[
-    Format,
+    UpFormat,
     typer.Option(
         "-o",
         "--output",
-        help="table: readable text. json: a JSON object in each line, the first when headgate is ready, then one for each change.",
+        help="text: readable text. json: a JSON object in each line, the first when headgate is ready, then one for each change.",
     ),
 ]
 
@@ -59,21 +76,25 @@ def up(
         Path, typer.Argument(metavar="DIR", help="Directory of manifests; changes of files are applied.")
     ],
     *,
-    state: Annotated[Path, typer.Option(help="State directory: objects, logs and the kubeconfig.")] = DEFAULT_STATE,
+    state: Annotated[
+        Path, typer.Option("--state", metavar="DIR", help="State directory: objects, logs and the kubeconfig.")
+    ] = DEFAULT_STATE,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep objects in memory only.")] = False,
     api_address: Annotated[
-        str, typer.Option(help="HOST:PORT of the API; port 0 chooses a free port.")
+        str, typer.Option("--api-address", metavar="HOST:PORT", help="Address of the API; port 0 chooses a free port.")
     ] = f"{LOOPBACK}:0",
     proxy_address: ProxyAddress = f"{LOOPBACK}:0",
-    concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of the gateway's Envoy.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="NUMBER", min=1, help="Worker threads of the gateway's Envoy.")
+    ] = 1,
     given: GivenOptions,
     certificate_lifetime: CertificateLifetime = "24h",
     ca_cert: CaCert = None,
     ca_key: CaKey = None,
     metrics_address: MetricsAddress = "",
-    table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
-    output: Output = Format.TABLE,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")] = False,
+    table: Annotated[bool, typer.Option("-w", "--watch", help="Show a live table of every split.")] = False,
+    output: Output = "text",
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Write a detailed log to stderr.")] = False,
 ) -> None:
     """Run a directory of manifests on this machine: API, workloads and Envoy.
 
@@ -114,16 +135,13 @@ def parse_lifetime(text: str) -> int:
 
     A lifetime below 10 s leaves no time for the rotation. Above 30 days, a stolen key stays usable for too long.
     """
-    try:
-        seconds = milliseconds(text) // 1000
-    except ValueError as error:
-        raise usage_error(str(error), option="--certificate-lifetime") from None
+    seconds = duration(text, "--certificate-lifetime")
     if not SHORTEST_LIFETIME_S <= seconds <= LONGEST_LIFETIME_S:
         raise usage_error(
             f"{text} is not between {SHORTEST_LIFETIME_S} s and {LONGEST_LIFETIME_S // 3600} h",
             option="--certificate-lifetime",
         )
-    return seconds
+    return int(seconds)
 
 
 def check_metrics_by(by: By, address: str) -> None:
@@ -135,11 +153,9 @@ def check_metrics_by(by: By, address: str) -> None:
         )
 
 
-def _reporter(output: Format, messages: Messages, *, table: bool) -> Reporter:
-    """Return the reporter of an output format. Raises BadParameter for YAML, and for JSON with a live table."""
-    if output is Format.YAML:
-        raise usage_error("`up` has no YAML output; write -o json, or omit -o", option="-o")
-    if output is Format.TABLE:
+def _reporter(output: UpFormat, messages: Messages, *, table: bool) -> Reporter:
+    """Return the reporter of an output format. Raises BadParameter for JSON with a live table."""
+    if output == "text":
         return TextReporter(messages)
     if table:
         raise usage_error("--watch and -o json exclude each other; set only one", option="--watch")

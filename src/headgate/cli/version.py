@@ -4,7 +4,8 @@ import os
 import subprocess
 
 from headgate import __version__
-from headgate.cli.arguments import Output, State
+from headgate.cli.arguments import State
+from headgate.cli.common_options import Output
 from headgate.cli.connection import find_runtime_info, remains, remains_texts
 from headgate.cli.output import Format, answer, stdout
 from headgate.errors import ProxyError

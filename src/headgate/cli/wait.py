@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.status import Status
 
-from headgate import durations
 from headgate.cli import completion
-from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, parse_kind_and_name
+from headgate.cli.arguments import ApiOptions, parse_kind_and_name, with_api_options
+from headgate.cli.common_options import Namespace, Output, duration
 from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, note, stderr, stdout, usage_error
 from headgate.errors import Gone, HeadgateError, NotFound
@@ -46,7 +46,9 @@ ObjectArgument = Annotated[
         autocompletion=_complete_object,
     ),
 ]
-Timeout = Annotated[str, typer.Option("--timeout", help="The longest time to wait: 20s, 2m, 500ms.")]
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="DURATION", help="The longest time to wait: 20s, 2m, 500ms.")
+]
 
 
 class Readiness(enum.Enum):
@@ -68,14 +70,14 @@ NOT_FOUND = "it does not exist; create it, correct the name, or give its namespa
 NO_ANSWER = Progress(Readiness.PENDING, "the API has not responded")
 
 
+@with_api_options
 def wait(
     what: ObjectArgument,
     *,
     namespace: Namespace = "",
     timeout: Timeout = "20s",
     output: Output = Format.TABLE,
-    kubeconfig: Kubeconfig = None,
-    state: State = None,
+    api: ApiOptions,
 ) -> None:
     """Wait until every proxy has acknowledged an object, or until a Deployment is available.
 
@@ -87,22 +89,14 @@ def wait(
     if kind.ready_by is None:
         raise usage_error(f"`wait` does not support {kind.kind}; the kinds are {_WORDS}", option="KIND/NAME")
     check = _READINESS[kind.ready_by]
-    seconds = parse_duration(timeout)
-    client = find_api(kubeconfig, state)
+    seconds = duration(timeout, "--timeout")
+    client = find_api(api)
     namespace = namespace or client.namespace
     obj, progress = asyncio.run(_wait(client, kind, (namespace, name), check, seconds))
     if progress.readiness is Readiness.FAILED:
         raise HeadgateError(f"{kind.kind} {namespace}/{name} failed: {progress.message}")
     text = f"{kind.kind.lower()}/{name}: {progress.message}"
     answer(to_document(obj, progress), output, lambda: stdout().print(text, soft_wrap=True))
-
-
-def parse_duration(text: str, option: str = "--timeout") -> float:
-    """Parse the duration of an option, such as `20s`; return seconds. Raises BadParameter."""
-    try:
-        return durations.seconds(f"{text}s" if text[-1:].isdecimal() else text)
-    except ValueError:
-        raise usage_error(f"{text!r} is not a duration; write 20s, 2m or 500ms", option=option) from None
 
 
 def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:

@@ -33,24 +33,27 @@ _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid", "as-gro
 
 
 class Kubeconfig:
-    """The current context of one or more kubeconfigs. If several files have an entry of the same name, the first one counts.
+    """A context of one or more kubeconfigs, by default the current one.
 
-    Raises Unavailable if no file exists, and HeadgateError with the file and what is wrong in it.
+    If several files have an entry of the same name, the first one counts. Raises Unavailable if no file exists, and
+    HeadgateError with the file and what is wrong in it.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], context_name: str = "") -> None:
         self._files = {path: _read(path) for path in [path for path in paths if path.exists()] or paths[:1]}
-        self._name = f"the kubeconfig {':'.join(map(str, self._files))}"
+        self.name = f"the kubeconfig {':'.join(map(str, self._files))}"
         self._config = _merged(self._files)
-        context = self._named("contexts", self._config["current-context"])
+        self.context = context_name or str(self._config["current-context"])
+        context = self._named("contexts", self.context)
         self._names = {"cluster": context.get("cluster"), "user": context.get("user") or "anonymous"}
         self._cluster = self._named("clusters", self._names["cluster"])
         self._user = self._named("users", self._names["user"]) if context.get("user") else {}
         self.namespace = str(context.get("namespace") or "default")
-        if not _is_url(self._cluster.get("server")):
-            raise HeadgateError(f"{self._name} names no server URL in its cluster")
+        self.server = str(self._cluster.get("server"))
+        if not _is_url(self.server):
+            raise HeadgateError(f"{self.name} names no server URL in its cluster")
         if self._cluster.get("proxy-url") and not _is_url(self._cluster["proxy-url"]):
-            raise HeadgateError(f"{self._name} names a proxy-url that is not http or https")
+            raise HeadgateError(f"{self.name} names a proxy-url that is not http or https")
         self._library = _library()
 
     async def connect(self) -> Connection:
@@ -68,9 +71,9 @@ class Kubeconfig:
             self._keep(before)
         except FileNotFoundError as error:
             hint = str((self._user.get("exec") or {}).get("installHint") or "")
-            raise HeadgateError(f"{self._name} can't be used: {error}" + f". {hint}" * bool(hint)) from error
+            raise HeadgateError(f"{self.name} can't be used: {error}" + f". {hint}" * bool(hint)) from error
         except library.FAILURES as error:
-            raise HeadgateError(f"{self._name} can't be used: {error or type(error).__name__}") from error
+            raise HeadgateError(f"{self.name} can't be used: {error or type(error).__name__}") from error
         finally:
             library._cleanup_temp_files()  # noqa: SLF001 - OpenSSL reads keys from files only
         found.impersonated = _impersonated(self._user)
@@ -81,7 +84,9 @@ class Kubeconfig:
         if name in self._config[part]:
             return dict(self._config[part][name].get(part.removesuffix("s")) or {})
         wanted = f"{part.removesuffix('s')} {name!r}" if name else f"current {part.removesuffix('s')}"
-        raise HeadgateError(f"{self._name} has no {wanted}; correct it, or name another with --kubeconfig")
+        names = ", ".join(map(str, self._config[part]))
+        hint = f"it has {names}" if name and names else "correct it, or name another with --kubeconfig"
+        raise HeadgateError(f"{self.name} has no {wanted}; {hint}")
 
     def _keep(self, before: Mapping[Path, Any]) -> None:
         """Write refreshed tokens back to their file, as kubectl does: the old refresh token may be revoked."""

@@ -183,7 +183,7 @@ async def test_the_namespaces_of_a_limited_mesh_are_checked(cluster: KubeApiServ
 
 def test_install_prints_the_namespace_of_each_namespaced_object(cluster: KubeApiServer) -> None:
     cluster.namespace("shop")
-    words = ["install", "--kubeconfig", str(cluster.kubeconfig()), "--namespaces", "shop", "--timeout", "1"]
+    words = ["install", "--kubeconfig", str(cluster.kubeconfig()), "--namespaces", "shop", "--timeout", "1s"]
     lines = CliRunner().invoke(app, words).output.splitlines()
     assert "role/headgate-namespace created (namespace shop)" in lines
     assert "rolebinding/headgate-namespace created (namespace shop)" in lines

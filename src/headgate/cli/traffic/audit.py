@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
 from urllib.parse import quote
 
 import msgspec
 import typer
 
-from headgate.cli.output import WrongUsage, note
+from headgate.cli.common_options import AllNamespaces, Namespace, Output, check_namespaces
+from headgate.cli.output import Format, answer, note
 from headgate.cli.traffic import colors
 from headgate.cli.traffic.api import (
     INSPECT,
@@ -21,18 +21,10 @@ from headgate.cli.traffic.api import (
 from headgate.cli.traffic.kubectl_proxy import Kubectl, ProxiedResponse
 from headgate.cli.traffic.table import Cell, format_table
 from headgate.errors import HeadgateError, Unavailable
-from headgate.formatting import json_text
 
 _RECORDS = "callrecords"
 _TITLES = ("DESTINATION", "PORT", "PROTOCOL", "CALLER", "WOULD_REFUSE", "LAST")
 _LEFT = 4
-
-Namespace = Annotated[
-    str,
-    typer.Option("-n", "--namespace", help="The namespace of the called pods; by default that of the context."),
-]
-Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Show all namespaces.")]
-Json = Annotated[Literal["table", "json"], typer.Option("-o", "--output", metavar="table|json", show_default=False)]
 
 
 class AuditedCall(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -52,21 +44,26 @@ class _Records(msgspec.Struct, frozen=True):
 
 
 def audit(
-    ctx: typer.Context, *, namespace: Namespace = "", all_namespaces: Everywhere = False, output: Json = "table"
+    ctx: typer.Context,
+    *,
+    namespace: Namespace = "",
+    all_namespaces: AllNamespaces = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show the calls that TrafficTargets in audit mode would refuse, by destination, port and caller."""
     kubectl: Kubectl = ctx.obj
-    if all_namespaces and namespace:
-        raise WrongUsage("use either -A or -n")
+    check_namespaces(namespace, all_namespaces=all_namespaces)
     with kubectl.proxy() as proxy:
         namespace = "" if all_namespaces else namespace or kubectl.namespace()
         response = proxy.get(_path(namespace))
     if response.status != 200:
         raise _error(response)
     found = _audited(response)
-    if output == "json":
-        sys.stdout.write(json_text(found))
-    elif found:
+    answer(found, output, lambda: _show(found, namespace))
+
+
+def _show(found: Sequence[AuditedCall], namespace: str) -> None:
+    if found:
         sys.stdout.write(_table(found, everywhere=not namespace))
     else:
         where = f" in {namespace} namespace" if namespace else ""

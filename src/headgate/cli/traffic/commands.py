@@ -13,7 +13,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from headgate.cli.output import WrongUsage, note, yaml_text
+from headgate.cli.common_options import AllNamespaces, Namespace, check_namespaces, duration
+from headgate.cli.output import WrongUsage, note, usage_error, yaml_text
 from headgate.cli.traffic import colors
 from headgate.cli.traffic import edges as edge_tables
 from headgate.cli.traffic import graph as graphs
@@ -24,7 +25,6 @@ from headgate.cli.traffic.kinds import SPLITS, MetricsKind, kind_named
 from headgate.cli.traffic.kubectl_proxy import Kubectl
 from headgate.cli.traffic.svg import svg
 from headgate.cli.traffic.terminal import draw
-from headgate.durations import seconds
 from headgate.errors import Unavailable
 from headgate.formatting import json_text, printable
 
@@ -37,22 +37,25 @@ What = Annotated[
 WhatOne = Annotated[
     str, typer.Argument(metavar="KIND/NAME", help="The resource: deployment/NAME, pod/NAME, service/NAME, ...")
 ]
-Name = Annotated[str, typer.Argument(help="Only the resource with this name.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Only the resource with this name.", show_default=False)]
 Of = Annotated[str, typer.Argument(metavar="[KIND]", help="The kind: deployments, services, pods, namespaces, ...")]
-Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
-]
-Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Show all namespaces.")]
 Selector = Annotated[
     str,
     typer.Option(
-        "-l", "--selector", help="Label selector of the resources to show: app=foo,tier!=db.", show_default=False
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        help="Label selector of the resources to show: app=foo,tier!=db.",
+        show_default=False,
     ),
 ]
 Window = Annotated[
     str,
     typer.Option(
-        "--window", help="Time window of the metrics, up to now: 30s, 5m; by default 30s.", show_default=False
+        "--window",
+        metavar="DURATION",
+        help="Time window of the metrics, up to now: 30s, 5m; by default 30s.",
+        show_default=False,
     ),
 ]
 SortBy = Annotated[
@@ -67,20 +70,30 @@ Watch = Annotated[bool, typer.Option("-w", "--watch", help="Refresh the table ev
 TableFormat = Literal["table", "wide", "json", "yaml"]
 TopologyFormat = Literal["terminal", "wide", "dot", "mermaid", "svg", "json", "yaml"]
 GroupBy = Literal["each", "namespace", "kind"]
-TableOutput = Annotated[TableFormat, typer.Option("-o", "--output", metavar="table|wide|json|yaml", show_default=False)]
+TableOutput = Annotated[
+    TableFormat, typer.Option("-o", "--output", help="Output format; wide: a table with more columns.")
+]
 TopologyOutput = Annotated[
     TopologyFormat,
-    typer.Option("-o", "--output", metavar="terminal|wide|dot|mermaid|svg|json|yaml", show_default=False),
+    typer.Option(
+        "-o",
+        "--output",
+        help="Output format; terminal: a diagram of characters; wide: the same with rates and success.",
+    ),
 ]
 By = Annotated[
     GroupBy,
-    typer.Option(
-        "--by", metavar="each|namespace|kind", help="Group the peers by namespace or kind.", show_default=False
-    ),
+    typer.Option("--by", help="Show each peer, or the sums of its namespace or kind."),
 ]
 PeerSelector = Annotated[
     str,
-    typer.Option("-l", "--selector", help="Label selector of the peers to show: app=foo,tier!=db.", show_default=False),
+    typer.Option(
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        help="Label selector of the peers to show: app=foo,tier!=db.",
+        show_default=False,
+    ),
 ]
 
 
@@ -90,7 +103,7 @@ def top(
     name: Name = "",
     *,
     namespace: Namespace = "",
-    all_namespaces: Everywhere = False,
+    all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     window: Window = "",
     sort_by: SortBy = "",
@@ -98,6 +111,7 @@ def top(
     watch: Watch = False,
 ) -> None:
     """Show success rate, requests per second and latency of resources."""
+    check_namespaces(namespace, all_namespaces=all_namespaces)
     order = sort_by.lower()
     tops.check_order(order)
     kind, name = _kind_and_name(what, name)
@@ -165,12 +179,13 @@ def topology(
     what: Of = "deployments",
     *,
     namespace: Namespace = "",
-    all_namespaces: Everywhere = False,
+    all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     window: Window = "",
     output: TopologyOutput = "terminal",
 ) -> None:
     """Draw a diagram of all callers and the resources that they call."""
+    check_namespaces(namespace, all_namespaces=all_namespaces)
     kind, name = _kind_and_name(what, "")
     if name:
         raise WrongUsage(
@@ -241,12 +256,8 @@ def _print_warnings(api: MetricsClient) -> None:
 
 
 def _check_window(window: str) -> None:
-    try:
-        length = seconds(window)
-    except ValueError as error:
-        raise WrongUsage(f"--window: {error}") from error
-    if not length:
-        raise WrongUsage(f"--window: {window} is not a positive duration; write for example 30s, 5m or 1m30s")
+    if not duration(window, "--window"):
+        raise usage_error(f"{window} is not a positive duration; write for example 10s, 1m30s or 2h", option="--window")
 
 
 def _watch(api: MetricsClient, text: Callable[[], str]) -> None:

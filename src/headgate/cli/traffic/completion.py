@@ -79,8 +79,7 @@ def _values(kubectl: Kubectl, typed: Mapping[str, Any], option: Any) -> Candidat
         return _names(kubectl, typed, NAMESPACES)
     if option.name == "sort_by":
         return Candidates(dict.fromkeys(SORT_NAMES, ""))
-    choices = (option.metavar or "").split("|")
-    return Candidates(dict.fromkeys(choices, "")) if len(choices) > 1 else NOTHING
+    return Candidates(dict.fromkeys(getattr(option.type, "choices", ()), ""))
 
 
 def _arguments(kubectl: Kubectl, command: str, typed: Mapping[str, Any], begun: str) -> Candidates:

@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
 import typer
 
+from headgate.cli.common_options import Namespace
 from headgate.cli.output import WrongUsage, note
 from headgate.cli.traffic.api import (
     INSPECT,
@@ -30,17 +31,18 @@ _ACCOUNT = "/sa/"
 What = Annotated[
     str, typer.Argument(metavar="KIND/NAME", help="The resource: deployment/NAME, pod/NAME, trafficsplit/NAME, ...")
 ]
-Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
-]
 Values = Annotated[
     bool, typer.Option("--values", help="Show the values of headers and queries, which are redacted by default.")
 ]
 Headers = Annotated[bool, typer.Option("--headers", help="Show the headers of each request below it.")]
 Limit = Annotated[
-    int, typer.Option("--max-rps", min=1, max=1000, help="Maximum number of requests per second to show.")
+    int,
+    typer.Option("--max-rps", metavar="NUMBER", min=1, max=1000, help="Maximum number of requests per second to show."),
 ]
-Json = Annotated[str, typer.Option("-o", "--output", metavar="json", help="Print a JSON object in each line.")]
+Output = Annotated[
+    Literal["text", "json"],
+    typer.Option("-o", "--output", help="text: a line for each request. json: a JSON object in each line."),
+]
 
 
 def tap(
@@ -51,7 +53,7 @@ def tap(
     headers: Headers = False,
     values: Values = False,
     max_rps: Limit = 100,
-    output: Json = "",
+    output: Output = "text",
 ) -> None:
     """Show live requests of a resource, with the route and the access rule that applied to each.
 
@@ -60,12 +62,10 @@ def tap(
     """
     kubectl: Kubectl = ctx.obj
     plural, name = _target(what)
-    if output not in ("", "json"):
-        raise WrongUsage(f"`tap` has no output format {output!r}; write -o json, or omit -o")
     with kubectl.proxy() as proxy:
         namespace = "" if plural == "namespaces" else namespace or kubectl.namespace()
         for line in _events(proxy, _path(plural, name, namespace, values=values), max_rps):
-            if output:
+            if output == "json":
                 sys.stdout.write(line.decode())
             else:
                 _show(msgspec.json.decode(line), namespace, headers=headers)
