@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("src/headgate")
-CALLED_BY_LIBRARIES = {"ignore_aliases": "PyYAML calls it on its dumper"}
+CALLED_BY_LIBRARIES = {
+    "collect_usage_pieces": "typer calls it on a command for its help page",
+    "format_commands": "typer calls it on a group for its help page",
+    "ignore_aliases": "PyYAML calls it on its dumper",
+}
 
 
 def definitions(tree: ast.Module) -> Iterator[tuple[int, str]]:

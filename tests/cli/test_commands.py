@@ -12,29 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.cli.app import COMMANDS
 from headgate.cli.up import _run
 from headgate.errors import HeadgateError
 from headgate.standalone.pods.containers import ProcessRecord
 from headgate.standalone.processes import Launch, spawn
 from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.state_directory import lock
-
-
-def test_help_lists_every_command_and_the_exit_codes(run: Callable[..., Any]) -> None:
-    shown = run("--help")
-    assert shown.code == 0
-    for name, command in COMMANDS.items():
-        assert (f"│ {name} " in shown.out) is not command.hidden
-        assert (command.summary in shown.out) is not command.hidden
-    assert "124 timeout" in " ".join(shown.out.split())
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_has_a_help_page(run: Callable[..., Any], name: str) -> None:
-    shown = run(name, "--help")
-    assert shown.code == 0
-    assert f"Usage: headgate {name}" in shown.out
 
 
 def test_help_pages_wrap_paragraphs_at_the_terminal_width(run: Callable[..., Any]) -> None:

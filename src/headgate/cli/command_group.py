@@ -23,6 +23,26 @@ class CommandGroup(TyperGroup):
         except TyperException as error:
             raise (_usage_exit(error, ctx) if given else error) from None
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each group, then the options."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            if not command.hidden:
+                rows = groups.setdefault(getattr(command, "rich_help_panel", None) or "Commands", [])
+                rows.append((name, (command.help or "").partition("\n\n")[0]))
+        width = max(len(name) for rows in groups.values() for name, _ in rows)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write nothing: the commands are before the options."""
+
+    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
+        """Write the epilog line by line."""
+        formatter.write(f"\n{self.epilog}\n")
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:

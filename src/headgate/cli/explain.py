@@ -105,10 +105,9 @@ def explain_(
     """Explain which route a request takes, its backends, and whether they allow it. No request is sent.
 
     Shares are exact fractions. With -f the manifests are compiled, and each Deployment counts as one pod with its name.
-    Exit code 1 means that the request would fail: a proxy answers with an error, or every backend refuses it.
+    A request fails if a proxy answers with an error, or every backend refuses it.
 
-    `headgate explain pod/NAME` explains why a pod has a sidecar or none. Exit code 1 means that the sidecar is missing, or
-    does not have its configuration.
+    `headgate explain pod/NAME` explains why a pod has a sidecar or none, and whether it has its configuration.
     """
     if pod := parse_pod(what, namespace):
         if header or via or from_ or filename or at:

@@ -123,9 +123,6 @@ def plan_(
 
     Nothing is changed. Each difference has a request as an example, and the file and line that cause it. With --base two
     sets of manifests are compared, without a running headgate.
-
-    Exit code 0 means that nothing changes, 1 that something does. With --no-new-access or --never, 0 means that the check
-    holds for all requests, 1 that there is a counterexample, and 4 that it is not decided.
     """
     if not filename and not delete and never is None:
         raise usage_error("is missing; name the changed manifests, for example -f DIR", option="-f")

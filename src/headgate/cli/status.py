@@ -27,8 +27,7 @@ from headgate.resources.mesh_status import CertificateCounts, FindingCounts, Mes
 def status(*, output: Output = Format.TABLE, api: ApiOptions) -> None:
     """Summarize the running mesh: proxies, certificates, findings, and processes adopted from an earlier run.
 
-    Exit code 0 means that the mesh is healthy. 1 means that it has problems; the last lines name them. Warnings do not
-    count as problems: `headgate check` lists them. 3 means that headgate can't be reached.
+    The last lines name the problems. Warnings do not count: `headgate check` lists them.
     """
     try:
         found = asyncio.run(_status(InspectClient.of(api)))

@@ -113,8 +113,8 @@ def try_(
     With --from, the sidecar of a workload sends them, with its identity, and short names are in its namespace.
     Otherwise the gateway sends them, and short names are in the namespace default. On a cluster, without --from, a
     sidecar in the Service's namespace sends them; this needs the permission to run programs in its pod (pods/exec).
-    Exit code 1 means that a share is outside its band of 3 sigma, that a backend with weight 0 got a request, or that
-    requests failed: no response, a 5xx, or a denial by a proxy.
+    The test fails if a share is outside its band of 3 sigma, if a backend with weight 0 gets a request, or if requests
+    fail: no response, a 5xx, or a denial by a proxy.
     """
     target, seconds = parse_url(url), duration(timeout, "--timeout")
     if not seconds:

@@ -2,11 +2,13 @@
 
 import signal
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as version_of
 
 import typer
 
 from headgate.cli.command_group import CommandGroup
+from headgate.cli.help_page import UNREACHABLE, HelpCommand, epilog
 from headgate.cli.output import WrongUsage, exit_code, fail
 from headgate.cli.traffic import commands
 from headgate.cli.traffic.audit import audit
@@ -20,7 +22,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 app = typer.Typer(
     cls=CommandGroup,
     help="Show the traffic between the workloads of a cluster: request rates, success and latency.",
-    epilog=HELP + " Exit codes: 0 success; 1 error; 2 wrong usage; 3 the API can't be reached; 130 interrupted.",
+    epilog=f"{HELP}\n\n{epilog((), UNREACHABLE)}",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -29,11 +31,18 @@ app = typer.Typer(
 )
 
 
-for _command in (commands.top, commands.edges, commands.topology, tap, audit):
-    app.command()(_command)
+_COMMANDS: Mapping[Callable[..., None], Sequence[str]] = {
+    commands.top: ("kubectl traffic top deployments", "kubectl traffic top pods -n shop --sort-by success -w"),
+    commands.edges: ("kubectl traffic edges deployment/website", "kubectl traffic edges pod/web --by namespace"),
+    commands.topology: ("kubectl traffic topology", "kubectl traffic topology services -o svg > services.svg"),
+    tap: ("kubectl traffic tap deployment/website", "kubectl traffic tap pod/web --headers"),
+    audit: ("kubectl traffic audit", "kubectl traffic audit -A -o json"),
+}
+for _command, _examples in _COMMANDS.items():
+    app.command(cls=HelpCommand, epilog=f"{HELP}\n\n{epilog(_examples, UNREACHABLE)}")(_command)
 
 
-@app.command()
+@app.command(cls=HelpCommand, epilog=epilog(("kubectl traffic version",), {}))
 def version() -> None:
     """Show the version of this plugin."""
     sys.stdout.write(f"{NAME} {version_of('headgate')}\n")

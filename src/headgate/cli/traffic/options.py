@@ -28,8 +28,8 @@ _WITH_VALUE = frozenset(
 )
 _FLAGS = frozenset({"--disable-compression", "--insecure-skip-tls-verify"})
 HELP = (
-    "kubectl's options for the cluster and the user work here, too: --kubeconfig, --context, --cluster, --user, --as,"
-    " --server and so on; `kubectl options` lists them."
+    "kubectl's options for the cluster and the user work here, too: --kubeconfig,\n"
+    "--context, --as, --server and so on; `kubectl options` lists them."
 )
 
 
