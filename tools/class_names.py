@@ -26,7 +26,6 @@ ALLOWED: Mapping[str, str] = {
     "Progress": _SHOWN,
     "Proxy": _API,
     "Request": "a request of HTTP, and of xDS: both protocols call it so",
-    "Resource": "the base of typed kinds, and a resource of the inspect API",
     "Revision": _API,
     "Sample": "a sample of a counter, and of events",
     "Subject": "the ServiceAccount in a TrafficTarget, and the subject of a comparison",

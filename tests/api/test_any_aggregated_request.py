@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.api.aggregation import CONFIG, AggregationClient, FakeReviewer
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 from tests.api.running_plane import RunningPlane
+from tests.history.objects import TIME
 from tests.make.hostile import HUGE, broken, encoded, logged_errors, values
 from tests.make.objects import deployment, meshed_pod, split, traffic_target
 
@@ -18,14 +19,16 @@ from headgate.admission.injection import Decision, PodNamespace, decide
 from headgate.api.aggregated_server import create_aggregated_app
 from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import DelegatedAuthorizer
-from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
+from headgate.api.inspect.registry import RESOURCES as INSPECT_RESOURCES
 from headgate.api.metrics import custom
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
+from headgate.history.revisions import Log, Revision
 from headgate.latest import Latest
 from headgate.plane.inspector import Inspector
 from headgate.plane.mesh_state import HostState
+from headgate.resources import inspect
 from headgate.resources.meta import Object
 
 NAMES = ("default", "web", "shop-5d-b2b2b", "canary", "gateway", "mesh", "1", "*", "é", "..", HUGE)
@@ -33,7 +36,7 @@ METHODS = ("GET", "GET", "GET", "GET", "POST", "PUT", "PATCH", "DELETE", "OPTION
 RESOURCES = {
     **{group: tuple(served.kinds) for group, served in METRICS_GROUPS.items()},
     custom.CUSTOM_METRICS: tuple(custom.RESOURCES),
-    inspect_query.INSPECT: tuple(inspect_query.RESOURCES),
+    (inspect.GROUP, inspect.VERSION): tuple(INSPECT_RESOURCES),
 }
 SUBRESOURCES = ("", "", "edges", "config", "sidecar", "restoration", "metrics", "tap", "tapvalues", *custom.METRICS)
 QUERIES: dict[str, tuple[str, ...]] = {
@@ -47,18 +50,22 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "includeObject": ("Object", "Metadata", "None", "x"),
     "type": ("clusters", "x"),
     "content": ("true",),
-    "url": ("http://web:80/", "http://[::1", "http://web:99999/", f"http://web:{HUGE}/", "//", "ftp://web", "http://\x00/a?b#c"),
-    "method": ("GET", "get", "\x00"),
-    "header": ("a: b", ":", "a", "\x00: \x00", "host: x:y:z", "content-length: -1"),
-    "from": ("pod/web", "deployment/web", "x/y", "pod/", "/", "pod/web/x"),
-    "via": ("gateway/edge", "x", "gateway/"),
-    "at": ("1", "-1", "٣", HUGE, "x"),
     "newest": ("1", "0", "٣", HUGE, "x"),
     "group": ("split.smi-spec.io", "x"),
     "kind": ("TrafficSplit", "x"),
     "name": ("web", "x"),
     "limit": ("1", "0", "1001", "٣", HUGE, "x"),
 }  # fmt: skip
+URLS = (
+    "http://web:80/",
+    "http://[::1",
+    "http://web:99999/",
+    f"http://web:{HUGE}/",
+    "//",
+    "ftp://web",
+    "http://\x00/a?b#c",
+)
+HEADERS = (("a", "b"), ("", ""), ("\x00", "\x00"), ("host", "x:y:z"), ("content-length", "-1"))
 ACCEPTS = (
     "application/json",
     "application/json;as=Table;v=v1;g=meta.k8s.io",
@@ -122,20 +129,40 @@ def plans() -> st.SearchStrategy[Any]:
         st.one_of(st.just({"group": "", "kind": "Pod", "namespace": "default", "name": "web"}), values), max_size=1
     )
     check = {"caller": "default/web", "callee": "default/web"}
-    query = {"objects": objects, "deleted": keys, "noNewAccess": st.booleans()}
-    return st.one_of(st.fixed_dictionaries({}, optional=query | {"never": st.one_of(st.just(check), values)}), values)
+    spec = {"objects": objects, "deleted": keys, "noNewAccess": st.booleans()}
+    return asked(st.fixed_dictionaries({}, optional=spec | {"never": st.one_of(st.just(check), values)}))
+
+
+def explanations() -> st.SearchStrategy[Any]:
+    """Return a strategy for the bodies of explanations."""
+    names = st.sampled_from((*NAMES, "\x00", ""))
+    headers = st.sampled_from(HEADERS).map(lambda header: dict(zip(("name", "value"), header, strict=True)))
+    spec = {
+        "method": st.sampled_from(("GET", "get", "\x00", "")),
+        "headers": st.lists(headers, max_size=2),
+        "caller": st.fixed_dictionaries({"kind": st.sampled_from(("Pod", "Deployment", "x")), "name": names}),
+        "gateway": names,
+        "revision": st.sampled_from((0, 1, -1, 2**70)),
+    }
+    return asked(st.fixed_dictionaries({"url": st.sampled_from(URLS)}, optional=spec))
+
+
+def asked(specs: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy for objects with a spec, and for any other value."""
+    objects = specs.map(lambda spec: {"spec": spec})
+    return st.one_of(objects, objects.flatmap(broken), values)
 
 
 @st.composite
 def calls(draw: st.DrawFn) -> Call:
     """Draw a request."""
-    is_plan = not draw(st.integers(0, 3))
-    group, version = inspect_query.INSPECT
-    path = f"/apis/{group}/{version}/plans" if is_plan else draw(paths())
+    question = draw(st.sampled_from((None, None, None, None, "plans", "namespaces/default/explanations")))
+    path = f"/apis/{inspect.API_VERSION}/{question}" if question else draw(paths())
     names = draw(st.lists(st.sampled_from(tuple(QUERIES)), max_size=3, unique=True))
     query = "&".join(f"{name}={quote(draw(st.sampled_from(QUERIES[name])))}" for name in names)
-    body = encoded(draw(plans()), with_numbers=draw(st.booleans())) if is_plan else b""
-    method = "POST" if is_plan and draw(st.integers(0, 9)) else draw(st.sampled_from(METHODS))
+    bodies = plans() if question == "plans" else explanations()
+    body = encoded(draw(bodies), with_numbers=draw(st.booleans())) if question else b""
+    method = "POST" if question and draw(st.integers(0, 9)) else draw(st.sampled_from(METHODS))
     return Call(method, f"{path}?{query}", body, draw(st.sampled_from(ACCEPTS)))
 
 
@@ -154,6 +181,7 @@ async def started() -> tuple[AggregationClient, RunningPlane]:
         await store.create(obj)
     plane = RunningPlane(store)
     await plane.live_state.wait_compiled()
+    plane.live_state.history.set(Log(0, {}, (Revision(number=1, time=TIME, reason="RecordingStarted"),)))
     closing = asyncio.Event()
     closing.set()  # streams end at once
     app = create_aggregated_app(

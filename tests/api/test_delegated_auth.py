@@ -395,15 +395,15 @@ async def test_the_inspect_api_is_authorized_by_resource(
     client: AggregationClient, reviewer: FakeReviewer, path: str, attributes: dict[str, str]
 ) -> None:
     """D29. A Role can allow reading the state of proxies without their configuration."""
-    assert (await client.call("GET", f"/apis/inspect.headgate.dev/v1/{path}", **JANE)).code == 200
-    group = {"group": "inspect.headgate.dev", "version": "v1"}
+    assert (await client.call("GET", f"/apis/inspect.headgate.dev/v1beta1/{path}", **JANE)).code == 200
+    group = {"group": "inspect.headgate.dev", "version": "v1beta1"}
     assert [spec["resourceAttributes"] for spec in reviewer.requests] == [group | attributes]
 
 
 async def test_the_inspect_api_denies_forbidden_users_and_direct_requests(
     client: AggregationClient, reviewer: FakeReviewer
 ) -> None:
-    path = "/apis/inspect.headgate.dev/v1/namespaces/b/proxies/two/config"
+    path = "/apis/inspect.headgate.dev/v1beta1/namespaces/b/proxies/two/config"
     reviewer.rule = lambda _spec: False
     answer = await client.call("GET", path, **JANE)
     assert answer.code == 403

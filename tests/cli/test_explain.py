@@ -22,6 +22,8 @@ RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
 TCP = str(ROOT / "tests" / "golden" / "sticky-tcp" / "in.yaml")
 FIREFOX = ("-H", "user-agent: Mozilla Firefox")
 
+SPLIT = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "default", "name": "website"}
+
 
 def split_objects() -> list[dict[str, Any]]:
     versions = [objects.service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
@@ -35,7 +37,7 @@ def split_objects() -> list[dict[str, Any]]:
 def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
     """Return a function that runs `headgate explain` on the objects of this file and returns its decoded JSON."""
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(split_objects()))
-    return lambda *arguments: json.loads(run("explain", *arguments, "-f", "all.yaml", "-o", "json").out)
+    return lambda *arguments: json.loads(run("explain", *arguments, "-f", "all.yaml", "-o", "json").out)["status"]
 
 
 def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
@@ -71,10 +73,13 @@ def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
 def test_a_header_that_the_proxy_removes_matches_no_condition(run: Run) -> None:
     """R13. Proxies match the sanitized headers."""
     cookie = ("-H", "cookie: insider=yes", "-f", EXAMPLE, "-o", "json")
-    assert json.loads(run("explain", "http://website:8080/", *cookie).out)["route"] == "insiders/cookie"
-    found = json.loads(run("explain", "http://website:8080/", "-H", "Connection: Cookie", *cookie).out)
-    assert found["route"] == ""
-    assert found["sanitized"][0] == "cookie is removed: the header Connection names it"
+    assert (
+        json.loads(run("explain", "http://website:8080/", *cookie).out)["status"]["route"]["name"] == "insiders/cookie"
+    )
+    found = json.loads(run("explain", "http://website:8080/", "-H", "Connection: Cookie", *cookie).out)["status"]
+    assert found["route"] == {"object": None, "name": "", "matches": []}
+    assert found["sanitizing"]["statusCode"] == 0
+    assert found["sanitizing"]["messages"][0] == "cookie is removed: the header Connection names it"
 
 
 def test_a_malformed_request_gets_400_before_it_is_routed(run: Run) -> None:
@@ -92,9 +97,11 @@ def test_the_shares_of_a_split_are_exact_fractions(explain: Callable[..., Any]) 
     """R7, R11."""
     found = explain("POST", "http://website:8080/xy", "-H", "A: b")
     assert (found["service"], found["port"]) == ("default/website", 8080)
-    assert (found["object"], found["route"]) == ("TrafficSplit default/website", "g/m")
-    shares = {item["service"]: (item["share"], item["percent"], item["endpoints"]) for item in found["backends"]}
-    assert shares == {"default/website-v1": ("2/3", 66.6667, 1), "default/website-v2": ("1/3", 33.3333, 1)}
+    assert found["route"] == {"object": SPLIT, "name": "g/m", "matches": []}
+    shares = {item["service"]: (item["share"], item["readyEndpoints"]) for item in found["backends"]}
+    assert shares == {
+        f"default/website-{name}": ({"numerator": part, "denominator": 3}, 1) for name, part in (("v1", 2), ("v2", 1))
+    }
 
 
 @pytest.mark.parametrize(
@@ -112,13 +119,12 @@ def test_the_first_failed_condition_of_a_route_is_named(
     """R12. A request that matches no route reaches the root Service's own endpoints."""
     found = explain(*request_)
     assert found["candidates"][0] == {
-        "object": "TrafficSplit default/website",
-        "name": "g/m",
-        "matches": [],
-        "result": "failed",
-        "condition": condition,
+        "route": {"object": SPLIT, "name": "g/m", "matches": []},
+        "host": "",
+        "result": "Failed",
+        "message": condition,
     }
-    assert found["object"] == "the Service itself (no route)"
+    assert found["route"]["object"] is None
     assert [item["service"] for item in found["backends"]] == ["default/website"]
 
 
@@ -188,12 +194,12 @@ def test_explain_shows_the_backend_that_a_sticky_split_selects_for_the_user(run:
 
 def test_via_sends_the_request_to_a_gateway(run: Run) -> None:
     ended = run("explain", "GET", "http://edge.example/headers", "--via", "gateway/edge", "-f", GATEWAY, "-o", "json")
-    found = json.loads(ended.out)
+    found = json.loads(ended.out)["status"]
     assert (found["gateway"], found["port"], found["host"]) == ("default/edge", 80, "*")
-    assert found["object"] == "HTTPRoute default/filters"
-    assert "set request header x-set: one" in [text.lower() for text in found["filters"]]
-    assert [item["share"] for item in found["backends"]] == ["3/4", "1/4"]
-    assert "rewrite the host to v2.example" in found["backends"][1]["filters"]
+    assert (found["route"]["object"]["kind"], found["route"]["object"]["name"]) == ("HTTPRoute", "filters")
+    assert "set request header x-set: one" in [text.lower() for text in found["filterMessages"]]
+    assert [item["share"]["numerator"] for item in found["backends"]] == [3, 1]
+    assert "rewrite the host to v2.example" in found["backends"][1]["filterMessages"]
 
 
 def test_explain_shows_a_redirect(run: Run) -> None:
@@ -208,8 +214,8 @@ def test_explain_shows_a_mirror_with_its_fraction(run: Run) -> None:
     gateway = next(doc["metadata"]["name"] for doc in yaml.safe_load_all(text) if doc["kind"] == "Gateway")
     url = "http://mirror.example/half-percent"
     ended = run("explain", "GET", url, "--via", f"gateway/{gateway}", "-f", MIRRORS, "-o", "json")
-    (mirror,) = json.loads(ended.out)["mirrors"]
-    assert (mirror["share"], mirror["percent"]) == ("1/200", 0.5)
+    (mirror,) = json.loads(ended.out)["status"]["mirrors"]
+    assert mirror["share"] == {"numerator": 1, "denominator": 200}
 
 
 def test_explain_shows_that_a_tcp_port_closes_the_connection(run: Run) -> None:
@@ -258,11 +264,11 @@ async def put(store: Store, *found: Any) -> None:
 async def test_explain_without_files_uses_the_running_headgate(served: ServedMesh) -> None:
     await put(served.store, *split_objects())
     ended = await served.run("explain", "POST", "http://website:8080/x", "-H", "a: b", "-o", "json")
-    found = json.loads(ended.out)
+    found = json.loads(ended.out)["status"]
     assert ended.code == 1  # no endpoint is ready
     assert found["service"] == "default/website"
-    assert [item["result"] for item in found["candidates"]] == ["matched", "not tried"]
-    assert {item["status"] for item in found["backends"]} == {503}
+    assert [item["result"] for item in found["candidates"]] == ["Matched", "NotTried"]
+    assert {item["statusCode"] for item in found["backends"]} == {503}
 
 
 async def test_the_running_headgate_resolves_a_short_host_name_in_the_namespace_of_n_or_of_the_context(
@@ -300,14 +306,14 @@ async def test_each_header_of_the_request_reaches_the_running_headgate(served: S
     await put(served.store, *split_objects())
     sent = ("-H", "x-a: one & two", "-H", "x-a: three", "-H", "a: b")
     ended = await served.run("explain", "POST", "http://website:8080/x?q=1&r=%20", *sent, "-o", "json")
-    found = json.loads(ended.out)
+    found = json.loads(ended.out)["status"]
     assert found["url"] == "http://website:8080/x?q=1&r=%20"
-    assert found["candidates"][0]["result"] == "matched"
+    assert found["candidates"][0]["result"] == "Matched"
 
 
 def test_explain_shows_the_settings_about_failing_endpoints(run: Run) -> None:
-    found = json.loads(run("explain", "http://shop:8080/", "-f", RESILIENCE, "-o", "json").out)
-    assert found["filters"] == [
+    found = json.loads(run("explain", "http://shop:8080/", "-f", RESILIENCE, "-o", "json").out)["status"]
+    assert found["filterMessages"] == [
         "timeout of the request: 10000 ms",
         "timeout of each attempt: 2000 ms",
         "retries: up to 3, on 503, unavailable, gateway-error, reset, at most 20 % of the active requests",
@@ -320,8 +326,11 @@ def test_explain_shows_the_settings_about_failing_endpoints(run: Run) -> None:
         "timeout of connecting: 500 ms",
         "idle connections are closed after 60000 ms",
     ]
-    found = json.loads(run("explain", "http://plain:8080/", "-f", RESILIENCE, "-o", "json").out)
-    assert found["filters"] == ["retries: only requests that no application received", "ejection of endpoints: off"]
+    found = json.loads(run("explain", "http://plain:8080/", "-f", RESILIENCE, "-o", "json").out)["status"]
+    assert found["filterMessages"] == [
+        "retries: only requests that no application received",
+        "ejection of endpoints: off",
+    ]
 
 
 @pytest.mark.parametrize(("flags", "decision"), [("01", "sampled"), ("00", "not sampled")])

@@ -63,7 +63,7 @@ def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
         (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
         arguments = ("--from", caller) if caller else ()
         ended = run("explain", "GET", url, *arguments, *more, "-f", "all.yaml", "-o", "json")
-        return json.loads(ended.out) | {"code": ended.code}
+        return json.loads(ended.out)["status"] | {"code": ended.code}
 
     return asked
 
@@ -73,20 +73,30 @@ def arrival(found: Any) -> Any:
     return arrived
 
 
+def transport_of(arrived: Any) -> tuple[str, str]:
+    return arrived["transport"], arrived["transportMessage"]
+
+
 def test_explain_names_the_target_and_rule_that_allow_the_request(explain: Callable[..., Any]) -> None:
     """R68, R70."""
     found = explain(world(*CLOSED), "pod/two")
-    assert (found["code"], found["caller"], found["identity"]) == (0, "Pod default/two", SA_2)
+    key = {"group": "", "kind": "Pod", "namespace": "default", "name": "two"}
+    assert (found["code"], found["caller"]) == (0, {"object": key, "identity": SA_2, "message": ""})
     assert arrival(found) == {
         "workload": "default/server",
         "address": "10.1.0.1:8080",
-        "hop": "mutual TLS",
-        "hop_reason": "with spiffe://cluster.local/ns/default/sa/sa-1",
+        "transport": "MutualTLS",
+        "transportMessage": "with spiffe://cluster.local/ns/default/sa/sa-1",
         "allowed": True,
-        "object": "TrafficTarget default/access",
+        "object": {
+            "group": "access.smi-spec.io",
+            "kind": "TrafficTarget",
+            "namespace": "default",
+            "name": "access",
+        },
         "rule": "g/look",
-        "reason": "TrafficTarget default/access allows it",
-        "remedy": "",
+        "message": "TrafficTarget default/access allows it",
+        "remedyMessage": "",
     }
 
 
@@ -96,14 +106,14 @@ def test_a_denial_names_the_traffic_target_to_change(explain: Callable[..., Any]
     arrived = arrival(found)
     assert (found["code"], arrived["allowed"]) == (1, False)
     wanted = "add ServiceAccount default/sa-3 to spec.sources of TrafficTarget default/access"
-    assert arrived["remedy"].startswith(wanted)
+    assert arrived["remedyMessage"].startswith(wanted)
 
 
 def test_a_request_without_a_matching_rule_shows_the_nearest_rule(explain: Callable[..., Any]) -> None:
     found = explain(world(*CLOSED), "pod/two", url="http://web:8080/other")
     arrived = arrival(found)
-    assert arrived["reason"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex (?:/version).*"
-    assert arrived["remedy"].startswith(
+    assert arrived["message"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex (?:/version).*"
+    assert arrived["remedyMessage"].startswith(
         "create a TrafficTarget in namespace default with destination ServiceAccount sa-1"
     )
 
@@ -116,20 +126,20 @@ def test_the_protocol_of_the_called_service_selects_the_rules(explain: Callable[
 
 def test_the_default_caller_is_the_gateway(explain: Callable[..., Any]) -> None:
     found = explain(world(*CLOSED), "")
-    assert (found["caller"], found["identity"], found["code"]) == ("the gateway", GATEWAY, 1)
-    assert "ServiceAccount headgate-system/gateway" in arrival(found)["remedy"]
+    assert (found["caller"], found["code"]) == ({"object": None, "identity": GATEWAY, "message": ""}, 1)
+    assert "ServiceAccount headgate-system/gateway" in arrival(found)["remedyMessage"]
 
 
 def test_a_caller_without_a_sidecar_calls_in_plaintext(explain: Callable[..., Any]) -> None:
     """R74, R76."""
     opened = explain(world(), "pod/bare")
-    assert (opened["identity"], opened["code"]) == ("", 0)
-    assert (arrival(opened)["hop"], arrival(opened)["hop_reason"]) == ("plaintext", "the caller has no sidecar")
+    assert (opened["caller"]["identity"], opened["code"]) == ("", 0)
+    assert transport_of(arrival(opened)) == ("Plaintext", "the caller has no sidecar")
     for more in (CLOSED, [tls_config("strict", {"app": "x"})]):
         found = explain(world(*more, labels={"app": "x"}), "pod/bare")
         assert found["code"] == 1
-        assert 'headgate.dev/inject: "true"' in arrival(found)["remedy"]
-    assert arrival(found)["reason"] == "it accepts mutual TLS only, and this is plaintext"
+        assert 'headgate.dev/inject: "true"' in arrival(found)["remedyMessage"]
+    assert arrival(found)["message"] == "it accepts mutual TLS only, and this is plaintext"
 
 
 def test_routes_apply_to_a_caller_without_a_sidecar_only_at_the_gateway_of_a_service(
@@ -140,18 +150,18 @@ def test_routes_apply_to_a_caller_without_a_sidecar_only_at_the_gateway_of_a_ser
     objects = world(*backed_service("v2", ("server", "10.1.0.1")), shares, *CLOSED)
     found = explain(objects, "pod/bare")
     assert [item["service"] for item in found["backends"]] == ["default/web"]
-    assert "no route applies to its requests" in found["caller_note"]
+    assert "no route applies to its requests" in found["caller"]["message"]
     objects[0]["metadata"]["annotations"] = {"headgate.dev/gateway": "envoy"}
     found = explain(objects, "pod/bare")
-    assert ([item["service"] for item in found["backends"]], found["identity"]) == (["default/v2"], GATEWAY)
-    assert "the envoy gateway of the Service default/web forwards its requests" in found["caller_note"]
+    assert ([item["service"] for item in found["backends"]], found["caller"]["identity"]) == (["default/v2"], GATEWAY)
+    assert "the envoy gateway of the Service default/web forwards its requests" in found["caller"]["message"]
 
 
 def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Callable[..., Any]) -> None:
     local = meshed_pod("local", "127.77.128.9", account="sa-2", mode="")
     found = explain(world(local), "pod/local")
-    assert found["identity"] == GATEWAY
-    assert "the gateway forwards its requests" in found["caller_note"]
+    assert found["caller"]["identity"] == GATEWAY
+    assert "the gateway forwards its requests" in found["caller"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +183,7 @@ def test_ports_that_the_sidecar_does_not_intercept_allow_every_caller(
 ) -> None:
     found = explain(world(*CLOSED, **server), "pod/three")
     arrived = arrival(found)
-    assert (arrived["allowed"], arrived["hop"], arrived["reason"]) == (True, "plaintext", reason)
+    assert (arrived["allowed"], arrived["transport"], arrived["message"]) == (True, "Plaintext", reason)
 
 
 def test_explain_shows_the_findings_on_the_pods(explain: Callable[..., Any]) -> None:
@@ -187,7 +197,7 @@ def test_access_and_mtls_options_apply_to_files(explain: Callable[..., Any]) -> 
     assert arrival(explain(world(), "pod/two"))["allowed"]
     assert not arrival(explain(world(), "pod/two", "--access", "deny"))["allowed"]
     off = arrival(explain(world(), "pod/two", "--mtls", "off"))
-    assert (off["hop"], off["hop_reason"]) == ("plaintext", "mutual TLS is off for this workload")
+    assert transport_of(off) == ("Plaintext", "mutual TLS is off for this workload")
     assert not arrival(explain(world(), "pod/bare", "--mtls", "strict"))["allowed"]
 
 
@@ -236,19 +246,18 @@ def test_pods_of_a_service_are_listed_separately_when_their_results_differ(run: 
 
 def test_a_deployment_calls_with_the_identity_of_its_pods(run: Run) -> None:
     ended = run("explain", "http://bookstore:8080/books", "--from", "deployment/thief", "-f", EXAMPLE, "-o", "json")
-    found = json.loads(ended.out) | {"code": ended.code}
-    assert (found["caller"], found["identity"]) == (
-        "Deployment default/thief",
-        "spiffe://cluster.local/ns/default/sa/thief",
-    )
-    assert found["caller_note"] == "as its pod thief"
+    found = json.loads(ended.out)["status"] | {"code": ended.code}
+    about = found["caller"]["object"]
+    assert (about["kind"], about["name"]) == ("Deployment", "thief")
+    assert found["caller"]["identity"] == "spiffe://cluster.local/ns/default/sa/thief"
+    assert found["caller"]["message"] == "as its pod thief"
     assert found["code"] == 1
     missing = run("explain", "http://bookstore:8080/", "--from", "deploy/missing", "-f", EXAMPLE)
     assert (missing.code, "Deployment default/missing not found, or none of its pods runs" in missing.err) == (1, True)
 
 
 def test_a_service_account_without_pods_gets_a_note(explain: Callable[..., Any]) -> None:
-    assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as this ServiceAccount now"
+    assert explain(world(), "serviceaccount/typo")["caller"]["message"] == "no pod runs as this ServiceAccount now"
 
 
 @pytest.mark.parametrize(("caller", "status"), [("pod/two", 403), ("sa/sa-2", 403), ("pod/bare", 404), ("", 404)])
@@ -257,7 +266,7 @@ def test_with_access_deny_a_sidecar_answers_403_for_unknown_hosts(
 ) -> None:
     """D21. A sidecar receives only the Services that its pod may call, so it answers unknown and denied hosts alike."""
     found = explain(world(*CLOSED), caller, "--access", "deny", url="http://unknown:8080/")
-    assert [item["status"] for item in found["backends"]] == [status]
+    assert [item["statusCode"] for item in found["backends"]] == [status]
     assert found["code"] == 1
     found = explain(world(*CLOSED), caller, url="http://unknown:8080/")
-    assert [item["status"] for item in found["backends"]] == [404]
+    assert [item["statusCode"] for item in found["backends"]] == [404]

@@ -32,8 +32,8 @@ def call(destination: str, caller: str, *, plaintext: str = "", port: int = 8080
         port=port,
         protocol="http",
         calls=3,
-        first=NOW,
-        last=NOW,
+        first_call_time=NOW,
+        last_call_time=NOW,
     )
 
 
@@ -159,6 +159,8 @@ async def test_a_mesh_without_traffic_says_so(served: ServedMesh) -> None:
 
 def test_gaps_of_the_records_are_warnings(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "calls.json"
-    path.write_bytes(msgspec.json.encode(CallRecordList(began=NOW, incomplete=NOW, items=CALLS)))
+    path.write_bytes(
+        msgspec.json.encode(CallRecordList(recording_start_time=NOW, last_incomplete_time=NOW, items=CALLS))
+    )
     ran = run("generate", "traffictargets", "--from-traffic", str(path), "-n", "shop")
     assert f"until {NOW} there were too many callers to record" in ran.err

@@ -8,7 +8,8 @@ from tests.processes import Ran
 
 from headgate.cli.inspect_client import InspectClient
 from headgate.errors import NotFound
-from headgate.resources.inspect import ObjectName, ObjectRef
+from headgate.resources.inspect import ObjectName
+from headgate.resources.meta import Key
 from headgate.resources.revisions import ChangedField, ObjectChange, Revision, RevisionList
 
 TIME = "2026-01-31T12:00:00Z"
@@ -18,21 +19,28 @@ GONE = ChangedField(path="spec.matches", before=[{"name": "beta"}])
 
 
 def change(action: Any, *fields: ChangedField, name: str = "website", by: str = "helm", **more: Any) -> ObjectChange:
-    ref = ObjectRef(group="split.smi-spec.io", kind="TrafficSplit", namespace="default", name=name)
-    return ObjectChange(object=ref, action=action, by=by, time=TIME, fields=fields, **more)
+    ref = Key("split.smi-spec.io", "TrafficSplit", "default", name)
+    return ObjectChange(object=ref, action=action, by=by, write_time=TIME, fields=fields, **more)
 
 
 def revision(number: int, *changes: ObjectChange, reason: str = "Written", effect: tuple[str, ...] = ()) -> Revision:
     metadata = ObjectName(name=str(number))
-    return Revision(metadata=metadata, revision=number, time=TIME, reason=reason, changes=changes, effect=effect)
+    return Revision(
+        metadata=metadata,
+        revision=number,
+        record_time=TIME,
+        reason=reason,
+        changes=changes,
+        effect_messages=effect,
+    )
 
 
 REVISIONS = (
     revision(1, reason="RecordingStarted"),
-    revision(2, change("changed", WEIGHT, LABEL, GONE), effect=("40 % move", "10 % more")),
-    revision(3, change("created"), change("deleted", name="old", by="")),
-    revision(4, change("changed", WEIGHT, writes=7, by="headgate-rollout"), reason="ControllerWrote"),
-    revision(5, change("deleted", by=""), reason="NotRecorded"),
+    revision(2, change("Changed", WEIGHT, LABEL, GONE), effect=("40 % move", "10 % more")),
+    revision(3, change("Created"), change("Deleted", name="old", by="")),
+    revision(4, change("Changed", WEIGHT, writes=7, by="headgate-rollout"), reason="ControllerWrote"),
+    revision(5, change("Deleted", by=""), reason="NotRecorded"),
 )
 
 

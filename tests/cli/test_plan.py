@@ -81,7 +81,11 @@ def test_a_recorded_answer_of_the_metrics_api_gives_the_rates(run: Run, tmp_path
     ended = run("plan", "--base", base, "-f", change, "--metrics", str(recorded))
     assert "rate     2.84 of the 14.2 requests per second to default/website move" in ended.out
     found = json.loads(run("plan", "--base", base, "-f", change, "--metrics", str(recorded), "-o", "json").out)
-    assert found["plan"]["requests"][0]["rate"] == {"service": "default/website", "rps": 14.2, "moved": 2.84}
+    assert found["status"]["differences"]["requests"][0]["rate"] == {
+        "service": "default/website",
+        "milliRequestsPerSecond": 14200,
+        "movedMilliRequestsPerSecond": 2840,
+    }
     bad = run("plan", "--base", base, "-f", change, "--metrics", change)
     assert (bad.code, f"kubectl get --raw {SERVICES}" in bad.err) == (1, True)
 
@@ -154,16 +158,17 @@ async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(served: S
     change = write(tmp_path / "new/b.yaml", objects.split("website", {"website-v1": 70, "website-v2": 40}), *VERSIONS)
     ended = await served.run("plan", "-f", change, "-o", "json")
     assert ended.code == 1, ended
-    (item,) = json.loads(ended.out)["plan"]["requests"]
-    assert item["entry"] == "Service default/website:8080"
+    (item,) = json.loads(ended.out)["status"]["differences"]["requests"]
+    assert item["entry"] == {"kind": "Service", "name": "default/website", "port": 8080, "host": ""}
     assert item["causes"][0]["line"] == 8
     ended = await served.run("plan", "-f", write(tmp_path / "same.yaml", *VERSIONS))
     assert (ended.code, ended.out) == (0, "")
     unknown = await served.run("plan", "--never", "sa/a", "sa/gone")
     assert (unknown.code, "no pod of serviceaccount default/gone exists" in unknown.err) == (1, True)
     deleted = await served.run("plan", "--delete", "ts/website", "-o", "json")
-    (item,) = json.loads(deleted.out)["plan"]["requests"]
-    assert item["causes"] == [{"object": "TrafficSplit default/website", "deleted": True}]
+    (item,) = json.loads(deleted.out)["status"]["differences"]["requests"]
+    (cause,) = item["causes"]
+    assert (cause["object"]["kind"], cause["object"]["name"], cause["deleted"]) == ("TrafficSplit", "website", True)
     gone = await served.run("plan", "--delete", "ts/gone")
     assert (gone.code, "TrafficSplit default/gone does not exist" in gone.err) == (1, True), gone
     other = write(tmp_path / "other.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
@@ -198,8 +203,8 @@ async def test_a_running_headgate_predicts_the_endpoints_of_a_new_service(served
     status = {"phase": "Running", "podIP": "127.9.9.9"}
     await served.store.update({**created, "status": status}, subresource="status")
     ended = await served.run("plan", "-f", write(tmp_path / "new.yaml", VERSIONS[0]), "-o", "json")
-    (item,) = json.loads(ended.out)["plan"]["requests"]
-    assert item["changes"] == ["all of them from 404 (NoSuchPort) to default/website:8080"]
+    (item,) = json.loads(ended.out)["status"]["differences"]["requests"]
+    assert item["changeMessages"] == ["all of them from 404 (NoSuchPort) to default/website:8080"]
 
 
 def test_standard_input_takes_what_kubectl_takes(tmp_path: Path) -> None:

@@ -28,8 +28,15 @@ def write(path: Path, *written: Mapping[str, Any]) -> str:
 
 
 def requests_of(ended: Any) -> list[Any]:
-    found = json.loads(ended.out)["plan"]["requests"]
-    return [(item["entry"], item["changes"], [cause["object"] for cause in item["causes"]]) for item in found]
+    found = json.loads(ended.out)["status"]["differences"]["requests"]
+    return [
+        (
+            item["entry"]["name"],
+            item["changeMessages"],
+            [f"{cause['object']['kind']} {cause['object']['name']}" for cause in item["causes"]],
+        )
+        for item in found
+    ]
 
 
 async def follow(served: ServedMesh, canary: Mapping[str, Any]) -> None:
@@ -60,14 +67,14 @@ async def test_each_change_of_a_canary_is_planned_live_as_offline(
     assert live.code == 1
     assert requests_of(live) == requests_of(offline)
     assert requests_of(live)[0] == (
-        "Service default/website:8080",
+        "default/website",
         [
             "90 % of them from default/website:8080 to default/v1:8080",
             "10 % of them from default/website:8080 to default/v2:8080",
         ],
-        ["Canary default/website"],
+        ["Canary website"],
     )
-    (cause,) = json.loads(live.out)["plan"]["requests"][0]["causes"]
+    (cause,) = json.loads(live.out)["status"]["differences"]["requests"][0]["causes"]
     assert (cause["file"], cause["line"]) == (
         new,
         yaml.safe_dump(CANARY, sort_keys=False).splitlines().index("spec:") + 1,
@@ -84,7 +91,7 @@ async def test_each_change_of_a_canary_is_planned_live_as_offline(
     live = await served.run("plan", "--delete", "canary/website", "-o", "json")
     offline = await served.run("plan", "--base", with_canary, "--delete", "canary/website", "-o", "json")
     assert requests_of(live) == requests_of(offline)
-    assert requests_of(live)[0][2] == ["Canary default/website"]
+    assert requests_of(live)[0][2] == ["Canary website"]
 
 
 async def test_the_warning_of_a_write_has_the_effect_of_its_canary(served: ServedMesh) -> None:

@@ -39,7 +39,7 @@ def write(path: Path, *written: Mapping[str, Any]) -> str:
 
 
 def verdict_of(ended: Any) -> Any:
-    (found,) = json.loads(ended.out)["verdicts"]
+    (found,) = json.loads(ended.out)["status"]["verdicts"]
     return found
 
 
@@ -123,34 +123,34 @@ async def planned(served: ServedMesh, path: Path, *change: Mapping[str, Any]) ->
 
 
 CHANGES: Mapping[str, tuple[list[Object], str, str]] = {
-    "the same": ([shop(), SERVICE], "holds", "every request"),
-    "another image": ([shop(annotations={"example.com/build": "2"})], "holds", "every request"),
-    "label": ([BARE], "does not hold", "pod default/shop-7f9c8d6b5-abcde loses its sidecar"),
+    "the same": ([shop(), SERVICE], "Holds", "every request"),
+    "another image": ([shop(annotations={"example.com/build": "2"})], "Holds", "every request"),
+    "label": ([BARE], "DoesNotHold", "pod default/shop-7f9c8d6b5-abcde loses its sidecar"),
     "annotation": (
         [shop(labels={"app": "shop"}, annotations=objects.headgate_keys(inject="false"))],
-        "does not hold",
+        "DoesNotHold",
         "loses its sidecar",
     ),
     "excluded port": (
         [shop(annotations=objects.headgate_keys(excluded_inbound_ports="8080"))],
-        "does not hold",
+        "DoesNotHold",
         "port 8080 of pod default/shop-7f9c8d6b5-abcde is excluded",
     ),
-    "account": ([shop(account="other")], "does not hold", "may send all requests to ServiceAccount default/other"),
+    "account": ([shop(account="other")], "DoesNotHold", "may send all requests to ServiceAccount default/other"),
     "labels": (
         [shop(labels={**LABELS, "app": "other"})],
-        "undecided",
+        "Undecided",
         "Service default/shop no longer selects it",
     ),
-    "a new port": ([shop(8080, 9090)], "holds", "every request"),
+    "a new port": ([shop(8080, 9090)], "Holds", "every request"),
     "a new Deployment": (
         [objects.deployment("second", template={"account": "shop"})],
-        "does not hold",
+        "DoesNotHold",
         "pod default/second is new and has no sidecar",
     ),
     "the namespace": (
         [objects.namespace("default", labels={"headgate.dev/inject": "false"})],
-        "holds",  # the label of the pods decides
+        "Holds",  # the label of the pods decides
         "every request",
     ),
 }
@@ -163,10 +163,9 @@ async def test_a_running_headgate_predicts_the_pods_of_a_template(
     change, expected, said = CHANGES[name]
     ended = await planned(shop_runs, tmp_path / "change.yaml", *change)
     found = verdict_of(ended)
-    assert (found["verdict"], ended.code) == (expected, {"holds": 0, "does not hold": 1, "undecided": 4}[expected]), (
-        ended
-    )
-    assert said in "\n".join((*found.get("counterexamples", ()), *found.get("reasons", ())))
+    assert (found["verdict"], ended.code) == (expected, {"Holds": 0, "DoesNotHold": 1, "Undecided": 4}[expected]), ended
+    counterexamples = [counterexample["message"] for counterexample in found["counterexamples"]]
+    assert said in "\n".join((*counterexamples, *found["reasonMessages"]))
 
 
 async def test_a_deleted_tls_config_that_gave_the_pods_their_sidecar_does_not_hold(shop_runs: ServedMesh) -> None:
@@ -176,7 +175,7 @@ async def test_a_deleted_tls_config_that_gave_the_pods_their_sidecar_does_not_ho
     await shop_runs.store.create(objects.tls_config("strict", {"app": "shop"}, "shop.example.com"))
     ended = await shop_runs.run("plan", "--delete", "tlsconfig/strict", "--no-new-access", "-o", "json")
     assert ended.code == 1, ended
-    assert "loses its sidecar" in verdict_of(ended)["counterexamples"][0]
+    assert "loses its sidecar" in verdict_of(ended)["counterexamples"][0]["message"]
 
 
 async def test_a_service_that_leads_past_the_sidecar_does_not_hold(shop_runs: ServedMesh, tmp_path: Path) -> None:
@@ -184,10 +183,10 @@ async def test_a_service_that_leads_past_the_sidecar_does_not_hold(shop_runs: Se
     late = objects.service("late", objects.port(80, "admin", target=9999), selector={"app": "shop"})
     ended = await planned(shop_runs, tmp_path / "late.yaml", late)
     found = verdict_of(ended)
-    assert (found["verdict"], ended.code) == ("does not hold", 1)
+    assert (found["verdict"], ended.code) == ("DoesNotHold", 1)
     assert (
         "leads to port 9999 of pod default/shop-7f9c8d6b5-abcde, which its sidecar does not serve"
-        in found["counterexamples"][0]
+        in found["counterexamples"][0]["message"]
     )
 
 
@@ -196,4 +195,4 @@ async def test_never_is_about_the_pods_after_the_change(shop_runs: ServedMesh, t
     assert (await shop_runs.run("plan", *claim)).code == 0
     ended = await shop_runs.run("plan", "-f", write(tmp_path / "bare.yaml", BARE), *claim)
     assert ended.code == 1
-    assert "has no sidecar, so it allows all requests" in verdict_of(ended)["counterexamples"][0]
+    assert "has no sidecar, so it allows all requests" in verdict_of(ended)["counterexamples"][0]["message"]

@@ -17,7 +17,7 @@ from headgate.api.certificate import Certificate
 from headgate.history.records import is_recorded
 from headgate.latest import until
 from headgate.plan.lines import counted, lines, summary
-from headgate.plan.plan import Plan
+from headgate.plan.plan import Differences
 from headgate.plan.world import Origin
 from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.core.pod_metadata import INJECT
@@ -101,7 +101,7 @@ async def test_a_namespace_that_opts_out_is_planned_live_as_offline(mesh: Living
 
 async def plans(
     mesh: LivingMesh, directory: Path, base: Sequence[Object], key: Key, after: Object | None
-) -> tuple[Plan, Plan]:
+) -> tuple[Differences, Differences]:
     """Return the plans of a change, of the running mesh and of files."""
     (directory / "base.yaml").write_text(yaml.safe_dump_all(base, sort_keys=False))
     (directory / "change.yaml").write_text(yaml.safe_dump(after, sort_keys=False) if after else "")
@@ -116,11 +116,11 @@ async def plans(
         ended = await mesh.run("plan", *options, *change, "-o", "json")
         if ended.code == 2:
             assert "change no requests by themselves" in ended.err
-            found.append(Plan())
+            found.append(Differences())
             continue
         assert ended.code in (0, 1), ended
         assert ended.out, ended
-        found.append(msgspec.convert(json.loads(ended.out)["plan"], Plan))
+        found.append(msgspec.convert(json.loads(ended.out)["status"]["differences"], Differences))
     return found[0], found[1]
 
 
@@ -134,11 +134,11 @@ async def effect_of_write(mesh: LivingMesh, key: Key, after: Object) -> str:
     return shown.partition(":")[0] if "; first: " in shown else shown
 
 
-def departed(plan: Plan) -> Sequence[str]:
+def departed(plan: Differences) -> Sequence[str]:
     return [item.message for item in plan.departures]
 
 
-def causes(plan: Plan) -> Iterator[Origin]:
+def causes(plan: Differences) -> Iterator[Origin]:
     for item in (*plan.unreachable, *plan.lost, *plan.gained, *plan.requests, *plan.tls, *plan.gateways):
         yield from item.causes
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import pytest
 import yaml
+from msgspec import structs
 from tests.history.objects import contents, owned, website_split
 from tests.make.objects import service
 from tests.processes import Ran
@@ -15,7 +16,7 @@ from headgate.cli.inspect_client import InspectClient
 from headgate.errors import Conflict, HeadgateError, Invalid, NotFound
 from headgate.history.records import object_in
 from headgate.history.restoration import restorations
-from headgate.resources.inspect import ObjectName, ObjectRef
+from headgate.resources.inspect import ObjectName
 from headgate.resources.revisions import RestorationStep, RevisionRestoration
 
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
@@ -28,10 +29,10 @@ def steps(present: Sequence[Any], past: Sequence[Any]) -> tuple[RestorationStep,
     return tuple(
         RestorationStep(
             verb=item.verb,
-            object=ObjectRef(group=item.key.group, kind=item.key.kind, namespace="default", name=item.key.name),
+            object=structs.replace(item.key, namespace="default"),
             present=object_in(item.present) if item.present else None,
             wanted=object_in(item.wanted) if item.wanted else None,
-            skipped=item.skipped,
+            skip_message=item.skipped,
         )
         for item in restorations(contents(*present), contents(*past))
     )
@@ -127,7 +128,9 @@ def mesh(monkeypatch: pytest.MonkeyPatch) -> Server:
 
     async def restoration(_client: InspectClient, number: int, namespace: str) -> RevisionRestoration:
         found = steps((*PRESENT, owned(10)), (*PAST, owned(90)))
-        return RevisionRestoration(metadata=ObjectName(name=str(number), namespace=namespace), time="then", steps=found)
+        return RevisionRestoration(
+            metadata=ObjectName(name=str(number), namespace=namespace), record_time="then", steps=found
+        )
 
     monkeypatch.setattr(InspectClient, "of", classmethod(lambda cls, *_, **__: cls(server)))
     monkeypatch.setattr(InspectClient, "restoration", restoration)

@@ -37,7 +37,7 @@ def proxy(name: str, *, connected: str = "2026-01-01T00:00:00Z", deployment: str
     status = ProxyStatus(
         state="InSync" if connected else "Disconnected",
         message="" if connected else "it has no stream",
-        connected=connected,
+        connection_time=connected or None,
         certificate=Certificate(identity=f"spiffe://mesh/{name}"),
     )
     metadata = ObjectName(name=name, namespace="shop")

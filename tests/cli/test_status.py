@@ -7,8 +7,8 @@ from tests.cli.conftest import ServedMesh
 from tests.make import objects
 
 from headgate.plane.mesh_state import HostState
-from headgate.resources.inspect import ObjectRef
 from headgate.resources.mesh_status import StoreState, UnreadyWorkload, WorkloadCounts
+from headgate.resources.meta import Key
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,11 @@ async def test_status_counts_findings_by_severity(served: ServedMesh, objects: l
 
 def unready() -> HostState:
     """Return the state of a machine with a Deployment that is down and a store on a full disk."""
-    down = ObjectRef(group="apps", kind="Deployment", namespace="default", name="website")
-    row = UnreadyWorkload(object=down, ready=0, wanted=2, reason="CommandNotFound: no such file: x")
-    store = StoreState(writable=False, message="can't write the store x: full", failing_since="2026-01-01T00:00:00Z")
+    down = Key("apps", "Deployment", "default", "website")
+    row = UnreadyWorkload(object=down, ready=0, wanted=2, message="CommandNotFound: no such file: x")
+    store = StoreState(
+        writable=False, message="can't write the store x: full", failing_since_time="2026-01-01T00:00:00Z"
+    )
     return HostState(workloads=WorkloadCounts(ready=3, wanted=5, unready=(row,)), store=store)
 
 

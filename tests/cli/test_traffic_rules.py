@@ -18,7 +18,14 @@ def record(destination: str, caller: str, port: int = 80, protocol: str = "http"
     namespace, name = destination.split("/")
     metadata = ObjectName(namespace=namespace, name=name)
     return CallRecord(
-        metadata=metadata, caller=caller, port=port, protocol=protocol, calls=1, first="", last="", **more
+        metadata=metadata,
+        caller=caller,
+        port=port,
+        protocol=protocol,
+        calls=1,
+        first_call_time=None,
+        last_call_time=None,
+        **more,
     )
 
 

@@ -53,9 +53,9 @@ class RunningReplica:
 
     async def problems(self) -> list[str]:
         """Return what `headgate status` names as problems."""
-        mesh = await self.get("/apis/inspect.headgate.dev/v1/meshstatuses/mesh")
+        mesh = await self.get("/apis/inspect.headgate.dev/v1beta1/meshstatuses/mesh")
         assert mesh.get("kind") != "Status", mesh
-        return list(mesh["status"]["problems"])
+        return [problem["message"] for problem in mesh["status"]["problems"]]
 
     async def served(self) -> bool:
         """Return whether the aggregated APIs respond."""

@@ -12,7 +12,7 @@ from headgate.history.segments import SEGMENT_BYTES
 
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
 SECRETS = f"{SYSTEM}/secrets"
-REVISIONS = "/apis/inspect.headgate.dev/v1/namespaces/shop/revisions"
+REVISIONS = "/apis/inspect.headgate.dev/v1beta1/namespaces/shop/revisions"
 
 
 def weights(old: int, new: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from headgate.telemetry.prometheus.text import Family, Line
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-INSPECT = "/apis/inspect.headgate.dev/v1"
+INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 SEED = "/apis/traffic.metrics.k8s.io/v1beta1"

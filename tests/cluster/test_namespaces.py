@@ -66,7 +66,7 @@ async def test_objects_of_these_namespaces_have_effect_and_those_elsewhere_have_
     inside = [create_split(cluster, namespace, "canary") for namespace in NAMES]
     await eventually(lambda: all(conditions(cluster, path) for path in inside))
     assert conditions(cluster, outside) is None
-    findings = (await eventually(lambda: plane.get("/apis/inspect.headgate.dev/v1/findings")))["items"]
+    findings = (await eventually(lambda: plane.get("/apis/inspect.headgate.dev/v1beta1/findings")))["items"]
     splits = [item["object"] for item in findings if item["object"]["kind"] == "TrafficSplit"]
     assert {item["namespace"] for item in splits} == set(NAMES)
 
@@ -120,7 +120,7 @@ async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: KubeAp
     """Kubernetes 1.20 does not label namespaces with their names, so the label `headgate.dev/inject` has no effect."""
 
     async def decided(setting: str) -> Any:
-        found = await plane.get("/apis/inspect.headgate.dev/v1/namespaces/shop/pods/explained/sidecar")
+        found = await plane.get("/apis/inspect.headgate.dev/v1beta1/namespaces/shop/pods/explained/sidecar")
         return found if found.get("decision", {}).get("setting") == setting else None
 
     label(cluster, "shop", **{INJECT: "true"})
@@ -129,12 +129,14 @@ async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: KubeAp
     found = await eventually(lambda: decided("NamespaceName"))
     assert not found["decision"]["injected"]
     assert found["decision"]["message"].startswith("the namespace shop has no label kubernetes.io/metadata.name")
-    assert found["advice"] == ["to add a sidecar, run: kubectl label namespace shop kubernetes.io/metadata.name=shop"]
+    assert found["adviceMessages"] == [
+        "to add a sidecar, run: kubectl label namespace shop kubernetes.io/metadata.name=shop"
+    ]
 
     label(cluster, "shop", **{NAMESPACE_NAME: "shop"})
     assert (await eventually(lambda: decided("NamespaceLabel")))["decision"]["injected"]
     label(cluster, "shop", **{NAMESPACE_NAME: None, INJECT: None})
-    elsewhere = await plane.get("/apis/inspect.headgate.dev/v1/namespaces/kube-system/pods/explained/sidecar")
+    elsewhere = await plane.get("/apis/inspect.headgate.dev/v1beta1/namespaces/kube-system/pods/explained/sidecar")
     assert elsewhere["message"].startswith("the namespace kube-system does not belong to the mesh")
 
 

@@ -17,7 +17,7 @@ from tests.make.objects import container, gateway, pod
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PODS = "/apis/traffic.metrics.k8s.io/v1beta1/namespaces/shop/pods"
-METRICS = "/apis/inspect.headgate.dev/v1/meshstatuses/mesh/metrics"
+METRICS = "/apis/inspect.headgate.dev/v1beta1/meshstatuses/mesh/metrics"
 COLLECTOR = "collector.monitoring:4317"
 
 

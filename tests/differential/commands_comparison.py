@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from headgate.cli.app import app
 from headgate.resources.decode import validate
-from headgate.resources.explanations import PLAIN
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "3"))
 SAMPLES = ((20, 3), (2000, 6))  # number of requests, and the allowed deviation in sigmas (routing_comparison.SAMPLES)
@@ -87,15 +86,17 @@ def compare(running: RunningMembers, sent: Sent) -> None:
     for number, sigmas in SAMPLES if len(wanted) > 1 else ((3, 0),):
         tried_code, tried = ask(running, "try", url, "-X", sent.method, "--number", str(number), *headers)
         if tried is None:
-            assert not said["service"], f"{sent}: try sends no request, but explain prints {said}"
+            assert not said["status"]["service"], f"{sent}: try sends no request, but explain prints {said}"
             return
         difference = disagreement(wanted, counts(tried), number, sigmas)
         if "far from" not in difference:
             break
     assert not difference, f"{sent}: {difference}\nexplain {said}\ntry {tried}"
-    by_split = f"TrafficSplit {tried['split']}" if tried["split"] else PLAIN
-    if not said["object"].startswith("HTTPRoute "):  # `try` names the split of a request, but no HTTPRoute
-        assert said["object"] in {by_split, ""}, f"{sent}: explain names {said['object']}, try {by_split}"
+    route = said["status"]["route"] or {}
+    about = route.get("object") or {"kind": "", "namespace": "", "name": ""}
+    if about["kind"] != "HTTPRoute":  # `try` names the split of a request, but no HTTPRoute
+        split = f"{about['namespace']}/{about['name']}" if about["name"] else ""
+        assert not route or split == (tried["split"] or ""), f"{sent}: explain names {about}, try {tried['split']}"
         assert tried_code == 0 or code == 1 or set(wanted) & {503}, f"{sent}: try fails\nexplain {said}\ntry {tried}"
 
 
@@ -108,8 +109,9 @@ def ask(running: RunningMembers, *words: str) -> tuple[int, Any]:
 def shares(said: Mapping[str, Any]) -> Mapping[Responder, Fraction]:
     """Return the share of each Service, and of each status that the proxy itself returns, in the output of explain."""
     result: defaultdict[Responder, Fraction] = defaultdict(Fraction)
-    for backend in said["backends"]:
-        result[backend["status"] or backend["service"]] += Fraction(backend["share"])
+    for backend in said["status"]["backends"]:
+        share = Fraction(backend["share"]["numerator"], backend["share"]["denominator"])
+        result[backend["statusCode"] or backend["service"]] += share
     return {responder: share for responder, share in result.items() if share}
 
 

@@ -46,7 +46,7 @@ def test_a_bad_change_is_found_in_the_history_and_undone(mesh: RunningMesh) -> N
     assert mesh.send(4, mesh.request("web", 8080)) == Counter(new=4)
     bad = last(mesh, web, 2)
     assert [change["by"] for change in bad["changes"]] == ["kubectl-patch"]
-    assert any("default/web-old:8080" in line and "default/web-new:8080" in line for line in bad["effect"])
+    assert any("default/web-old:8080" in line and "default/web-new:8080" in line for line in bad["effectMessages"])
     shown = mesh.headgate("history", str(bad["revision"])).stdout
     assert "trafficsplit/web in default changed by kubectl-patch" in shown
     assert "  spec.backends[web-new].weight: 0 -> 1" in shown
@@ -77,7 +77,7 @@ def test_a_restart_keeps_the_history_from_which_deleted_objects_are_restored(mes
     assert revisions(mesh, shop) == [before, changed]
     mesh.delete(shop)
     deleted = last(mesh, shop, 3)
-    assert [(change["action"], change["by"]) for change in deleted["changes"]] == [("deleted", "")]
+    assert [(change["action"], change["by"]) for change in deleted["changes"]] == [("Deleted", "")]
     restored = mesh.headgate("rollback", str(changed["revision"]), shop)
     assert restored.stdout == "trafficsplit/shop created\n"
     assert mesh.get(shop)["spec"]["backends"][0] == {"service": "shop-old", "weight": 50}

@@ -49,11 +49,11 @@ def test_every_proxy_in_sync_has_a_version_for_each_type_and_a_certificate(meshe
     assert set(found) == {"gateway", sidecar_of(meshed)}
     for status in found.values():
         assert status["refusals"] == []
-        assert status["lastAcknowledged"]
+        assert status["lastAcknowledgedTime"]
         for one in status["types"]:
             assert one["held"] == one["resources"]
         assert status["process"]["pid"] > 0
-        assert status["certificate"]["notAfter"] > status["lastAcknowledged"]
+        assert status["certificate"]["notAfterTime"] > status["lastAcknowledgedTime"]
     single = json.loads(meshed.headgate("proxies", "gateway", "-o", "json").stdout)["status"]
     assert all(one["heldVersion"] == one["version"] for one in single["types"])
     assert all(one["version"] for one in single["types"] if one["resources"])
@@ -67,7 +67,7 @@ def test_kubectl_gets_and_explains_proxies(meshed: RunningMesh) -> None:
     assert table["gateway"][1] == "InSync"
     assert "heldVersion\t<string>" in meshed.kubectl("explain", "proxies.status.types")
     assert "FIELDS:" in meshed.kubectl("explain", "meshstatuses.status.proxies")
-    raw = json.loads(meshed.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/proxies"))
+    raw = json.loads(meshed.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1beta1/proxies"))
     assert [item["node"] for item in raw["items"]] == [sidecar_of(meshed), "gateway"]
 
 
@@ -154,9 +154,13 @@ def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(
         mesh.apply(service_manifest("taken", {"http": port}, clusterIP=host), namespace=namespace)
         status = until(lambda: (found := proxies(mesh)["gateway"])["state"] == "Refused" and found)
         refusal = next(item for item in status["refusals"] if f"/{namespace}/" in item["resource"])
-        assert (refusal["type"], refusal["object"]) == ("listeners", f"Service {namespace}/taken")
+        assert (refusal["type"], refusal["object"]["kind"], refusal["object"]["name"]) == (
+            "listeners",
+            "Service",
+            "taken",
+        )
         assert "Address already in use" in refusal["message"]
-        assert refusal["time"]
+        assert refusal["rejectionTime"]
         until(lambda: rows(mesh.headgate("proxies").stdout)["gateway"][1] == "Refused")  # not during a retry
         text = f"gateway rejected 1 resource: outbound/{namespace}/taken/{port}"
         state = until(lambda: found if text in (found := mesh.headgate("status")).stdout else None)
@@ -196,11 +200,13 @@ def test_check_without_files_and_explain_read_the_running_mesh(
     ]
     mesh = new_mesh("--access", "deny", manifests={"site.yaml": "\n---\n".join(manifests)})
     explained = mesh.headgate("explain", "http://web:8080/", "-o", "json")
-    found = json.loads(explained.stdout)
+    found = json.loads(explained.stdout)["status"]
     assert [item["allowed"] for item in found["backends"][0]["arrivals"]] == [False]
     assert explained.returncode == 1
-    caller = json.loads(mesh.headgate("explain", "http://web:8080/", "--from", "deploy/web", "-o", "json").stdout)
-    assert (caller["caller"], caller["identity"].partition("/sa/")[2]) == ("Deployment default/web", "default")
+    found = json.loads(mesh.headgate("explain", "http://web:8080/", "--from", "deploy/web", "-o", "json").stdout)
+    caller = found["status"]["caller"]
+    assert (caller["object"]["kind"], caller["object"]["name"]) == ("Deployment", "web")
+    assert caller["identity"].endswith("/sa/default")
     assert mesh.headgate("check").returncode == 0
     mesh.apply(split_manifest("web", "web", {"nothing": 1}))
     checked = mesh.headgate("check")

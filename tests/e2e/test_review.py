@@ -65,7 +65,7 @@ def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_an
     until(lambda: last_results(mesh, "buyer") == DENIED, "the bad change is in force")
     bad = until(lambda: found[-1] if (found := revisions(mesh))[-1] != good else None)
     assert bad["changes"][0]["by"] == "kubectl-patch"
-    assert "ServiceAccount default/buyer may no longer send all requests" in bad["effect"][0]
+    assert "ServiceAccount default/buyer may no longer send all requests" in bad["effectMessages"][0]
     done = mesh.headgate("rollback", str(good["revision"]), GENERATED)
     assert done.stdout == f"{GENERATED} restored\n", done.stderr
     until(lambda: last_results(mesh, "buyer") == ALLOWED, "the buyer buys again")

@@ -49,6 +49,12 @@ def first(events: Iterator[Event], fits: Callable[[Event], bool]) -> Event:
     return next(event for event in events if event["kind"] == "TapEvent" and fits(event))
 
 
+def key_of(part: Mapping[str, Any]) -> str:
+    """Return the object of a route or an access rule as text."""
+    about = part["object"]
+    return f"{about['kind']} {about['namespace']}/{about['name']}"
+
+
 def recorded_share(mesh: RunningMesh) -> float:
     """Return the share of requests that the gateway's Envoy records, in millionths."""
     runtime = json.loads(
@@ -59,21 +65,21 @@ def recorded_share(mesh: RunningMesh) -> float:
 
 def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: RunningMesh) -> None:
     with tapping(bookstore, "deployment/bookstore-v1") as events:
-        allowed = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 200)
-        denied = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 403)
-        sent = first(events, lambda event: event["side"] == "client" and "buyer" in event["proxy"]["name"])
-    assert allowed["access"]["object"] == "TrafficTarget default/buyer-to-bookstore"
+        allowed = first(events, lambda event: event["side"] == "Server" and event["response"]["status"] == 200)
+        denied = first(events, lambda event: event["side"] == "Server" and event["response"]["status"] == 403)
+        sent = first(events, lambda event: event["side"] == "Client" and "buyer" in event["proxy"]["name"])
+    assert key_of(allowed["access"]) == "TrafficTarget default/buyer-to-bookstore"
     assert (allowed["source"]["identity"], allowed["secured"]) == ("spiffe://cluster.local/ns/default/sa/buyer", True)
-    assert denied["access"] == {"allowed": False, "object": "", "rule": ""}
+    assert denied["access"] == {"allowed": False, "object": None, "rule": ""}
     assert denied["source"]["identity"] == "spiffe://cluster.local/ns/default/sa/thief"
-    assert sent["route"]["object"] == "TrafficSplit default/bookstore"
+    assert key_of(sent["route"]) == "TrafficSplit default/bookstore"
     assert sent["destination"]["pod"].startswith("default/bookstore-v1-")
 
 
 def test_proxies_record_requests_only_during_a_tap(bookstore: RunningMesh) -> None:
     until(lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
     with tapping(bookstore, "trafficsplit/bookstore") as events:
-        assert first(events, lambda _: True)["route"]["object"] == "TrafficSplit default/bookstore"
+        assert key_of(first(events, lambda _: True)["route"]) == "TrafficSplit default/bookstore"
         until(lambda: recorded_share(bookstore) == 1_000_000, "the gateway also records requests")
     until(lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
 

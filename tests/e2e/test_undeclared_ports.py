@@ -47,7 +47,7 @@ def programmed(mesh: RunningMesh, what: str) -> tuple[str, str, str]:
 
 def explained(mesh: RunningMesh, url: str) -> Any:
     done = mesh.headgate("explain", "GET", url, "-o", "json")
-    ((arrival,),) = [backend["arrivals"] for backend in json.loads(done.stdout)["backends"]]
+    ((arrival,),) = [backend["arrivals"] for backend in json.loads(done.stdout)["status"]["backends"]]
     return arrival
 
 
@@ -108,7 +108,7 @@ def test_an_undeclared_port_of_a_service_is_denied_to_callers_without_a_rule(clo
     assert "403" in ask(closed, "http://web:8080/", "--service-account", "thief")[2]
     arrival = explained(closed, "http://web:8080/")
     assert not arrival["allowed"]
-    assert arrival["hop"] == "mutual TLS"
+    assert arrival["transport"] == "MutualTLS"
 
 
 def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(closed: RunningMesh) -> None:
@@ -130,7 +130,7 @@ def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(clo
     assert closed.event("NotEnforced", "readers")[0] == "Warning"
     arrival = explained(closed, "http://late:8080/")
     assert arrival["allowed"]
-    assert f"does not serve port {BYPASS}" in arrival["reason"]
+    assert f"does not serve port {BYPASS}" in arrival["message"]
     assert not explained(closed, "http://web:8080/")["allowed"]
     closed.kubectl("set", "env", "deployment/web", "PORT_BYPASS-")
     closed.kubectl("rollout", "status", "deployment/web", "--timeout", "60s")

@@ -1,5 +1,6 @@
 """The differing fields of two contents."""
 
+from msgspec import structs
 from tests.history.objects import website_split
 from tests.make.objects import service
 
@@ -9,7 +10,7 @@ from headgate.history.records import content_of
 
 def fields(before: object, after: object) -> list[tuple[str, object, object]]:
     contents = (content_of(obj) if isinstance(obj, dict) else None for obj in (before, after))
-    return [tuple(item) for item in differences(*contents)]  # type: ignore[misc]
+    return [structs.astuple(field) for field in differences(*contents)]
 
 
 def test_items_of_a_list_are_named_by_their_name() -> None:

@@ -24,7 +24,7 @@ from headgate.standalone.store.memory import MemoryStore
 
 PODS = "/api/v1/namespaces/headgate-system/pods"
 POD, OTHER_POD = f"{PODS}/headgate-1", f"{PODS}/headgate-2"
-APIS = "/apis/apiregistration.k8s.io/v1/apiservices/v1.inspect.headgate.dev"
+APIS = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.inspect.headgate.dev"
 INJECTION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate"
 SPLITS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trafficsplits.split.smi-spec.io"
 

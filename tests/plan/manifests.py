@@ -10,7 +10,8 @@ from tests.make.objects import Object, manifest
 from headgate.cli.offline import CompiledFiles, compile_manifests
 from headgate.manifests.files import read
 from headgate.options import InjectionMode
-from headgate.plan.plan import Plan, plan
+from headgate.plan.checks import CheckVerdict
+from headgate.plan.plan import Differences, plan
 from headgate.plan.world import World
 from headgate.settings import Settings
 
@@ -66,7 +67,7 @@ def compiled(directory: Path, *texts: str, sidecars: InjectionMode = "all", **se
     return compile_manifests(found, Settings(**settings), sidecars)
 
 
-def planned(directory: Path, before: Sequence[str], after: Sequence[str], **settings: Any) -> Plan:
+def planned(directory: Path, before: Sequence[str], after: Sequence[str], **settings: Any) -> Differences:
     """Return the plan of a change between two lists of texts."""
     one, other = (
         compiled(directory / name, *texts, **settings) for name, texts in (("before", before), ("after", after))
@@ -74,3 +75,8 @@ def planned(directory: Path, before: Sequence[str], after: Sequence[str], **sett
     old, new = ({part.key: part.object for part in files.manifests.objects} for files in (one, other))
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return plan(World(one.compiled, other.compiled, changed, new.keys(), (one.snapshot, other.snapshot)))
+
+
+def texts_of(verdict: CheckVerdict) -> list[str]:
+    """Return the counterexamples of a verdict as texts."""
+    return [counterexample.message for counterexample in verdict.counterexamples]

@@ -1,7 +1,7 @@
 """Checks of access hold for all requests, or have a counterexample."""
 
 import pytest
-from tests.plan.manifests import compiled, group, planned, target, workload
+from tests.plan.manifests import compiled, group, planned, target, texts_of, workload
 
 from headgate.errors import NotFound
 from headgate.plan.checks import InvalidCheck, Never, check_claim, never, no_new_access
@@ -24,9 +24,12 @@ def test_a_wider_rule_is_a_counterexample_to_no_new_access(tmp_path):
     wider = [*PODS, group("g", pathRegex="/i", methods=["GET"]), target("web", "web")]
     verdict = no_new_access(planned(tmp_path / "wider", before, wider))
     assert not verdict.holds
-    (text,) = verdict.counterexamples
-    assert "ServiceAccount default/web may send GET, path begins with /i to ServiceAccount default/shop" in text
-    assert verdict.commands == ("headgate explain http://shop.default:8080/i --from serviceaccount/web -n default",)
+    (counterexample,) = verdict.counterexamples
+    assert (
+        "ServiceAccount default/web may send GET, path begins with /i to ServiceAccount default/shop"
+        in counterexample.message
+    )
+    assert counterexample.command == "headgate explain http://shop.default:8080/i --from serviceaccount/web -n default"
 
 
 def test_a_split_rule_that_allows_the_same_requests_is_no_new_access(tmp_path):
@@ -46,7 +49,7 @@ def test_a_split_rule_that_allows_the_same_requests_is_no_new_access(tmp_path):
 def test_never_is_proven_for_a_caller_without_a_rule(tmp_path):
     verdict = claimed(tmp_path, LOOK, target("web", "web"), caller="sa/thief", server="deployment/shop")
     assert verdict.holds
-    assert verdict.check == "never serviceaccount default/thief to deployment default/shop"
+    assert verdict.message == "never serviceaccount default/thief to deployment default/shop"
 
 
 @pytest.mark.parametrize(
@@ -63,13 +66,13 @@ def test_an_open_workload_is_a_counterexample_for_every_caller(tmp_path):
     for number, caller in enumerate(("gateway", "pod/web", "serviceaccount/other/x")):
         verdict = claimed(tmp_path / str(number), caller=caller, server="sa/shop")
         assert not verdict.holds
-        assert "because of it is open" in verdict.counterexamples[0]
+        assert "because of it is open" in verdict.counterexamples[0].message
 
 
 def test_a_pod_without_a_sidecar_is_a_counterexample(tmp_path):
     bare = workload("bare", **{"headgate.dev/inject": "false"})
     verdict = claimed(tmp_path, bare, caller="sa/web", server="deployment/bare")
-    assert verdict.counterexamples == ("pod default/bare has no sidecar, so it allows all requests",)
+    assert texts_of(verdict) == ["pod default/bare has no sidecar, so it allows all requests"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.make import objects
 from tests.make.objects import Object, manifest
-from tests.plan.manifests import compiled, group, planned, target, workload
+from tests.plan.manifests import compiled, group, planned, target, texts_of, workload
 
 from headgate.plan.checks import CheckOutcome, CheckVerdict, Never, never, no_new_access
 from headgate.plan.departures import Side
@@ -69,7 +69,7 @@ def test_what_takes_the_sidecar_away_is_never_proven(
 ) -> None:
     found = verdict(tmp_path, [shop(), shop_service()], after)
     assert found.verdict is expected, found
-    assert said in "\n".join(found.counterexamples if expected is DOES_NOT_HOLD else found.reasons)
+    assert said in "\n".join(texts_of(found) if expected is DOES_NOT_HOLD else found.reason_messages)
 
 
 def test_a_thief_that_takes_the_identity_of_a_caller_gains_its_access(tmp_path: Path) -> None:
@@ -77,15 +77,15 @@ def test_a_thief_that_takes_the_identity_of_a_caller_gains_its_access(tmp_path: 
     same = manifest(objects.deployment("thief", objects.container("app", 8080), template={"account": "web"}))
     found = no_new_access(planned(tmp_path, [*texts, workload("thief")], [*texts, same]))
     assert found.verdict is DOES_NOT_HOLD
-    (text,) = found.counterexamples
+    (text,) = texts_of(found)
     assert "pod default/thief gets the identity of ServiceAccount default/web, which may call" in text
-    assert "pod default/thief changes its identity" in "\n".join(found.reasons)
+    assert "pod default/thief changes its identity" in "\n".join(found.reason_messages)
 
 
 def test_a_new_pod_without_a_sidecar_is_new_access(tmp_path: Path) -> None:
     bare = shop(labels={"app": "shop", "headgate.dev/inject": "false"})
     found = verdict(tmp_path, [shop_service()], [bare, shop_service()])
-    assert found.counterexamples == ("pod default/shop is new and has no sidecar, so it allows all requests",)
+    assert texts_of(found) == ["pod default/shop is new and has no sidecar, so it allows all requests"]
 
 
 def test_labels_that_leave_a_tls_config_are_not_proven(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_labels_that_leave_a_tls_config_are_not_proven(tmp_path: Path) -> None:
     other = shop(labels={"app": "other"})
     found = verdict(tmp_path, [shop(), shop_service(), STRICT], [other, shop_service(), STRICT])
     assert found.verdict is UNDECIDED
-    reasons = "\n".join(found.reasons)
+    reasons = "\n".join(found.reason_messages)
     assert "changes its labels, so TLSConfig default/strict no longer selects it" in reasons
     assert "so Service default/shop no longer selects it" in reasons
 
@@ -102,7 +102,7 @@ def test_a_tls_config_that_injected_the_sidecar_takes_it_away_when_it_is_deleted
     texts = [manifest(shop(), shop_service()), *RULES]
     with_config = [*texts, manifest(STRICT)]
     found = no_new_access(planned(tmp_path, with_config, texts, sidecars="labelled"))
-    assert found.counterexamples == (NO_SIDECAR,)
+    assert texts_of(found) == [NO_SIDECAR]
 
 
 def test_pods_that_never_had_a_sidecar_do_not_matter(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_never_is_not_proven_for_an_excluded_port_or_an_open_pod_without_ports(t
         files = compiled(tmp_path / str(number), manifest(item), *(RULES if item is excluded else ()))
         found = never(Side(files.compiled.mesh, files.snapshot), claim)
         assert found.verdict is DOES_NOT_HOLD
-        assert any(said in text for text in found.counterexamples)
+        assert any(said in text for text in texts_of(found))
 
 
 def test_never_is_undecided_for_addresses_that_are_no_pods(tmp_path: Path) -> None:
@@ -139,4 +139,4 @@ def test_never_is_undecided_for_addresses_that_are_no_pods(tmp_path: Path) -> No
     files = compiled(tmp_path, manifest(pod, shop_service(), foreign, served), *RULES)
     found = never(Side(files.compiled.mesh, files.snapshot), Never(caller="sa/thief", server="service/shop"))
     assert found.verdict is UNDECIDED
-    assert "leads to 10.9.9.9, which is no pod of the mesh" in found.reasons[0]
+    assert "leads to 10.9.9.9, which is no pod of the mesh" in found.reason_messages[0]

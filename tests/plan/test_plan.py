@@ -1,5 +1,7 @@
 """A plan says which requests a change moves, from where to where, with an example and the cause."""
 
+from fractions import Fraction
+
 from tests.make.objects import backed_service, manifest, split
 from tests.plan.manifests import (
     SERVICES,
@@ -13,10 +15,16 @@ from tests.plan.manifests import (
     workload,
 )
 
-from headgate.plan.lines import summary
+from headgate.model.identities import spiffe_id
+from headgate.plan.lines import access_line, summary
 from headgate.plan.world import Origin
+from headgate.resources.registry import TRAFFIC_SPLIT
 
 V1, V2 = "default/v1:8080", "default/v2:8080"
+
+
+def identity(name: str) -> str:
+    return spiffe_id("cluster.local", "default", name)
 
 
 def test_equal_relative_weights_are_no_change(tmp_path):
@@ -26,13 +34,13 @@ def test_equal_relative_weights_are_no_change(tmp_path):
 def test_new_weights_move_a_share_of_all_requests(tmp_path):
     found = planned(tmp_path, [SERVICES, split_of(90, 10)], [SERVICES, split_of(60, 40)])
     (item,) = found.requests
-    assert item.entry == "Service default/website:8080"
-    assert item.requests == ("all requests",)
+    assert str(item.entry) == "Service default/website:8080"
+    assert item.request_messages == ("all requests",)
     assert item.whole
-    assert item.changes == (f"30 % of them from {V1} to {V2}",)
-    assert item.share == 0.3
+    assert item.change_messages == (f"30 % of them from {V1} to {V2}",)
+    assert item.moved_share.fraction == Fraction(3, 10)
     assert item.command == "headgate explain http://website.default:8080/"
-    assert item.causes == (Origin(object="TrafficSplit default/website", field="spec.backends"),)
+    assert item.causes == (Origin(object=TRAFFIC_SPLIT.key("default", "website"), field="spec.backends"),)
 
 
 def test_a_new_match_takes_only_the_requests_that_earlier_routes_leave(tmp_path):
@@ -40,8 +48,8 @@ def test_a_new_match_takes_only_the_requests_that_earlier_routes_leave(tmp_path)
     before = [SERVICES, early, split_of(1, 0, name="early", group="early"), split_of(0, 1)]
     new = [group("new", pathRegex="/api", methods=["GET"]), split_of(1, 0, name="new", group="new")]
     (item,) = planned(tmp_path, before, [*before, *new]).requests
-    assert item.requests == ("GET, path begins with /api",)
-    assert item.changes == (f"all of them from {V2} to {V1}",)
+    assert item.request_messages == ("GET, path begins with /api",)
+    assert item.change_messages == (f"all of them from {V2} to {V1}",)
     assert "GET website.default:8080/api" in item.example
     assert "/api/v1" not in item.example
 
@@ -61,7 +69,7 @@ def test_the_order_of_rules_matters_only_where_they_overlap(tmp_path):
         tmp_path / "2", [SERVICES, website_route(matching, other)], [SERVICES, website_route(other, matching)]
     ).requests
     assert item.example == "GET website.default:8080/ax"
-    assert item.changes == (f"all of them from {V1} to {V2}",)
+    assert item.change_messages == (f"all of them from {V1} to {V2}",)
 
 
 def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
@@ -71,7 +79,7 @@ def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
     (item,) = planned(
         tmp_path / "1", [SERVICES, website_route(path_rule("/", v1=1))], [SERVICES, website_route(changed)]
     ).requests
-    assert item.changes == (
+    assert item.change_messages == (
         f"copies to {V2}: 0 % -> 10 %",
         "timeout of the request: none -> 2000 ms",
         "filter added: set request header x-a: 1",
@@ -80,8 +88,8 @@ def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
     (item,) = planned(
         tmp_path / "2", [SERVICES, website_route(path_rule("/", v1=1))], [SERVICES, website_route(redirect)]
     ).requests
-    assert f"all of them from {V1} to 301" in item.changes
-    assert "redirect: none -> redirect with 301: host b.org" in item.changes
+    assert f"all of them from {V1} to 301" in item.change_messages
+    assert "redirect: none -> redirect with 301: host b.org" in item.change_messages
 
 
 def test_a_rewrite_of_another_matched_prefix_is_a_change(tmp_path):
@@ -92,8 +100,8 @@ def test_a_rewrite_of_another_matched_prefix_is_a_change(tmp_path):
         website_route(path_rule("/a/b", v1=1, **fields), path_rule("/a", v1=1, **fields)),
     )
     (item,) = planned(tmp_path, [SERVICES, before], [SERVICES, after]).requests
-    assert item.changes == ("matched prefix: /a -> /a/b",)
-    assert item.requests == ("path prefix /a, path prefix /a/b",)
+    assert item.change_messages == ("matched prefix: /a -> /a/b",)
+    assert item.request_messages == ("path prefix /a, path prefix /a/b",)
 
 
 def test_a_rule_that_no_request_reaches_any_more_comes_first(tmp_path):
@@ -101,14 +109,14 @@ def test_a_rule_that_no_request_reaches_any_more_comes_first(tmp_path):
     new = [group("early", pathRegex="/a"), split_of(0, 1, name="a", group="early")]
     found = planned(tmp_path, before, [*before, *new])
     assert {item.reason for item in found.unreachable} == {"Shadowed", "NoEffect"}
-    assert all(item.causes[0].object == "TrafficSplit default/z" for item in found.unreachable)
+    assert all(str(item.causes[0].object) == "TrafficSplit default/z" for item in found.unreachable)
     assert len(found.requests) == 2
 
 
 def test_a_service_that_disappears_answers_nothing(tmp_path):
     (item,) = planned(tmp_path, [SERVICES, workload("shop")], [SERVICES]).requests
-    assert item.changes == ("all of them from default/shop:8080 to 404 (NoSuchPort)",)
-    assert {cause.object for cause in item.causes} == {"Deployment default/shop", "Service default/shop"}
+    assert item.change_messages == ("all of them from default/shop:8080 to 404 (NoSuchPort)",)
+    assert {str(cause.object) for cause in item.causes} == {"Deployment default/shop", "Service default/shop"}
 
 
 def test_access_is_gained_and_lost_by_identity(tmp_path):
@@ -117,27 +125,27 @@ def test_access_is_gained_and_lost_by_identity(tmp_path):
     after = [*pods, group("g", pathRegex="/items/1", methods=["*"]), target("web", "web", "thief")]
     found = planned(tmp_path, before, after)
     (lost,) = found.lost
-    assert (lost.callers, lost.requests) == ("ServiceAccount default/web", "GET, path begins with /items")
-    gained = {(item.callers, item.requests, item.command) for item in found.gained}
+    assert (lost.callers, lost.request_message) == ((identity("web"),), "GET, path begins with /items")
+    gained = {(item.callers, item.request_message, item.command) for item in found.gained}
     assert gained == {
         (
-            "ServiceAccount default/web",
+            (identity("web"),),
             "path begins with /items/1",
             "headgate explain POST http://shop.default:8080/items/1 --from serviceaccount/web -n default",
         ),
         (
-            "ServiceAccount default/thief",
+            (identity("thief"),),
             "path begins with /items/1",
             "headgate explain http://shop.default:8080/items/1 --from serviceaccount/thief -n default",
         ),
     }
-    assert all("HTTPRouteGroup default/g" in {cause.object for cause in item.causes} for item in found.gained)
+    assert all("HTTPRouteGroup default/g" in {str(cause.object) for cause in item.causes} for item in found.gained)
 
 
 def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
     pods = [workload("shop"), workload("web")]
     found = planned(tmp_path, pods, [*pods, group("g", pathRegex="/.*"), target("web", "web")])
-    assert [item.callers for item in found.lost] == [
+    assert [access_line(item).partition(" may ")[0] for item in found.lost] == [
         "every ServiceAccount and callers without a sidecar",
         "ServiceAccount default/web",
     ]
@@ -150,9 +158,9 @@ def test_a_backend_that_refuses_the_requests_it_gets_is_a_loss_of_access(tmp_pat
     rules = [target("web", "web"), target("other", "other", server="canary")]
     weights, only_shop = (manifest(split("website", {"shop": 90, "canary": weight})) for weight in (10, 0))
     (lost,) = planned(tmp_path / "refused", [*pods, *rules, only_shop], [*pods, *rules, weights]).lost
-    assert (lost.callers, lost.requests) == ("ServiceAccount default/web", "path begins with /items")
-    assert lost.destination == "Service default/website:8080"
-    assert lost.moved == "requests move to default/canary:8080, whose pods refuse them"
+    assert (lost.callers, lost.request_message) == ((identity("web"),), "path begins with /items")
+    assert (str(lost.entry), lost.destination) == ("Service default/website:8080", "")
+    assert (lost.moved_service, lost.port) == ("default/canary", 8080)
     assert lost.command == "headgate explain http://website.default:8080/items --from serviceaccount/web -n default"
     rules.append(target("both", "web", server="canary"))
     assert not planned(tmp_path / "allowed", [*pods, *rules, only_shop], [*pods, *rules, weights]).lost
@@ -163,7 +171,7 @@ def test_a_tls_config_changes_the_mode_of_its_pods(tmp_path):
     found = planned(tmp_path, [workload("shop")], [workload("shop"), config])
     (item,) = found.tls
     assert (item.pods, item.before, item.after) == (("default/shop",), "permissive", "strict")
-    assert item.causes[0].object == "TLSConfig default/strict"
+    assert str(item.causes[0].object) == "TLSConfig default/strict"
 
 
 def test_a_summary_has_one_line_for_each_difference(tmp_path):
@@ -199,7 +207,7 @@ def test_a_change_of_retries_is_a_change_of_requests(tmp_path):
     (item,) = planned(
         tmp_path, [web()], [web(**{"headgate.dev/retry": "on=503", "headgate.dev/limits": "requests=9"})]
     ).requests
-    assert item.changes == (
+    assert item.change_messages == (
         "now retries: up to 2, on 503, reset, at most 20 % of the active requests",
         "now limit of requests: 9",
     )

@@ -28,6 +28,7 @@ from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import CANARY, SERVICE, TRAFFIC_SPLIT
 from headgate.resources.request_spec import RequestSpec
+from headgate.resources.revisions import ChangeOwner
 from headgate.standalone.store.memory import MemoryStore
 
 KEY = TRAFFIC_SPLIT.key("default", "website")
@@ -198,11 +199,11 @@ async def test_a_change_from_a_file_has_its_file_and_line(store: MemoryStore, tm
         answers = history.revisions(mesh.live_state, RevisionQuery()).items
         causes = {(item.object.kind, item.owner, item.file, item.line) for answer in answers for item in answer.changes}
         assert causes == {
-            ("Service", "", str(file), 2),
-            ("Service", "", str(file), 4),
-            ("Service", "", "", 0),
-            ("Canary", "", str(file), 6),
-            ("TrafficSplit", "Canary website", str(file), 6),
+            ("Service", None, str(file), 2),
+            ("Service", None, str(file), 4),
+            ("Service", None, "", 0),
+            ("Canary", None, str(file), 6),
+            ("TrafficSplit", ChangeOwner(kind="Canary", name="website"), str(file), 6),
         }
 
 
@@ -331,8 +332,8 @@ async def test_a_request_is_explained_with_the_objects_of_a_revision(store: Memo
         await mesh.write(website_split(weight=50))
         await store.delete(KEY)
         await mesh.recorded()
-        routes = [(await history.explain_at(mesh.live_state, REQUEST, number)).words for number in (1, 2, 3)]
-        assert routes == [
+        routes = [(await history.explain_at(mesh.live_state, REQUEST, number)).route for number in (1, 2, 3)]
+        assert [route.words if route else "" for route in routes] == [
             "TrafficSplit default/website",
             "TrafficSplit default/website",
             "the Service itself (no route)",

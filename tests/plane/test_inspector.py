@@ -102,22 +102,23 @@ async def test_a_certificate_shows_when_it_was_issued(rig: InspectorRig, monkeyp
     monkeypatch.setattr(Loop, "credential_of", lambda _loop, _node: credential)
     certificate = rig.statuses()["gateway"].certificate
     assert certificate is not None
-    assert (certificate.issued, certificate.not_before) == (timestamp(NOW), timestamp(NOW - 300))
-    assert (await rig.inspector.status()).status.certificates.oldest == timestamp(NOW)
+    assert (certificate.issue_time, certificate.not_before_time) == (timestamp(NOW), timestamp(NOW - 300))
+    assert (await rig.inspector.status()).status.certificates.oldest_issue_time == timestamp(NOW)
 
 
 async def test_a_proxy_that_has_not_answered_is_lagging(rig: InspectorRig) -> None:
     rig.outdate("gateway").proxy.timestamps.record_sent("1", NOW - 7)
     status = rig.statuses()["gateway"]
     assert (status.state, status.message) == ("Lagging", "the proxy has not answered for 7 s")
-    assert f"gateway is lagging: {status.message}" in (await rig.inspector.status()).status.problems
+    messages = [problem.message for problem in (await rig.inspector.status()).status.problems]
+    assert f"gateway is lagging: {status.message}" in messages
 
 
 def test_a_refused_resource_is_shown_with_envoys_message_and_its_object(rig: InspectorRig) -> None:
     rig.outdate("gateway").take(refuse={(ENDPOINTS, SHARES): "no such locality"})
     status = rig.statuses()["gateway"]
     assert (status.state, status.message) == ("Refused", f"{SHARES}: no such locality")
-    assert [refusal.object for refusal in status.refusals] == ["TrafficSplit default/web"]
+    assert [str(refusal.object) for refusal in status.refusals] == ["TrafficSplit default/web"]
 
 
 async def test_a_disconnected_proxy_keeps_its_last_configuration(rig: InspectorRig) -> None:
@@ -154,6 +155,6 @@ async def test_a_configuration_has_the_state_and_the_object_of_each_resource(rig
     assert states.pop(SHARES) == "Pending"
     assert set(states.values()) == {"Held"}
     shares = next(resource for resource in found.resources if resource.name == SHARES)
-    assert shares.object == "TrafficSplit default/web"
+    assert str(shares.object) == "TrafficSplit default/web"
     assert shares.content
     assert await rig.inspector.config(ConfigQuery(ObjectName(namespace="default", name="other"))) is None

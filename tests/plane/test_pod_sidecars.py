@@ -78,14 +78,14 @@ def test_the_explanation_names_the_setting_that_decides_and_what_to_change(
     assert found.sidecar == ""
     assert not found.decision.injected
     assert message in found.decision.message
-    (only,) = found.advice
+    (only,) = found.advice_messages
     assert advice in only
 
 
 def test_the_option_none_overrides_all_labels() -> None:
     found = explained(web_pod(labels={INJECT: "true"}), mode="none")
     assert found.decision.message == "headgate runs with --sidecars none"
-    assert found.advice == ("to add sidecars, run headgate with --sidecars labelled",)
+    assert found.advice_messages == ("to add sidecars, run headgate with --sidecars labelled",)
 
 
 @pytest.mark.parametrize(
@@ -103,33 +103,33 @@ def test_the_explanation_of_a_sidecar_in_sync_says_how_to_remove_it(
     assert (found.sidecar, found.decision.message) == ("transparent", message)
     assert found.proxy
     assert found.proxy.state == "InSync"
-    assert found.advice == (f'to remove the sidecar, set the {LABEL} to "false"',)
+    assert found.advice_messages == (f'to remove the sidecar, set the {LABEL} to "false"',)
 
 
 def test_a_pod_that_is_older_than_its_setting_must_be_replaced() -> None:
     found = explained(web_pod(), configs=[config("strict")])
     restart = "kubectl -n shop rollout restart deployment/web"
-    assert found.advice[0] == f"a new pod with the same labels gets a sidecar; replace the pod: {restart}"
+    assert found.advice_messages[0] == f"a new pod with the same labels gets a sidecar; replace the pod: {restart}"
     found = explained(web_pod(sidecar=True), state="InSync")
-    assert found.advice[0] == f"a new pod with the same labels gets no sidecar; replace the pod: {restart}"
-    assert "`headgate inject`" in found.advice[1]
+    assert found.advice_messages[0] == f"a new pod with the same labels gets no sidecar; replace the pod: {restart}"
+    assert "`headgate inject`" in found.advice_messages[1]
 
 
 def test_the_explanation_names_probes_that_the_sidecar_does_not_serve() -> None:
     """Pods of older versions have them. To a TCP probe, the sidecar answers before the application listens."""
     app = {"name": "app", "readinessProbe": {"tcpSocket": {"port": 80}}}
     new = web_pod(sidecar=True, containers=[app])
-    assert not any("does not serve" in line for line in explained(new, state="InSync").advice)
+    assert not any("does not serve" in line for line in explained(new, state="InSync").advice_messages)
     old = web_pod(sidecar=True)
     old["spec"]["containers"][1] = app
-    (advice,) = [line for line in explained(old, state="InSync").advice if "does not serve" in line]
+    (advice,) = [line for line in explained(old, state="InSync").advice_messages if "does not serve" in line]
     assert "its sidecar does not serve app.readinessProbe.tcpSocket; replace the pod" in advice
 
 
 def test_the_explanation_names_hooks_that_a_strict_workload_rejects() -> None:
     hooks = {"postStart": {"exec": {"command": ["true"]}}, "preStop": {"httpGet": {"port": 80, "path": "/stop"}}}
     one = web_pod(sidecar=True, containers=[{"name": "app", "lifecycle": hooks}, {"name": "plain"}])
-    (note,) = [note for note in explained(one, state="InSync").notes if "hook" in note]
+    (note,) = [note for note in explained(one, state="InSync").messages if "hook" in note]
     assert note.startswith("the kubelet sends the hook app.lifecycle.preStop.httpGet in plaintext")
 
 
@@ -137,7 +137,7 @@ def test_the_explanation_of_a_disconnected_proxy_has_commands_that_show_why() ->
     found = explained(web_pod(sidecar=True), around={INJECT: "true"}, state="Disconnected")
     assert found.proxy
     assert (found.proxy.state, found.proxy.message) == ("Disconnected", "it is late")
-    assert "kubectl -n shop logs web-5d4f-x7x7x -c headgate-sidecar" in found.advice[0]
+    assert "kubectl -n shop logs web-5d4f-x7x7x -c headgate-sidecar" in found.advice_messages[0]
 
 
 def test_the_explanation_has_the_generation_and_conflicts_of_each_sidecar_object() -> None:
@@ -152,24 +152,24 @@ def test_the_explanation_has_the_generation_and_conflicts_of_each_sidecar_object
     states = [(item.name, item.generation, item.newest) for item in found.sidecars]
     assert states == [("current", 2, 2), ("deleted", 1, 0), ("new", 0, 1), ("old", 1, 4)]
     assert found.sidecars[3].conflicts == ("env/app/A",)
-    assert "the newest generation of the Sidecars deleted, new, old; replace the pod" in found.advice[0]
-    assert "Sidecar old: choose other names for env/app/A" in found.advice[1]
+    assert "the newest generation of the Sidecars deleted, new, old; replace the pod" in found.advice_messages[0]
+    assert "Sidecar old: choose other names for env/app/A" in found.advice_messages[1]
 
 
 def test_sidecar_objects_add_nothing_to_a_pod_without_headgates_sidecar() -> None:
     assert any(
-        "add nothing" in note for note in explained(web_pod(), sidecars=[sidecar_of_generation("agent", 1)]).notes
+        "add nothing" in note for note in explained(web_pod(), sidecars=[sidecar_of_generation("agent", 1)]).messages
     )
 
 
 def test_notes_explain_jobs_excluded_ports_and_pods_without_a_proxy() -> None:
     one = web_pod(sidecar=True, annotations={"headgate.dev/excluded-inbound-ports": "9102"}, restartPolicy="OnFailure")
-    notes = explained(one, around={INJECT: "true"}).notes
+    notes = explained(one, around={INJECT: "true"}).messages
     assert notes[0] == "headgate expects no proxy, because the pod has no address yet"
     assert "these ports bypass the sidecar: 9102" in notes[1]
     assert "the pod ends by itself (restartPolicy OnFailure)" in notes[2]
     ended = {**one, "status": {"phase": "Succeeded"}}
-    assert explained(ended, around={INJECT: "true"}).notes[0] == "the pod has ended (phase Succeeded)"
+    assert explained(ended, around={INJECT: "true"}).messages[0] == "the pod has ended (phase Succeeded)"
 
 
 def test_a_namespace_that_the_webhooks_do_not_select_is_named_with_the_remedy() -> None:
@@ -177,4 +177,4 @@ def test_a_namespace_that_the_webhooks_do_not_select_is_named_with_the_remedy() 
     assert not found.decision.injected
     assert "the namespace shop has no label kubernetes.io/metadata.name" in found.decision.message
     label = "kubectl label namespace shop kubernetes.io/metadata.name=shop"
-    assert found.advice == (f"to add a sidecar, run: {label}",)
+    assert found.advice_messages == (f"to add a sidecar, run: {label}",)

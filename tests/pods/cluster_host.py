@@ -34,7 +34,7 @@ from headgate.resources.gateway_api.proxies import proxy_name
 
 SITE, NEIGHBOR = "conformance", "conformance-neighbor"
 TRAFFIC_IMAGE = "localhost/headgate-traffic:test"
-INSPECT = "/apis/inspect.headgate.dev/v1"
+INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 SERVERS = {"h2c": ("h2c", 9201), "ws": ("ws", 9202)} | {
     f"grpc-{name}": ("grpc", 9203 + index) for index, name in enumerate(NAMES)
 }

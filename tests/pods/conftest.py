@@ -164,8 +164,8 @@ class Cluster:
             for service in services:
                 assert _endpoints(service, slices) == _ready_addresses(service, pods), service["metadata"]["name"]
             nodes = {f"sidecar/{namespace}/{pod['metadata']['name']}" for pod in pods if _has_sidecar(pod)}
-            self.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/findings")  # waits for all stored objects
-            proxies = self.api.call("GET", "/apis/inspect.headgate.dev/v1/proxies")["items"]
+            self.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1beta1/findings")  # waits for all stored objects
+            proxies = self.api.call("GET", "/apis/inspect.headgate.dev/v1beta1/proxies")["items"]
             return nodes <= {item["node"] for item in proxies if item["status"]["state"] == "InSync"}
 
         until(in_sync, f"sidecars of {namespace} in sync")

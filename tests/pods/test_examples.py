@@ -275,7 +275,7 @@ def test_rules_from_traffic_on_a_cluster_close_the_thief_out(running: Cluster, t
 
 def _revision_with(reader: PlanReader, name: str, effect: str) -> Any:
     printed = reader.headgate("history", name, "-o", "json").rpartition("exit code")[0]
-    return next((item for item in json.loads(printed)["items"] if effect in "".join(item["effect"])), None)
+    return next((item for item in json.loads(printed)["items"] if effect in "".join(item["effectMessages"])), None)
 
 
 def _audit(reader: PlanReader) -> str:

@@ -33,7 +33,7 @@ def assert_users_have_rights(cluster: Cluster, place: str) -> None:
         (*viewer, "delete", splits, "canary"),
         ("--as", "view", "get", splits, "--all-namespaces"),
         (*viewer, "get", "--raw", deployments.format("")),
-        (*viewer, "get", "--raw", f"/apis/inspect.headgate.dev/v1/namespaces/{place}/proxies"),
+        (*viewer, "get", "--raw", f"/apis/inspect.headgate.dev/v1beta1/namespaces/{place}/proxies"),
     ):
         with pytest.raises(AssertionError, match=r"User .*view.* cannot (delete|list)"):
             cluster.kubectl(*refused)

@@ -140,7 +140,9 @@ def test_a_user_with_roles_in_one_namespace_reads_metrics_and_routes_of_this_nam
         (*explain, *request, PAY),
         (BIN / "headgate", "status", "--kubeconfig", config),
     ):
-        with pytest.raises(AssertionError, match=rf"User .*system:serviceaccount:{SHOP}:{USER}.* cannot (get|list)"):
+        with pytest.raises(
+            AssertionError, match=rf"User .*system:serviceaccount:{SHOP}:{USER}.* cannot (get|list|create)"
+        ):
             mesh.cluster.run(*refused)
 
 
@@ -148,7 +150,7 @@ def as_viewer(cluster: Cluster, directory: Path) -> Path:
     """Return a kubeconfig for a ServiceAccount that may read Deployments' numbers and explanations in one namespace."""
     rules = [
         {"apiGroups": ["traffic.metrics.k8s.io"], "resources": ["deployments"], "verbs": ["get", "list"]},
-        {"apiGroups": ["inspect.headgate.dev"], "resources": ["explanations"], "verbs": ["list"]},
+        {"apiGroups": ["inspect.headgate.dev"], "resources": ["explanations"], "verbs": ["create"]},
     ]
     subject = {"kind": "ServiceAccount", "name": USER, "namespace": SHOP}
     metadata, rbac = {"name": USER, "namespace": SHOP}, "rbac.authorization.k8s.io"

@@ -126,7 +126,7 @@ def test_prometheus_gets_a_count_of_each_request(shop: Shop) -> None:
 
 def requests_to(shop: Shop, *workloads: str) -> int:
     """Return how many requests to workloads the metrics for Prometheus have counted."""
-    text = shop.cluster.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/meshstatuses/mesh/metrics")
+    text = shop.cluster.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1beta1/meshstatuses/mesh/metrics")
     counters = [line for line in text.splitlines() if line.startswith("headgate_requests_total{")]
     labels = [f'destination_workload="{name}",destination_workload_namespace="{SHOP}"' for name in workloads]
     return sum(int(line.rpartition(" ")[2]) for line in counters if any(label in line for label in labels))
@@ -137,7 +137,7 @@ def test_tap_shows_live_requests_with_their_caller(shop: Shop) -> None:
     command = [BIN / "kubectl-traffic", "tap", "deployment/v1", "-n", SHOP, "-o", "json"]
     with shop.cluster.lines(*command) as tap:
         until(lambda: shop.send(10) and select.select([tap], [], [], 0)[0])
-        event = next(found for line in tap if (found := json.loads(line)).get("side") == "server")
+        event = next(found for line in tap if (found := json.loads(line)).get("side") == "Server")
     assert event["response"]["status"] == 200
     assert event["source"]["identity"] == f"spiffe://cluster.local/ns/{SHOP}/sa/default"
     assert event["secured"]
@@ -157,7 +157,7 @@ def test_try_sends_requests_from_a_sidecar_for_a_user_with_a_role(shop: Shop, tm
             ("", "services", "get"),
             ("split.smi-spec.io", "trafficsplits", "get"),
             ("inspect.headgate.dev", "proxies", "list"),
-            ("inspect.headgate.dev", "explanations", "list"),
+            ("inspect.headgate.dev", "explanations", "create"),
             ("", "pods/exec", "get"),
         )
     ]

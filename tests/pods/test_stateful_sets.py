@@ -77,7 +77,7 @@ def test_each_name_of_a_pod_leads_to_this_pod_and_the_split_of_its_service_appli
 
 
 def test_the_split_says_that_it_does_not_route_connections_to_pods_with_names(database: Cluster) -> None:
-    findings = database.api.call("GET", "/apis/inspect.headgate.dev/v1/findings")["items"]
+    findings = database.api.call("GET", "/apis/inspect.headgate.dev/v1beta1/findings")["items"]
     (message,) = (item["message"] for item in findings if item["reason"] == "NotRouted" and PLACE in item["message"])
     assert f"port {TCP} of the headless Service {PLACE}/db is tcp" in message
 

@@ -162,7 +162,7 @@ def scrape_job(cluster: Cluster, root: Path) -> dict[str, Any]:
     (root / "ca.crt").write_bytes(base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]))
     return {
         "scheme": "https",
-        "metrics_path": "/apis/inspect.headgate.dev/v1/meshstatuses/mesh/metrics",
+        "metrics_path": "/apis/inspect.headgate.dev/v1beta1/meshstatuses/mesh/metrics",
         "authorization": {"credentials_file": str(root / "token")},
         "tls_config": {"ca_file": str(root / "ca.crt")},
     }

@@ -13,12 +13,15 @@ from starlette.responses import Response
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect import schema as inspect_schema
 from headgate.api.inspect.handlers import InspectApi
+from headgate.api.inspect.registry import RESOURCES
+from headgate.api.inspect.resource import InspectPath
 from headgate.api.metrics import custom
 from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics import schema as metrics_schema
 from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.resource_attributes import ResourceAttributes
+from headgate.resources import inspect
 from headgate.resources.metrics import TRAFFIC_METRICS
 
 ApiResources = list[dict[str, Any]]
@@ -106,20 +109,20 @@ def _custom_resources() -> ApiResources:
     ]
 
 
-async def _inspection(handlers: Handlers, request: Request, path: inspect_query.InspectPath) -> Response:
+async def _inspection(handlers: Handlers, request: Request, path: InspectPath) -> Response:
     return await handlers.inspect.answer(request, path)
 
 
 def _inspect_resources() -> ApiResources:
     """Return the inspect resources and their subresources. A resource without verbs is left out."""
     rows: ApiResources = []
-    for resource in inspect_query.RESOURCES.values():
+    for resource in RESOURCES.values():
         plural, kind, namespaced = resource.plural, resource.kind, resource.namespaced
         if resource.verbs:
             rows.append(api_resource(plural, kind, resource.verbs, namespaced=namespaced, singular=kind.lower()))
         rows += [
-            api_resource(f"{plural}/{name}", kind, ["get"], namespaced=namespaced)
-            for name, kind in resource.subresources.items()
+            api_resource(f"{plural}/{name}", part.kind, ["get"], namespaced=namespaced)
+            for name, part in resource.subresources.items()
         ]
     return rows
 
@@ -128,7 +131,8 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
     (group.name, group.version): group
     for group in (
         ComputedGroup(
-            *inspect_query.INSPECT,
+            inspect.GROUP,
+            inspect.VERSION,
             inspect_query.parse_path,
             _inspection,
             resources=_inspect_resources,

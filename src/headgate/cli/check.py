@@ -120,7 +120,7 @@ def check_mesh(api: ApiOptions, namespace: str = "") -> CheckResult:
         FindingRow(
             severity=Severity(item.severity),
             reason=item.reason,
-            object=str(Key(item.object.group, item.object.kind, item.object.namespace, item.object.name)),
+            object=str(item.object),
             field=item.field,
             message=item.message,
         )
@@ -137,12 +137,14 @@ async def _read_mesh(client: InspectClient, namespace: str) -> tuple[FindingList
 def _state_problems(mesh: MeshState, namespace: str) -> Iterator[FindingRow]:
     """Yield an error for each workload whose pods are not ready, and without a namespace for each problem of the store."""
     for workload in mesh.workloads.unready if mesh.workloads else ():
-        about = workload.object
-        if namespace not in ("", about.namespace):
+        if namespace not in ("", workload.object.namespace):
             continue
-        key = Key(about.group, about.kind, about.namespace, about.name)
         yield FindingRow(
-            severity=Severity.ERROR, reason=PODS_NOT_READY, object=str(key), field="", message=workload.text()
+            severity=Severity.ERROR,
+            reason=PODS_NOT_READY,
+            object=str(workload.object),
+            field="",
+            message=workload.text(),
         )
     if mesh.store and not namespace:
         faults = [(STORE_NOT_WRITABLE, message) for message in mesh.store.write_problems()]

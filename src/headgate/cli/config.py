@@ -84,7 +84,7 @@ def _show(found: ProxyConfig) -> None:
     for title in ("TYPE", "NAME", "OBJECT", "VERSION", "STATE"):
         table.add_column(title, overflow="fold")
     for item in found.resources:
-        cells = (item.type, item.name, item.object, item.version[:_VERSION_LETTERS], item.state)
+        cells = (item.type, item.name, str(item.object or ""), item.version[:_VERSION_LETTERS], item.state)
         table.add_row(*cells, style=_STYLES.get(item.state))
     print_table(table)
     for item in found.resources:

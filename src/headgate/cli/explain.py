@@ -13,17 +13,29 @@ from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
 from headgate.cli.common_options import Output
 from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
-from headgate.cli.inspect_client import InspectClient
+from headgate.cli.inspect_client import InspectClient, status_of
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stdout, usage_error
 from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.options import GivenOptions
-from headgate.resources.explanations import MUTUAL_TLS, Arrival, Backend, Copy, Explanation, Tried
+from headgate.resources.explanations import (
+    MUTUAL_TLS,
+    Arrival,
+    Backend,
+    Copy,
+    ExplanationStatus,
+    Sanitizing,
+    Stickiness,
+    Tried,
+)
+from headgate.resources.inspect import ExactShare
 from headgate.resources.request_spec import BadRequest, RequestSpec, check
 
 ERROR_STATUSES = 400
 NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are those of today, because the history does not record them"
+NO_SPANS = "proxies send no spans without --otlp-traces"
+_RESULTS = {"Matched": "matched", "Failed": "failed", "NotTried": "not tried"}
 OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
 
 RequestArgument = Annotated[
@@ -128,11 +140,12 @@ def explain_(
     else:
         client = InspectClient.of(api)
         request = structs.replace(request, namespace=namespace or client.client.namespace)
-        found = asyncio.run(client.explanation(request, str(at or "")))
+        found = asyncio.run(client.explanation(request, at))
     if at:
         note(f"with the objects of revision {at}; {NOT_RECORDED}")
-    answer(found, output, lambda: show(found))
-    if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
+    status = status_of(found)
+    answer(found, output, lambda: show(found.spec.method, status))
+    if all(backend.status_code >= ERROR_STATUSES or backend.is_denied for backend in status.backends):
         raise typer.Exit(EXIT_FAILURE)
 
 
@@ -156,10 +169,10 @@ def _read_request(what: Sequence[str], headers: Sequence[str], *, caller: str, v
     return request
 
 
-def show(found: Explanation) -> None:
+def show(method: str, found: ExplanationStatus) -> None:
     """Print an explanation as text; long lines are not truncated."""
     console = stdout()
-    console.print(f"{found.method} {found.url}\n", style="bold", soft_wrap=True)
+    console.print(f"{method} {found.url}\n", style="bold", soft_wrap=True)
     for title, text in _facts(found):
         console.print(f"{title:<11}{text}", soft_wrap=True)
     console.print()
@@ -170,11 +183,11 @@ def show(found: Explanation) -> None:
             console.print(f"  {line}", soft_wrap=True)
 
 
-def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
+def _facts(found: ExplanationStatus) -> Iterator[tuple[str, str]]:
     """Yield the title and the text of each line with a single value: caller, Service, protocol, route."""
-    yield "Caller", f"{found.caller}, {found.identity or 'without an identity'}"
-    if found.caller_note:
-        yield "", found.caller_note
+    yield "Caller", f"{found.caller}, {found.caller.identity or 'without an identity'}"
+    if found.caller.message:
+        yield "", found.caller.message
     if found.gateway:
         yield "Gateway", f"{found.gateway}, port {found.port}" + (f", host {found.host}" if found.host else "")
     elif found.service:
@@ -182,47 +195,73 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     else:
         yield "Service", _unknown_service(found)
         return
-    yield "Protocol", f"{found.protocol}, {found.protocol_reason}"
-    yield "Route", found.words or f"no route matches: the proxy answers {found.backends[0].status}"
+    yield "Protocol", f"{found.protocol}, {found.protocol_message}"
+    yield (
+        "Route",
+        found.route.words if found.route else f"no route matches: the proxy answers {found.backends[0].status_code}",
+    )
     if found.location:
         yield "Location", found.location
-    if found.sticky:
-        yield "Users", found.sticky
-    if found.user:
-        yield "This user", found.user
-    if found.trace:
-        yield "Trace", found.trace
+    if found.stickiness:
+        yield from _stickiness(found.stickiness)
+    if trace := found.trace:
+        decision = "sampled by the client" if trace.sampled else "not sampled by the client"
+        yield "Trace", f"{trace.id}, {decision}" + ("" if trace.recorded else f"; {NO_SPANS}")
 
 
-def _unknown_service(found: Explanation) -> str:
+def _stickiness(found: Stickiness) -> Iterator[tuple[str, str]]:
+    by = "the client's address" if found.by == "Source" else f"the {found.by.lower()} {found.name}"
+    yield "Users", f"by {by}: a user stays with one backend"
+    if found.service:
+        yield "This user", f"{found.service}:{found.port}"
+    elif found.status_code:
+        yield "This user", f"the proxy: {found.status_code}"
+
+
+def _unknown_service(found: ExplanationStatus) -> str:
     """Return why no Service port belongs to the URL: the Service lacks the port, or no Service has the host."""
-    reason = found.backends[0].reason
-    if " has no TCP port " in reason:
-        return reason
-    return "no Service has this host; write name.namespace:port, or only the name, and its namespace with -n"
+    return (
+        found.backends[0].message
+        or "no Service has this host; write name.namespace:port, or only the name, and its namespace with -n"
+    )
 
 
-def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
+def _lists(found: ExplanationStatus) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the lines of each section: pods, filters, mirrors, routes, findings."""
-    edits = [*found.filters, *(f"{item.service}: {text}" for item in found.backends for text in item.filters)]
+    edits = [
+        *found.filter_messages,
+        *(f"{item.service}: {text}" for item in found.backends for text in item.filter_messages),
+    ]
     mirrors = [
-        f"{item.service}:{item.port} gets a copy of {item.percent:g} % of the requests ({item.share})"
+        f"{item.service}:{item.port} gets a copy of {_percent(item.share):g} % of the requests ({item.share})"
         for item in found.mirrors
     ]
     findings = [f"{item.reason} {item.object}: {item.field}: {item.message}" for item in found.remarks]
     sections = (
-        ("Before routing", list(found.sanitized)),
+        ("Before routing", list(_sanitizing(found.sanitizing))),
         ("At the pods", list(_at_pods(found))),
         ("Filters", edits),
         ("Mirrors", mirrors),
-        ("Without a backend", found.nothing_left.split("; ") if found.nothing_left else []),
+        ("Without a backend", found.fallback_message.split("; ") if found.fallback_message else []),
         ("Routes, in order of precedence", [line for item in found.candidates for line in _candidate(item)]),
         ("Findings", findings),
     )
     yield from (section for section in sections if section[1])
 
 
-def _at_pods(found: Explanation) -> Iterator[str]:
+def _sanitizing(found: Sanitizing | None) -> Iterator[str]:
+    if found is None:
+        return
+    first, *rest = found.messages
+    yield f"the proxy refuses the request with {found.status_code}: {first}" if found.status_code else first
+    yield from rest
+
+
+def _percent(share: ExactShare) -> float:
+    return round(float(share.fraction * 100), 4)
+
+
+def _at_pods(found: ExplanationStatus) -> Iterator[str]:
     """Yield lines about how the request reaches the pods of each backend, and whether they allow it.
 
     A mirror is included only if one of its pods denies the mirrored request.
@@ -251,16 +290,16 @@ def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
 def _arrival_lines(item: Arrival) -> Iterator[str]:
     """Yield the result, the hop to the pod, and the lines that explain them."""
     yield "allowed" if item.allowed else "denied"
-    yield f"by {item.hop}" if item.hop == MUTUAL_TLS else f"in {item.hop}: {item.hop_reason}"
-    yield f"{item.object}, rule {item.rule}" if item.object else item.reason
-    if item.remedy:
-        yield f"to allow it: {item.remedy}"
+    yield "by mutual TLS" if item.transport == MUTUAL_TLS else f"in plaintext: {item.transport_message}"
+    yield f"{item.object}, rule {item.rule}" if item.object else item.message
+    if item.remedy_message:
+        yield f"to allow it: {item.remedy_message}"
 
 
 def _candidate(item: Tried) -> Iterator[str]:
-    yield f"{item.result:<10} {item.words}"
-    if item.condition:
-        yield f"{'':<10} {item.condition}"
+    yield f"{_RESULTS[item.result]:<10} {item.route.words if item.route else f'host {item.host}'}"
+    if item.message:
+        yield f"{'':<10} {item.message}"
 
 
 def backends_table(backends: Iterable[Backend]) -> Table:
@@ -269,15 +308,15 @@ def backends_table(backends: Iterable[Backend]) -> Table:
     for title in ("BACKEND", "SHARE", "PERCENT", "READY ENDPOINTS"):
         found.add_column(title, justify="left" if title == "BACKEND" else "right", overflow="fold")
     for item in backends:
-        style = "red" if item.status >= ERROR_STATUSES else None
-        endpoints = str(item.endpoints) if item.service else ""
-        found.add_row(_answers(item), item.share, f"{item.percent:g} %", endpoints, style=style)
+        style = "red" if item.status_code >= ERROR_STATUSES else None
+        endpoints = str(item.ready_endpoints) if item.service else ""
+        found.add_row(_answers(item), str(item.share), f"{_percent(item.share):g} %", endpoints, style=style)
     return found
 
 
 def _answers(item: Backend) -> str:
-    if not item.status:
+    if not item.status_code:
         return f"{item.service}:{item.port}"
-    reason = f", {item.reason}" if item.reason else ""
+    reason = f", {item.message or item.reason}" if item.reason else ""
     of = f" for {item.service}" if item.service else ""
-    return f"the proxy: {item.status}{of}{reason}"
+    return f"the proxy: {item.status_code}{of}{reason}"

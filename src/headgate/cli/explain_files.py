@@ -7,7 +7,8 @@ from headgate.cli.offline import compile_files
 from headgate.cli.output import note
 from headgate.compiler.explain_request import explain_request
 from headgate.errors import HeadgateError
-from headgate.resources.explanations import Explanation
+from headgate.resources.explanations import Explanation, explanation_spec
+from headgate.resources.inspect import ObjectName
 from headgate.resources.request_spec import RequestSpec
 from headgate.settings import Settings
 
@@ -20,4 +21,8 @@ def explain_files(files: Sequence[Path], settings: Settings, request: RequestSpe
         raise HeadgateError(f"{problem.file}:{problem.line}: {problem.message}")
     for warning in compiled.manifests.warnings:
         note(str(warning))
-    return explain_request(compiled.compiled, compiled.snapshot, request)
+    return Explanation(
+        metadata=ObjectName(namespace=request.namespace),
+        spec=explanation_spec(request),
+        status=explain_request(compiled.compiled, compiled.snapshot, request),
+    )

@@ -39,7 +39,7 @@ def _show(found: PodSidecar) -> None:
     console.print(f"pod {found.metadata.namespace}/{found.metadata.name}\n", style="bold", soft_wrap=True)
     for title, text in _facts(found):
         console.print(f"{title:<11}{text}", soft_wrap=True)
-    for title, lines in (("Notes", found.notes), ("What to do", found.advice)):
+    for title, lines in (("Notes", found.messages), ("What to do", found.advice_messages)):
         if lines:
             console.print(f"\n{title}", style="bold")
             for line in lines:

@@ -32,7 +32,7 @@ FromTraffic = Annotated[
         "--from-traffic",
         metavar="DURATION|FILE",
         help=f"Allow the calls of this time: 12h, {KEPT_H}h. Or a file with recorded calls, from `kubectl get --raw"
-        " /apis/inspect.headgate.dev/v1/callrecords`; - reads standard input.",
+        " /apis/inspect.headgate.dev/v1beta1/callrecords`; - reads standard input.",
     ),
 ]
 Namespace = Annotated[
@@ -140,16 +140,17 @@ def _from_file(text: str, namespace: str) -> Recording:
 
 def _recent(found: CallRecordList, namespace: str, window: float) -> Recording:
     start = time.time() - window
-    kept = tuple(item for item in found.items if epoch_seconds(item.last) >= start)
+    kept = tuple(item for item in found.items if epoch_seconds(item.last_call_time or "") >= start)
     return Recording(kept, namespace, tuple(_gaps(found, start)))
 
 
 def _gaps(found: CallRecordList, start: float) -> Iterator[str]:
     """Yield a warning for each reason why calls since `start` may be missing."""
-    if start and epoch_seconds(found.began) > start:
-        yield f"Warning: headgate records calls since {found.began}; earlier callers are not allowed"
-    if found.incomplete and epoch_seconds(found.incomplete) >= start:
-        yield f"Warning: until {found.incomplete} there were too many callers to record; some are not allowed"
+    began, incomplete = found.recording_start_time, found.last_incomplete_time
+    if start and began and epoch_seconds(began) > start:
+        yield f"Warning: headgate records calls since {began}; earlier callers are not allowed"
+    if incomplete and epoch_seconds(incomplete) >= start:
+        yield f"Warning: until {incomplete} there were too many callers to record; some are not allowed"
 
 
 def _excluded(exclude: Sequence[str], calls: Sequence[CallRecord]) -> Sequence[str]:
@@ -215,7 +216,7 @@ def _comment(target: GeneratedTarget) -> str:
 
 def _callers(calls: Sequence[CallRecord]) -> str:
     shown = ", ".join(
-        f"{item.caller_name} ({pluralize(item.calls, 'call')}, last {item.last})" for item in calls[:_NAMED]
+        f"{item.caller_name} ({pluralize(item.calls, 'call')}, last {item.last_call_time})" for item in calls[:_NAMED]
     )
     more = f" and {len(calls) - _NAMED} more callers" if len(calls) > _NAMED else ""
     return f"{shown}{more}" or "no recorded caller"

@@ -16,8 +16,8 @@ from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import Format, answer, note, print_table, stdout, usage_error
 from headgate.formatting import NONE, pluralize
 from headgate.history.records import RECORDED
-from headgate.resources.inspect import ObjectRef
 from headgate.resources.kind import Kind
+from headgate.resources.meta import Key
 from headgate.resources.registry import KINDS
 from headgate.resources.revisions import ChangedField, ObjectChange, Revision, RevisionList
 
@@ -108,7 +108,7 @@ def chosen_namespace(client: InspectClient, namespace: str, *, all_namespaces: b
     return "" if all_namespaces else namespace or client.client.namespace
 
 
-def display_name(ref: ObjectRef, *, across: bool = False) -> str:
+def display_name(ref: Key, *, across: bool = False) -> str:
     """Return the name of an object as commands accept it: `trafficsplit/website`; with its namespace if `across`."""
     return f"{ref.kind.lower()}/{ref.name}" + (f" in {ref.namespace}" if across and ref.namespace else "")
 
@@ -118,7 +118,9 @@ def _list(found: RevisionList, *, across: bool) -> None:
     for title in ("REVISION", "TIME", "BY", "CHANGE", "EFFECT"):
         table.add_column(title, justify="right" if title == "REVISION" else "left", overflow="fold")
     for item in found.items:
-        table.add_row(str(item.revision), item.time, _writers(item), _changes(item, across=across), _effect(item))
+        table.add_row(
+            str(item.revision), str(item.record_time), _writers(item), _changes(item, across=across), _effect(item)
+        )
     if found.items:
         print_table(table)
     if found.older:
@@ -134,7 +136,7 @@ def _changes(item: Revision, *, across: bool) -> str:
         return "recording began" if item.reason == "RecordingStarted" else NONE
     if len(item.changes) > 1:
         counts = Counter(change.action for change in item.changes)
-        actions = ", ".join(f"{number} {action}" for action, number in counts.items())
+        actions = ", ".join(f"{number} {action.lower()}" for action, number in counts.items())
         first = display_name(item.changes[0].object, across=across)
         text = f"{first} and {pluralize(len(item.changes) - 1, 'other object')}: {actions}"
     else:
@@ -144,8 +146,8 @@ def _changes(item: Revision, *, across: bool) -> str:
 
 
 def _fields_in_short(change: ObjectChange) -> str:
-    if change.action != "changed" or not change.fields:
-        return change.action
+    if change.action != "Changed" or not change.fields:
+        return change.action.lower()
     first = change.fields[0]
     text = f"{first.path} {_short(first.before)} -> {_short(first.after)}"
     more = f" and {pluralize(len(change.fields) - 1, 'more field')}" if len(change.fields) > 1 else ""
@@ -164,15 +166,15 @@ def _short(value: object) -> str:
 
 
 def _effect(item: Revision) -> str:
-    if not item.effect:
+    if not item.effect_messages:
         return "" if item.reason == "RecordingStarted" else "none on requests and access"
-    more = f" (and {len(item.effect) - 1} more)" if len(item.effect) > 1 else ""
-    return f"{item.effect[0]}{more}"
+    more = f" (and {len(item.effect_messages) - 1} more)" if len(item.effect_messages) > 1 else ""
+    return f"{item.effect_messages[0]}{more}"
 
 
 def _show(found: Revision) -> None:
     console = stdout()
-    console.print(f"Revision {found.revision}, {found.time}", style="bold", soft_wrap=True)
+    console.print(f"Revision {found.revision}, {found.record_time}", style="bold", soft_wrap=True)
     for line in _details(found):
         console.print(line, soft_wrap=True)
 
@@ -184,15 +186,16 @@ def _details(found: Revision) -> Iterator[str]:
         writer = f" by {change.by}" if change.by else ", by an unknown client"
         writes = f", {change.writes} writes" if change.writes > 1 else ""
         yield ""
-        yield f"{display_name(change.object, across=True)} {change.action}{writer} at {change.time}{writes}"
+        yield f"{display_name(change.object, across=True)} {change.action.lower()}{writer} at {change.write_time}{writes}"
         if change.owner or change.file:
             place = f"{change.file}:{change.line}" if change.file else ""
-            yield f"  cause: {': '.join(text for text in (place, change.owner) if text)}"
+            owner = f"{change.owner.kind} {change.owner.name}" if change.owner else ""
+            yield f"  cause: {': '.join(text for text in (place, owner) if text)}"
         yield from _fields(change.fields)
     if found.reason != "RecordingStarted":
         yield ""
         yield "Effect on requests and access"
-        yield from (f"  {line}" for line in found.effect or ("none",))
+        yield from (f"  {line}" for line in found.effect_messages or ("none",))
 
 
 def _fields(fields: Sequence[ChangedField]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A client of the inspect API (D29)."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -12,23 +12,47 @@ from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import NO_MESSAGE, Client
 from headgate.resources.call_records import CallRecordList
-from headgate.resources.explanations import Explanation
-from headgate.resources.inspect import API_VERSION, GROUP, FindingList, PodSidecar, Proxy, ProxyConfig
+from headgate.resources.explanations import Explanation, ExplanationStatus, explanation_spec
+from headgate.resources.inspect import (
+    API_VERSION,
+    GROUP,
+    VERSION,
+    FindingList,
+    PodSidecar,
+    Proxy,
+    ProxyConfig,
+    ProxyList,
+)
 from headgate.resources.mesh_status import MESH, MeshStatus
-from headgate.resources.meta import SYSTEM_NAMESPACE, Input, Object
+from headgate.resources.meta import SYSTEM_NAMESPACE, Object
 from headgate.resources.request_spec import RequestSpec
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
+
+if TYPE_CHECKING:
+    from headgate.plan.planning import PlanSpec, PlanStatus
 
 NO_GROUP = f"does not serve {GROUP}: headgate is not installed there, or is an older version; run `headgate install`, or use another kubeconfig"
 NOT_AVAILABLE = f"no replica of headgate serves {GROUP} now; within seconds after an installation one does, else see "
 SEE_STATUS = "`headgate status` and "
-SEE_API_SERVICE = f"`kubectl get apiservice v1.{GROUP} -o yaml`"
+SEE_API_SERVICE = f"`kubectl get apiservice {VERSION}.{GROUP} -o yaml`"
 
 T = TypeVar("T")
+Status_co = TypeVar("Status_co", covariant=True)
 
 
-class _Proxies(Input, frozen=True, kw_only=True):
-    items: tuple[Proxy, ...]
+class Answered(Protocol[Status_co]):
+    """A question to the API, with its answer as the status."""
+
+    @property
+    def status(self) -> Status_co | None:
+        """The answer; None if there is none yet."""
+
+
+def status_of(question: Answered[T]) -> T:
+    """Return the answer of a question. Raises HeadgateError without one."""
+    if question.status is None:
+        raise HeadgateError(f"the response of {GROUP} has no status")
+    return question.status
 
 
 class InspectClient:
@@ -44,7 +68,7 @@ class InspectClient:
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
         """Return all proxies, or the sidecars of a namespace."""
-        return (await self.get(resource_path("proxies", namespace), _Proxies)).items
+        return (await self.get(resource_path("proxies", namespace), ProxyList)).items
 
     async def proxy(self, text: str, namespace: str = "") -> Proxy:
         """Return the proxy with a name that `parse_proxy_name` accepts. Raises NotFound, with the names of all proxies."""
@@ -70,11 +94,14 @@ class InspectClient:
         """Return why a pod has a sidecar or none. Raises NotFound when there is no such pod."""
         return await self.get(f"{resource_path('pods', namespace)}/{quote(name, safe='')}/sidecar", PodSidecar)
 
-    async def explanation(self, request: RequestSpec, at: str = "") -> Explanation:
-        """Return the explanation of a request now or `at` a revision. Raises NotFound for a missing object or revision."""
-        query = {"url": request.url, "method": request.method, "from": request.caller, "via": request.via, "at": at}
-        headers = [f"{name}: {value}" for name, value in request.headers]
-        return await self.get(resource_path("explanations", request.namespace), Explanation, **query, header=headers)
+    async def explanation(self, request: RequestSpec, revision: int = 0) -> Explanation:
+        """Return the explanation of a request, now or at a revision. Raises NotFound for a missing object or revision."""
+        question = Explanation(spec=explanation_spec(request, revision))
+        return await self._create(resource_path("explanations", request.namespace), question)
+
+    async def explained(self, request: RequestSpec) -> ExplanationStatus:
+        """Return where a request goes now. Raises what `explanation` raises."""
+        return status_of(await self.explanation(request))
 
     async def revisions(self, namespace: str, query: Mapping[str, str]) -> RevisionList:
         """Return the revisions with changes in a namespace, or in all, selected by `query`."""
@@ -88,10 +115,16 @@ class InspectClient:
         """Return the writes that restore the objects of a revision. Raises NotFound."""
         return await self.get(f"{resource_path('revisions', namespace)}/{number}/restoration", RevisionRestoration)
 
-    async def create(self, path: str, obj: Object, shape: type[T]) -> T:
-        """Post an object and return the decoded response. Raises Unavailable when the API has no inspect group."""
+    async def plan(self, spec: "PlanSpec") -> "PlanStatus":
+        """Return what a change would do. Raises Unavailable when the API has no inspect group."""
+        from headgate.plan.planning import Plan  # it imports the compiler, which no other command of this client needs
+
+        return status_of(await self._create(resource_path("plans"), Plan(spec=spec)))
+
+    async def _create(self, path: str, question: T) -> T:
+        """Post an object and return it with its status. Raises Unavailable when the API has no inspect group."""
         try:
-            return self._read(await self.client.post(path, obj), shape)
+            return self._read(await self.client.post(path, msgspec.to_builtins(question)), type(question))
         except NotFound as error:
             raise await self._group_missing(error) from None
         except Unavailable as error:

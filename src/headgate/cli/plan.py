@@ -5,12 +5,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from headgate.cli.arguments import PATHS, ApiOptions, check_paths, parse_kind_and_name, with_api_options
 from headgate.cli.common_options import Output
-from headgate.cli.inspect_client import InspectClient, resource_path
+from headgate.cli.inspect_client import InspectClient
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.offline import compile_manifests, objects_in, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, EXIT_UNDECIDED, Format, answer, note, usage_error
@@ -25,7 +24,7 @@ from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.options import GivenOptions, InjectionMode
 from headgate.plan.annotated import with_files, with_rates
 from headgate.plan.checks import CheckOutcome, InvalidCheck, Never, check_claim
-from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
+from headgate.plan.planning import Plan, PlanSpec, PlanStatus, checked_plan
 from headgate.plan.world import World
 from headgate.plane.feed import COMPILED
 from headgate.resources.meta import Key
@@ -133,27 +132,28 @@ def plan_(
     claim = _claim(never, request or (), place)
     changed = _read(filename or (), place)
     deleted = tuple(_deleted(text, place, changed) for text in delete or ())
-    query = PlanQuery(deleted=deleted, no_new_access=no_new_access, never=claim)
+    spec = PlanSpec(deleted=deleted, no_new_access=no_new_access, never=claim)
     before = _read(base or (), place)
     if client is None:
         settings = given.mesh.settings()
-        result = _offline(before, changed, query, prune=prune, settings=settings, sidecars=given.mesh.sidecars)
+        result = _offline(before, changed, spec, prune=prune, settings=settings, sidecars=given.mesh.sidecars)
         rates = ServiceRates()
     else:
-        result, rates = asyncio.run(_live(client, changed, query))
+        result, rates = asyncio.run(_live(client, changed, spec))
     rates = recorded_rates(metrics) if metrics else rates
-    files = {str(manifest.key): manifest for manifest in (*before.objects, *changed.objects)}
-    result = result.with_plan(
-        with_rates(with_files(result.plan, lambda key, field: _position(files, key, field)), rates.of)
+    files = {manifest.key: manifest for manifest in (*before.objects, *changed.objects)}
+    result = result.with_differences(
+        with_rates(with_files(result.differences, lambda key, field: _position(files, key, field)), rates.of)
     )
-    answer(result, output, lambda: show(result, only_checks=bool(result.verdicts)))
+    shown = Plan(spec=spec, status=result)
+    answer(shown, output, lambda: show(result, only_checks=bool(result.verdicts)))
     if code := _exit_code(result):
         raise typer.Exit(code)
 
 
-def _exit_code(result: PlanResult) -> int:
+def _exit_code(result: PlanStatus) -> int:
     verdicts = {item.verdict for item in result.verdicts}
-    if CheckOutcome.DOES_NOT_HOLD in verdicts or (not verdicts and not result.plan.is_empty):
+    if CheckOutcome.DOES_NOT_HOLD in verdicts or (not verdicts and not result.differences.is_empty):
         return EXIT_FAILURE
     return EXIT_UNDECIDED if CheckOutcome.UNDECIDED in verdicts else 0
 
@@ -191,18 +191,18 @@ def _claim(never: tuple[str, str] | None, request: Sequence[str], namespace: str
 def _offline(
     before: Manifests,
     changed: Manifests,
-    query: PlanQuery,
+    spec: PlanSpec,
     *,
     prune: bool,
     settings: Settings,
     sidecars: InjectionMode,
-) -> PlanResult:
+) -> PlanStatus:
     new = {manifest.key: manifest for manifest in changed.objects}
     kept = {manifest.key: manifest for manifest in before.objects}
-    for key in query.deleted:
+    for key in spec.deleted:
         if kept.pop(key, None) is None:
             raise NotFound(f"{key} is not in --base, so it can't be deleted; correct the name, or give -n NAMESPACE")
-    kept = {} if prune else {key: item for key, item in kept.items() if not _is_deleted_with(key, query.deleted)}
+    kept = {} if prune else {key: item for key, item in kept.items() if not _is_deleted_with(key, spec.deleted)}
     after = Manifests(changed.roots, tuple((kept | new).values()))
     # a Service whose pods only one side has is without pods on the other side
     unserved = frozenset[Key]().union(*(with_pods(objects_in(manifests)) for manifests in (before, after)))
@@ -213,7 +213,7 @@ def _offline(
     makers = {key: maker for snapshot in snapshots for key, maker in _made(snapshot)}
     differing |= {key for key, maker in makers.items() if maker in differing}
     world = World(old.compiled, now.compiled, differing, other.keys(), snapshots, makers, one.keys() - other.keys())
-    return checked_plan(world, query)
+    return checked_plan(world, spec)
 
 
 def _is_deleted_with(key: Key, deleted: Collection[Key]) -> bool:
@@ -230,19 +230,18 @@ def _made(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
                 yield key, kind.key(key.namespace, reference.name)
 
 
-async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, ServiceRates]:
+async def _live(client: InspectClient, changed: Manifests, spec: PlanSpec) -> tuple[PlanStatus, ServiceRates]:
     objects = tuple(manifest.object for manifest in changed.objects)
-    body = msgspec.to_builtins(query.with_objects(objects))
-    result = await client.create(resource_path("plans"), body, PlanResult)
+    result = await client.plan(spec.with_objects(objects))
     if result.ignored:
-        kinds = ", ".join(sorted({name.partition(" ")[0] for name in result.ignored}))
+        kinds = ", ".join(sorted({key.kind for key in result.ignored}))
         note(
             f"{pluralize(len(result.ignored), 'object')} of the kinds {kinds} left out: they change no requests by themselves"
         )
     return result, await read_rates(client)
 
 
-def _position(files: Mapping[str, Manifest], key: str, field: str) -> tuple[str, int]:
+def _position(files: Mapping[Key, Manifest], key: Key, field: str) -> tuple[str, int]:
     manifest = files.get(key)
     if manifest is None:
         return "", 0

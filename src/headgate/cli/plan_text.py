@@ -6,25 +6,31 @@ from rich.console import Console
 
 from headgate.cli.output import note, stdout
 from headgate.compiler.report import pod_list
-from headgate.plan.checks import CheckVerdict
+from headgate.plan.checks import CheckOutcome, CheckVerdict
 from headgate.plan.lines import MAY_DIFFER, access_line, counted, gateway_line
-from headgate.plan.plan import AccessRow, NewFinding, Plan, Rate, RequestChange, TlsChange
-from headgate.plan.planning import PlanResult
+from headgate.plan.plan import AccessRow, AccessRule, Differences, NewFinding, Rate, RequestChange, TlsChange
+from headgate.plan.planning import PlanStatus
 from headgate.plan.world import Origin
+from headgate.resources.explanations import ExplainedRoute
 
 SHOWN_CLASSES = 5
+_VERDICTS = {
+    CheckOutcome.HOLDS: "holds",
+    CheckOutcome.DOES_NOT_HOLD: "does not hold",
+    CheckOutcome.UNDECIDED: "undecided",
+}
 
 
-def show(result: PlanResult, *, only_checks: bool) -> None:
+def show(result: PlanStatus, *, only_checks: bool) -> None:
     """Print the verdicts of checks and the new findings, or without checks the plan."""
     console = stdout()
     if only_checks:
         for verdict in result.verdicts:
             _print(console, _verdict(verdict))
-        for finding in (*result.plan.unreachable, *result.plan.findings):
+        for finding in (*result.differences.unreachable, *result.differences.findings):
             _print(console, ("new finding: " + line.lstrip() for line in _finding(finding)))
         return
-    for title, blocks in _sections(result.plan):
+    for title, blocks in _sections(result.differences):
         if blocks:
             console.print(title, style="bold")
             for block in blocks:
@@ -33,7 +39,7 @@ def show(result: PlanResult, *, only_checks: bool) -> None:
     if result.on_creation:
         verb = "gets its" if len(result.on_creation) == 1 else "get their"
         note(f"{pod_list(result.on_creation)} {verb} change only when created again")
-    note(counted(result.plan) or "nothing changes")
+    note(counted(result.differences) or "nothing changes")
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
@@ -41,7 +47,7 @@ def _print(console: Console, lines: Iterable[str]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _sections(found: Plan) -> Iterator[tuple[str, list[list[str]]]]:
+def _sections(found: Differences) -> Iterator[tuple[str, list[list[str]]]]:
     yield "Rules that no request reaches any more", [list(_finding(item)) for item in found.unreachable]
     yield "Access lost", [list(_access(item)) for item in found.lost]
     yield "Access gained", [list(_access(item)) for item in found.gained]
@@ -53,14 +59,15 @@ def _sections(found: Plan) -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def _verdict(verdict: CheckVerdict) -> Iterator[str]:
-    word = verdict.verdict.value
+    word = _VERDICTS[verdict.verdict]
     if verdict.holds:
-        yield f"{word}: {verdict.check}: {'; '.join(verdict.reasons)}"
+        yield f"{word}: {verdict.message}: {'; '.join(verdict.reason_messages)}"
         return
-    yield f"{word}: {verdict.check}"
-    yield from (f"  {text}" for text in verdict.counterexamples)
-    yield from (f"  see: {command}" for command in verdict.commands)
-    yield from (f"  undecided: {reason}" for reason in verdict.reasons)
+    yield f"{word}: {verdict.message}"
+    yield from (f"  {counterexample.message}" for counterexample in verdict.counterexamples)
+    commands = dict.fromkeys(counterexample.command for counterexample in verdict.counterexamples)
+    yield from (f"  see: {command}" for command in commands if command)
+    yield from (f"  undecided: {reason}" for reason in verdict.reason_messages)
 
 
 def _finding(item: NewFinding) -> Iterator[str]:
@@ -71,38 +78,47 @@ def _finding(item: NewFinding) -> Iterator[str]:
 def _access(item: AccessRow) -> Iterator[str]:
     yield f"  {access_line(item)}"
     yield f"    pods     {pod_list(item.pods)}"
-    if item.moved:
-        yield f"    because  {item.moved}"
+    if item.moved_service:
+        yield f"    because  requests move to {item.moved_service}:{item.port}, whose pods refuse them"
     else:
-        yield f"    {'allowed ' if item.kind == 'gained' else 'was     '} {_by(item)}"
+        yield f"    {'allowed ' if item.type == 'Gained' else 'was     '} {_by(item.rule)}"
     yield from _causes(item.causes)
     yield from _example(item.command, item.example)
 
 
-def _by(item: AccessRow) -> str:
-    return f"by {item.rule}" if item.rule[:1].isupper() else f"because {item.rule}"
+def _by(rule: AccessRule | None) -> str:
+    if rule is None:
+        return "because the pods are open"
+    return "by " + ", ".join(part for part in (str(rule.object or ""), rule.name) if part)
 
 
 def _requests(item: RequestChange) -> Iterator[str]:
-    yield f"  {item.entry}: {item.requests[0]}"
-    yield from (f"    and      {text}" for text in item.requests[1:SHOWN_CLASSES])
-    if len(item.requests) > SHOWN_CLASSES:
-        yield f"    and      {len(item.requests) - SHOWN_CLASSES} more classes of requests (-o json lists them)"
+    yield f"  {item.entry}: {item.request_messages[0]}"
+    yield from (f"    and      {text}" for text in item.request_messages[1:SHOWN_CLASSES])
+    if len(item.request_messages) > SHOWN_CLASSES:
+        yield f"    and      {len(item.request_messages) - SHOWN_CLASSES} more classes of requests (-o json lists them)"
     if not item.certain:
         yield f"    {MAY_DIFFER}"
-    yield f"    before   {item.before.receivers} ({item.before.route})"
-    yield f"    after    {item.after.receivers} ({item.after.route})"
-    yield from (f"    change   {text}" for text in item.changes)
+    yield f"    before   {item.before.message} ({_route(item.before.route)})"
+    yield f"    after    {item.after.message} ({_route(item.after.route)})"
+    yield from (f"    change   {text}" for text in item.change_messages)
     if item.rate:
         yield f"    rate     {_rate(item.rate)}"
     yield from _causes(item.causes)
     yield from _example(item.command, item.example)
 
 
+def _route(route: ExplainedRoute | None) -> str:
+    if route is None:
+        return "no route"
+    return f"{route.object or 'the Service itself'}" + (f", {route.name}" if route.name else "")
+
+
 def _rate(rate: Rate) -> str:
-    if rate.moved is None:
-        return f"a part of the {rate.rps:.3g} requests per second to {rate.service}"
-    return f"{rate.moved:.3g} of the {rate.rps:.3g} requests per second to {rate.service} move"
+    moved, rps = rate.moved_milli_requests_per_second, f"{rate.milli_requests_per_second / 1000:.3g}"
+    if moved is None:
+        return f"a part of the {rps} requests per second to {rate.service}"
+    return f"{moved / 1000:.3g} of the {rps} requests per second to {rate.service} move"
 
 
 def _tls(item: TlsChange) -> Iterator[str]:

@@ -114,7 +114,7 @@ def table(every: Sequence[Proxy]) -> Table:
         by_type = {one.type: one for one in status.types}
         counts = (_count(by_type[name]) if name in by_type else NONE for name in _SHOWN)
         style = None if status.state == "InSync" else STYLES[status.state]
-        found.add_row(display_name(item.node), status.state, since(status.last_acknowledged), *counts, style=style)
+        found.add_row(display_name(item.node), status.state, since(status.last_acknowledged_time), *counts, style=style)
     return found
 
 
@@ -131,8 +131,8 @@ def _trouble(item: Proxy) -> Iterator[str]:
 
 
 def _rejection(refusal: Refusal) -> str:
-    when = f" {since(refusal.time)} ago" if refusal.time else ""
-    return f"{refusal.type} {refusal.resource}{when}, from {refusal.object}: {refusal.message}"
+    when = f" {since(refusal.rejection_time)} ago" if refusal.rejection_time else ""
+    return f"{refusal.type} {refusal.resource}{when}, from {refusal.object or 'no object'}: {refusal.message}"
 
 
 def _details(item: Proxy) -> None:
@@ -152,8 +152,8 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
     status = item.status
     yield "Proxy", item.node
     yield "State", f"{status.state}{f': {status.message}' if status.message else ''}"
-    if status.connected:
-        yield "Connected", f"{since(status.connected)} ago"
+    if status.connection_time:
+        yield "Connected", f"{since(status.connection_time)} ago"
     if status.process:
         parts = [f"process {status.process.pid}" if status.process.pid else "no process"]
         parts += ["adopted from an earlier run"] if status.process.adopted else []
@@ -161,10 +161,10 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
         yield "Envoy", ", ".join(parts)
     if certificate := status.certificate:
         yield "Certificate", certificate.identity or "none"
-        if certificate.not_after:
-            yield "", f"issued {since(certificate.issued)} ago, valid until {certificate.not_after}"
-        if certificate.fault:
-            yield "", certificate.fault
+        if certificate.not_after_time:
+            yield "", f"issued {since(certificate.issue_time)} ago, valid until {certificate.not_after_time}"
+        if certificate.message:
+            yield "", certificate.message
 
 
 def _types(every: Sequence[ResourceType]) -> Table:
@@ -174,10 +174,10 @@ def _types(every: Sequence[ResourceType]) -> Table:
     for one in every:
         style = None if one.version == one.held_version else STYLES["Lagging"]
         cells = (one.type, str(one.resources), str(one.held), one.version or NONE, one.held_version or NONE)
-        found.add_row(*cells, since(one.acknowledged), style=style)
+        found.add_row(*cells, since(one.last_acknowledged_time), style=style)
     return found
 
 
-def since(moment: str) -> str:
+def since(moment: str | None) -> str:
     """Return the age of a timestamp, such as `5m`."""
     return age(time.time() - epoch_seconds(moment)) if moment else NONE

@@ -15,9 +15,8 @@ from headgate.errors import Conflict, HeadgateError, NotFound
 from headgate.history.records import content_of
 from headgate.history.restoration import manifest
 from headgate.kubernetes.client import Client, path_of
-from headgate.resources.inspect import ObjectRef
 from headgate.resources.kind import Kind
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find
 from headgate.resources.revisions import RestorationStep, RevisionRestoration
 
@@ -73,9 +72,9 @@ def rollback(
     found = asyncio.run(client.restoration(revision, place))
     steps = [step for step in found.steps if not chosen or (kind_of(step.object), step.object.name) in chosen]
     for step in steps:
-        if step.skipped:
-            note(f"{display_name(step.object, across=all_namespaces)} is left as it is: {step.skipped}")
-    wanted = [step for step in steps if not step.skipped]
+        if step.skip_message:
+            note(f"{display_name(step.object, across=all_namespaces)} is left as it is: {step.skip_message}")
+    wanted = [step for step in steps if not step.skip_message]
     if not wanted:
         note(f"nothing to restore: {'these' if chosen else 'the'} objects are as at revision {revision}")
     elif dry_run:
@@ -85,7 +84,7 @@ def rollback(
             stdout().print(line, soft_wrap=True)
 
 
-def kind_of(ref: ObjectRef) -> Kind:
+def kind_of(ref: Key) -> Kind:
     """Return the kind of an object in the history."""
     kind = find(ref.group, ref.kind)
     if kind is None:
@@ -95,7 +94,7 @@ def kind_of(ref: ObjectRef) -> Kind:
 
 def _documents(found: RevisionRestoration, steps: Sequence[RestorationStep]) -> Iterator[str]:
     """Yield the manifests of a dry run as YAML, and the deletions as comments."""
-    yield f"# The objects of revision {found.metadata.name}, {found.time}\n"
+    yield f"# The objects of revision {found.metadata.name}, {found.record_time}\n"
     for step in steps:
         if step.wanted is None:
             yield f"# kubectl delete {kind_of(step.object).names.singular} -n {step.object.namespace} {step.object.name}\n"

@@ -82,7 +82,7 @@ def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
         )
         if process and process.pid and Path(process.probe).exists():
             return sender._replace(socket=Path(process.probe))
-        if process is None and item.status.connected:
+        if process is None and item.status.connection_time:
             return sender._replace(pod=item.metadata.name)
     reasons = "; ".join(
         f"{item.metadata.name}: {item.status.message or 'it runs on another machine'}" for item in proxies

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import SplitOutcome
-from headgate.resources.explanations import PLAIN, Explanation
+from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
@@ -56,7 +56,7 @@ def of_outcome(outcome: SplitOutcome) -> ExpectedShares:
     return ExpectedShares(service=service, port=port, split=split, shares=tuple(shares.items()))
 
 
-def of_request(service: str, port: int, explanation: Explanation, split: Object | None = None) -> ExpectedShares:
+def of_request(service: str, port: int, explanation: ExplanationStatus, split: Object | None = None) -> ExpectedShares:
     """Return the shares of the route in an explanation; requests that the proxy itself answers belong to no backend.
 
     If the object of the route is a `split`, each of its backends has a share, and so have requests that it lets fail (D9).
@@ -65,10 +65,13 @@ def of_request(service: str, port: int, explanation: Explanation, split: Object 
     for backend in explanation.backends:
         failed = FAILED_SHARE if split and backend.reason == Reason.NO_READY_ENDPOINTS.value else ""
         if name := backend.service or failed:
-            shares[name] = shares.get(name, Fraction(0)) + Fraction(backend.share)
-    kind, _, name = explanation.object.partition(" ")
-    of_split = name if kind == TRAFFIC_SPLIT.kind else ""
-    route = "" if of_split or explanation.object == PLAIN else explanation.words or "no route matches"
+            shares[name] = shares.get(name, Fraction(0)) + backend.share.fraction
+    chosen = explanation.route
+    about = chosen.object if chosen else None
+    of_split = f"{about.namespace}/{about.name}" if about and about.kind == TRAFFIC_SPLIT.kind else ""
+    route = ""
+    if not of_split and (about or not chosen):
+        route = chosen.words if chosen else "no route matches"
     return ExpectedShares(service=service, port=port, split=of_split, route=route, shares=tuple(shares.items()))
 
 

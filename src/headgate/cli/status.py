@@ -20,7 +20,14 @@ from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.unready import unready_reasons
-from headgate.resources.mesh_status import CertificateCounts, FindingCounts, MeshState, MeshStatus, ProxyCounts
+from headgate.resources.mesh_status import (
+    CertificateCounts,
+    FindingCounts,
+    MeshProblem,
+    MeshState,
+    MeshStatus,
+    ProxyCounts,
+)
 
 
 @with_api_options
@@ -68,7 +75,13 @@ async def _with_replicas(client: Client, found: MeshStatus) -> MeshStatus:
     with contextlib.suppress(HeadgateError):  # not every user may read these pods
         async with client:
             reasons = await unready_reasons(client)
-    problems = (*found.status.problems, *(f"a replica of the control plane is not ready: {text}" for text in reasons))
+    problems = (
+        *found.status.problems,
+        *(
+            MeshProblem(reason="ReplicaNotReady", message=f"a replica of the control plane is not ready: {text}")
+            for text in reasons
+        ),
+    )
     return structs.replace(found, status=structs.replace(found.status, healthy=not problems, problems=problems))
 
 
@@ -77,12 +90,12 @@ def _show(mesh: MeshState) -> None:
     for title, text in _lines(mesh):
         console.print(Text(f"{title:<14}") + text, soft_wrap=True)
     for problem in mesh.problems:
-        console.print(problem, style="bold red", soft_wrap=True)
+        console.print(problem.message, style="bold red", soft_wrap=True)
 
 
 def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     revisions = mesh.revisions
-    yield "headgate", Text(f"{mesh.headgate}, started {since(mesh.started)} ago")
+    yield "headgate", Text(f"{mesh.version}, started {since(mesh.start_time)} ago")
     yield "objects", Text("all compiled" if revisions.current else f"revision {revisions.stored} is being compiled")
     if mesh.missing_kinds:
         yield (
@@ -121,7 +134,9 @@ def _joined(title: str, parts: tuple[tuple[str, int, str], ...]) -> Text:
 def _certificates(counts: CertificateCounts) -> Text:
     found = Text(f"{counts.total}")
     if counts.total:
-        found += Text(f": the oldest was issued {since(counts.oldest)} ago, the first expires at {counts.first_expiry}")
+        found += Text(
+            f": the oldest was issued {since(counts.oldest_issue_time)} ago, the first expires at {counts.first_expiry_time}"
+        )
     if counts.faults:
         failing = pluralize(counts.faults, "proxy", "proxies")
         found += Text(f"; no new certificate for {failing}", style=PROXY_STYLES["Refused"])

@@ -171,11 +171,10 @@ async def _run(
 
 async def _expected(inspect_client: InspectClient, request: RequestSpec, where: TryPort) -> ExpectedShares:
     """Return the shares that the objects set for a request; print a note if the deciding split is not in force."""
-    explanation = await inspect_client.explanation(request)
-    kind, _, name = explanation.object.partition(" ")
-    split = None
-    if kind == TRAFFIC_SPLIT.kind:
-        split = await inspect_client.client.get(path_of(TRAFFIC_SPLIT, *name.split("/")))
+    explanation = await inspect_client.explained(request)
+    about, split = explanation.route.object if explanation.route else None, None
+    if about and about.kind == TRAFFIC_SPLIT.kind:
+        split = await inspect_client.client.get(path_of(TRAFFIC_SPLIT, about.namespace, about.name))
         _warn(split)
     return of_request(where.service, where.port, explanation, split)
 

@@ -16,7 +16,7 @@ from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT
 from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, Arrival
-from headgate.resources.meta import Value
+from headgate.resources.meta import Key, Value
 
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
 
@@ -28,13 +28,13 @@ _BYPASS_TEXTS = {
 
 
 class Caller(Value, frozen=True, kw_only=True):
-    """The sender of a request.
+    """The sender of a request: an `object`, or None for the gateway.
 
     `identity` is its SPIFFE ID, empty for plaintext. A Service name without a namespace means a Service in
     `home`. With `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
     """
 
-    name: str
+    object: Key | None
     identity: str
     note: str = ""
     home: str = DEFAULT_NAMESPACE
@@ -43,14 +43,14 @@ class Caller(Value, frozen=True, kw_only=True):
 
 def gateway(trust_domain: str, note: str = "") -> Caller:
     """Return the node's gateway as the caller; all requests through the gateway have the gateway's identity."""
-    return Caller(name="the gateway", identity=gateway_id(trust_domain), note=note)
+    return Caller(object=None, identity=gateway_id(trust_domain), note=note)
 
 
 def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -> Caller:
     """Return a caller for a pod with this ServiceAccount and a sidecar."""
     known = f"{namespace}/{name}" in snapshot.pods_of_account
     return Caller(
-        name=f"ServiceAccount {namespace}/{name}",
+        object=Key("", "ServiceAccount", namespace, name),
         identity=spiffe_id(compiled.mesh.trust_domain, namespace, name),
         note="" if known else "no pod runs as this ServiceAccount now",
         home=namespace,
@@ -65,16 +65,16 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     pod does not exist.
     """
     namespace, written = name.partition("/")[0], snapshot.pods[name]
-    title = f"Pod {name}"
+    key = Key("", "Pod", *name.split("/"))
     known = next((item for item in compiled.mesh.workloads if item.name == name), None)
     if known:
-        return Caller(name=title, identity=known.identity, home=namespace, is_scoped=compiled.mesh.scoped)
+        return Caller(object=key, identity=known.identity, home=namespace, is_scoped=compiled.mesh.scoped)
     address = written.status.pod_ip
     no_sidecar = f"it has no sidecar, so it calls in plaintext, without the identity of its ServiceAccount {account_name(written)}"
     if address and ip_address(address).is_loopback:
         note = f"{no_sidecar}; the gateway forwards its requests"
-        return Caller(name=title, identity=gateway_id(compiled.mesh.trust_domain), note=note)
-    return Caller(name=title, identity="", note=no_sidecar, home=namespace)
+        return Caller(object=key, identity=gateway_id(compiled.mesh.trust_domain), note=note)
+    return Caller(object=key, identity="", note=no_sidecar, home=namespace)
 
 
 class Arrivals:
@@ -110,13 +110,13 @@ class Arrivals:
         return Arrival(
             workload=workload.name if workload else endpoint.workload,
             address=f"{endpoint.address}:{endpoint.port}",
-            hop=MUTUAL_TLS if known else PLAINTEXT,
-            hop_reason=f"with {endpoint.identity}" if known else self._plaintext(workload, endpoint),
+            transport=MUTUAL_TLS if known else PLAINTEXT,
+            transport_message=f"with {endpoint.identity}" if known else self._plaintext(workload, endpoint),
             allowed=answer.allowed,
-            object=str(answer.origin or ""),
+            object=answer.origin,
             rule=answer.rule,
-            reason=answer.why,
-            remedy=remedy,
+            message=answer.why,
+            remedy_message=remedy,
         )
 
     def _authorized(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import Literal
 
 from msgspec import structs
 
@@ -15,12 +16,33 @@ from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
 from headgate.model.hash_slots import slot_range_at
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
-from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
+from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route
 from headgate.model.sanitizing import FORBIDDEN
 from headgate.model.traces import REQUEST_ID, trace_context, with_chosen_id
-from headgate.resources.explanations import PLAIN, Backend, Copy, Explanation, Remark, Tried
+from headgate.resources.explanations import (
+    PLAIN,
+    Backend,
+    ChosenMatch,
+    ClientTrace,
+    Copy,
+    ExplainedCaller,
+    ExplainedRoute,
+    ExplanationStatus,
+    Remark,
+    Sanitizing,
+    Stickiness,
+    Tried,
+)
+from headgate.resources.inspect import exact_share
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
+
+_NOT_VISIBLE = "no Service that this caller may call"
+_STICKY_BY: Mapping[str, Literal["Cookie", "Header", "Source"]] = {
+    "cookie": "Cookie",
+    "header": "Header",
+    "source": "Source",
+}
 
 
 class ExplainInput(Value, frozen=True, kw_only=True):
@@ -31,67 +53,60 @@ class ExplainInput(Value, frozen=True, kw_only=True):
     caller: Caller
 
 
-def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, asked: ExplainInput) -> Explanation:
+def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, asked: ExplainInput) -> ExplanationStatus:
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
     request, caller = asked.request, asked.caller
     routed = with_chosen_id(request) if compiled.mesh.tracing else request
     decision = decide(compiled.mesh, where, routed, caller.home)
     if decision.entry is None and caller.is_scoped and not decision.is_refused:
-        refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="no Service that this caller may call")
+        refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="NotVisible", message=_NOT_VISIBLE)
         decision = structs.replace(decision, shares=(refused,))
     seen = decision.sanitized.request if decision.sanitized else request
     arrivals = Arrivals(compiled, snapshot, caller)
     place, route = decision.entry, decision.route
     at_service = place if isinstance(place, PortRef) else None
     gateway = place if isinstance(place, GatewayPort) else None
-    return Explanation(
-        method=request.method,
+    return ExplanationStatus(
         url=asked.url,
-        caller=caller.name,
-        identity=caller.identity,
-        caller_note=caller.note,
+        caller=ExplainedCaller(object=caller.object, identity=caller.identity, message=caller.note),
         service=at_service.service if at_service else "",
         gateway=gateway.gateway if gateway else "",
         port=place.port if place else 0,
         protocol=decision.protocol.value if place else "",
-        protocol_reason=_protocol_reason(snapshot, at_service, gateway),
+        protocol_message=_protocol_reason(snapshot, at_service, gateway),
         host=decision.host,
-        sanitized=tuple(_sanitized(compiled.mesh, request, decision)),
-        object=_origin(route) if route else "",
-        route=route.name if route else "",
-        matches=_matches(route) if route else (),
+        sanitizing=_sanitizing(compiled.mesh, request, decision),
+        route=_explained(route) if route else None,
         backends=tuple(_backend(portion, route, seen, arrivals) for portion in decision.shares),
         mirrors=tuple(
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
         ),
-        filters=tuple(_route_filters(route)) if route else (),
+        filter_messages=tuple(_route_filters(route)) if route else (),
         location=redirect_location(seen, route, "https" if gateway and gateway.tls else "http", place.port)
         if route and place
         else "",
-        sticky=_sticky(route.split.sticky) if route else "",
-        user=_user(decision),
-        nothing_left=_fallback(decision),
+        stickiness=_stickiness(decision),
+        fallback_message=_fallback(decision),
         candidates=tuple(_candidates(compiled.mesh, decision, seen)),
         remarks=tuple(_remarks(compiled, snapshot, decision)),
         trace=_trace(compiled.mesh, request),
     )
 
 
-def _trace(mesh: Mesh, request: Request) -> str:
+def _trace(mesh: Mesh, request: Request) -> ClientTrace | None:
     context = trace_context(request.headers)
-    if context is None:
-        return ""
-    decision = "sampled by the client" if context.is_sampled else "not sampled by the client"
-    return f"{context.trace}, {decision}" + ("" if mesh.tracing else "; proxies send no spans without --otlp-traces")
+    return ClientTrace(id=context.trace, sampled=context.is_sampled, recorded=bool(mesh.tracing)) if context else None
 
 
-def _sanitized(mesh: Mesh, request: Request, decision: Decision) -> Iterator[str]:
-    if decision.sanitized:
-        if decision.sanitized.status:
-            yield f"the proxy refuses the request with {decision.sanitized.status}: {decision.sanitized.reason}"
-        yield from decision.sanitized.changes
-        if mesh.tracing and any(name.lower() == REQUEST_ID for name, _ in request.headers):
-            yield f"{REQUEST_ID} is an ID that the proxy has chosen, until the route is selected: traces are on"
+def _sanitizing(mesh: Mesh, request: Request, decision: Decision) -> Sanitizing | None:
+    if decision.sanitized is None:
+        return None
+    messages = list(decision.sanitized.changes)
+    if decision.sanitized.status:
+        messages.insert(0, decision.sanitized.reason)
+    if mesh.tracing and any(name.lower() == REQUEST_ID for name, _ in request.headers):
+        messages.append(f"{REQUEST_ID} is an ID that the proxy has chosen, until the route is selected: traces are on")
+    return Sanitizing(status_code=decision.sanitized.status, messages=tuple(messages)) if messages else None
 
 
 def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: GatewayPort | None) -> str:
@@ -102,8 +117,9 @@ def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: Ga
     return choice_at(snapshot, at_service).why
 
 
-def _origin(route: Route) -> str:
-    return str(route.origin or PLAIN)
+def _explained(route: Route) -> ExplainedRoute:
+    matches = tuple(ChosenMatch(split=step.split, match=step.match) for step in route.split_matches)
+    return ExplainedRoute(object=route.origin, name=route.name, matches=matches)
 
 
 def _backend(portion: Portion, route: Route | None, request: Request, arrivals: Arrivals) -> Backend:
@@ -111,12 +127,12 @@ def _backend(portion: Portion, route: Route | None, request: Request, arrivals: 
     return Backend(
         service=portion.ref.service if portion.ref else "",
         port=portion.ref.port if portion.ref else 0,
-        share=str(portion.share),
-        percent=_percent(portion.share),
-        endpoints=portion.endpoints,
-        status=portion.status,
+        share=exact_share(portion.share),
+        ready_endpoints=portion.endpoints,
+        status_code=portion.status,
         reason=portion.reason,
-        filters=tuple(filter_words(portion.filters)),
+        message=portion.message,
+        filter_messages=tuple(filter_words(portion.filters)),
         arrivals=arrivals.at(portion.ref, sent, portion.pod) if portion.ref and not portion.status else (),
     )
 
@@ -127,15 +143,7 @@ def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Co
         share = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
         service, port = target.ref
         found = arrivals.at(target.ref, request)
-        yield Copy(service=service, port=port, share=str(share), percent=_percent(share), arrivals=found)
-
-
-def _matches(route: Route) -> tuple[str, ...]:
-    return tuple(f"{step.match} of {step.split}" for step in route.split_matches)
-
-
-def _percent(share: Fraction) -> float:
-    return round(float(share * 100), 4)
+        yield Copy(service=service, port=port, share=exact_share(share), arrivals=found)
 
 
 def _route_filters(route: Route) -> Iterator[str]:
@@ -182,24 +190,18 @@ def redirect_words(redirect: Redirect) -> str:
     return f"redirect with {redirect.status}: {', '.join(part for part in parts if part) or 'to the same address'}"
 
 
-def _sticky(sticky: Sticky | None) -> str:
-    if sticky is None:
-        return ""
-    by = {
-        "cookie": f"the cookie {sticky.name}",
-        "header": f"the header {sticky.name}",
-        "source": "the client's address",
-    }
-    return f"by {by[sticky.kind]}: a user stays with one backend"
-
-
-def _user(decision: Decision) -> str:
-    """Return the backend to which a sticky split assigns the request's user, if the request identifies a user."""
+def _stickiness(decision: Decision) -> Stickiness | None:
+    """Return how a sticky split keeps users, with the backend of the request's user if the request identifies one."""
     sticky = decision.route.split.sticky if decision.route else None
-    if sticky is None or decision.slot is None:
-        return ""
+    if sticky is None:
+        return None
+    by = Stickiness(by=_STICKY_BY[sticky.kind], name=sticky.name)
+    if decision.slot is None:
+        return by
     side = slot_range_at(sticky, decision.slot)
-    return str(side.ref) if side.ref else f"the proxy: {side.status}"
+    if side.ref is None:
+        return structs.replace(by, status_code=side.status)
+    return structs.replace(by, service=side.ref.service, port=side.ref.port)
 
 
 def _fallback(decision: Decision) -> str:
@@ -231,19 +233,16 @@ def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tr
             else:
                 yield _other_host(entry.host, decision.host, without_port(request.authority).lower())
     for candidate in decision.tried:
-        yield _tried(candidate.route, "failed" if candidate.unmet else "matched", str(candidate.unmet or ""))
-    for route in routes[len(decision.tried) :]:
-        yield _tried(route, "not tried")
+        route, unmet = _explained(candidate.route), candidate.unmet
+        yield Tried(route=route, result="Failed" if unmet else "Matched", message=str(unmet or ""))
+    for later in routes[len(decision.tried) :]:
+        yield Tried(route=_explained(later), result="NotTried")
 
 
 def _other_host(host: str, chosen: str, asked: str) -> Tried:
     fits = host_fits(host.lower(), asked)
     condition = f"host {chosen} is more specific" if fits else f"host is {asked!r}, wanted {host}"
-    return Tried(object=f"host {host}", name="", matches=(), result="failed", condition=condition)
-
-
-def _tried(route: Route, result: str, condition: str = "") -> Tried:
-    return Tried(object=_origin(route), name=route.name, matches=_matches(route), result=result, condition=condition)
+    return Tried(host=host, result="Failed", message=condition)
 
 
 def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:
@@ -255,7 +254,7 @@ def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iter
     for finding in compiled.report.findings:
         if finding.about in about:
             word, field = finding.reason.value, finding.field
-            yield Remark(object=str(finding.about), reason=word, field=field, message=finding.message)
+            yield Remark(object=finding.about, reason=word, field=field, message=finding.message)
 
 
 def _claimants(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterable[Key]:

@@ -13,12 +13,13 @@ from headgate.errors import NotFound
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort
 from headgate.resources.core.pod import Pod
-from headgate.resources.explanations import Explanation
+from headgate.resources.explanations import ExplanationStatus
+from headgate.resources.meta import Key
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.request_spec import PORTS, RequestOrigin, RequestSpec, gateway_name, read_client, url_parts
 
 
-def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Explanation:
+def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> ExplanationStatus:
     """Explain a request. Raises BadRequest, and NotFound for a missing client or Gateway."""
     parts = url_parts(spec.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -27,7 +28,7 @@ def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -
     where: GatewayPort | str = parts.netloc
     if name := gateway_name(spec):
         where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme])
-        note = f"{caller.name} calls through the Gateway" if spec.caller else ""
+        note = f"{caller.object} calls through the Gateway" if spec.caller else ""
         caller = arrivals.gateway(compiled.mesh.trust_domain, note)
     elif not caller.identity:
         compiled, caller = plain_callers.as_reached(compiled, parts.netloc, caller)
@@ -52,7 +53,7 @@ def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller
         )
     caller = arrivals.pod(compiled, snapshot, chosen)
     note = "; ".join(part for part in (f"as its pod {chosen.partition('/')[2]}", caller.note) if part)
-    return structs.replace(caller, name=f"Deployment {full}", note=note)
+    return structs.replace(caller, object=Key("apps", "Deployment", client.namespace, client.name), note=note)
 
 
 def pods_of(snapshot: Snapshot, client: RequestOrigin) -> Iterator[str]:

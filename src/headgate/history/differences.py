@@ -1,24 +1,16 @@
 """The fields in which two versions of an object differ."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from headgate.history.records import object_in
+from headgate.resources.revisions import ChangedField
 
 _NAMED_BY = ("name", "service")
 """The fields that identify the items of a list, such as the backends of a split. Other items are compared by position."""
-MISSING = None
 
 
-class FieldDifference(NamedTuple):
-    """A field with its values before and after; None means that the field is missing."""
-
-    path: str
-    before: Any
-    after: Any
-
-
-def differences(before: bytes | None, after: bytes | None) -> tuple[FieldDifference, ...]:
+def differences(before: bytes | None, after: bytes | None) -> tuple[ChangedField, ...]:
     """Return the differing fields of two contents, in the order of the content; None is an object that does not exist."""
     old, new = (object_in(content) if content else {} for content in (before, after))
     hidden = ("apiVersion", "kind")
@@ -30,12 +22,12 @@ def differences(before: bytes | None, after: bytes | None) -> tuple[FieldDiffere
     return tuple(_of_mappings(bare[0], bare[1], ""))
 
 
-def _of_mappings(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> Iterator[FieldDifference]:
+def _of_mappings(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> Iterator[ChangedField]:
     for name in (*before, *(name for name in after if name not in before)):
         yield from _of_values(before.get(name), after.get(name), _joined(path, name))
 
 
-def _of_values(before: Any, after: Any, path: str) -> Iterator[FieldDifference]:
+def _of_values(before: Any, after: Any, path: str) -> Iterator[ChangedField]:
     if before == after:
         return
     if _is_either(before, after, Mapping):
@@ -43,7 +35,7 @@ def _of_values(before: Any, after: Any, path: str) -> Iterator[FieldDifference]:
     elif _is_either(before, after, list):
         yield from _of_lists(before or [], after or [], path)
     else:
-        yield FieldDifference(path, before, after)
+        yield ChangedField(path=path, before=before, after=after)
 
 
 def _is_either(before: Any, after: Any, shape: type) -> bool:
@@ -52,17 +44,17 @@ def _is_either(before: Any, after: Any, shape: type) -> bool:
     return bool(values) and all(isinstance(value, shape) for value in values) and any(values)
 
 
-def _of_lists(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator[FieldDifference]:
+def _of_lists(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator[ChangedField]:
     for field in _NAMED_BY:
         old, new = _named(before, field), _named(after, field)
         if old is not None and new is not None:
             for name in (*old, *(name for name in new if name not in old)):
                 yield from _of_values(old.get(name), new.get(name), f"{path}[{name}]")
             if list(old) != list(new) and old.keys() == new.keys():
-                yield FieldDifference(f"{path} in order", list(old), list(new))
+                yield ChangedField(path=f"{path} in order", before=list(old), after=list(new))
             return
     for index in range(max(len(before), len(after))):
-        old_item, new_item = (items[index] if index < len(items) else MISSING for items in (before, after))
+        old_item, new_item = (items[index] if index < len(items) else None for items in (before, after))
         yield from _of_values(old_item, new_item, f"{path}[{index}]")
 
 

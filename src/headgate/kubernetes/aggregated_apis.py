@@ -27,7 +27,7 @@ from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import MeshMetrics
 from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.inspect import ProxyProcess
-from headgate.resources.mesh_status import WorkloadCounts
+from headgate.resources.mesh_status import MeshProblem, WorkloadCounts
 from headgate.telemetry.prometheus_source import traffic_source
 
 
@@ -46,7 +46,8 @@ class ClusterHost:
     async def state(self) -> HostState:
         """Return the workloads with sidecars, the kinds without a CustomResourceDefinition, and missing permissions."""
         missing = tuple(sorted(f"{kind.plural}.{kind.group}" for kind in self._versions.missing if kind.is_custom))
-        problems = describe(self._permissions.current.get(), self._permissions.roles)
+        texts = describe(self._permissions.current.get(), self._permissions.roles)
+        problems = tuple(MeshProblem(reason="PermissionMissing", message=text) for text in texts)
         return HostState(workloads=await self._workloads(), missing_kinds=missing, problems=problems)
 
     async def _workloads(self) -> WorkloadCounts | None:

@@ -36,6 +36,7 @@ from headgate.shared_map import SharedMap
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"
+NO_SUCH_HOST, NO_SUCH_PORT = "NoSuchHost", "NoSuchPort"
 MALFORMED = "MalformedRequest"
 MISDIRECTED = 421
 MISDIRECTED_REQUEST = "MisdirectedRequest"
@@ -67,7 +68,7 @@ class TriedRoute(Value, frozen=True, kw_only=True):
 class Portion(Value, frozen=True, kw_only=True):
     """A share of the requests, for the ready endpoints of the backend `ref`, or only for the endpoint `pod` if set.
 
-    If `status` is set, the proxy answers the requests with this status, because of `reason`.
+    If `status` is set, the proxy answers the requests with this status, because of `reason`; some have a `message` for users.
     """
 
     share: Fraction
@@ -75,6 +76,7 @@ class Portion(Value, frozen=True, kw_only=True):
     endpoints: int = 0
     status: int = 0
     reason: str = ""
+    message: str = ""
     filters: Filters = Filters()
     pod: Endpoint | None = None
 
@@ -170,8 +172,9 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
         return at_pod
     table = next((item for item in mesh.tables if item.ref == entry_port), None)
     if table is None:
-        reason = missing_port(mesh, where, home) if isinstance(where, str) else ""
-        return _refused(sanitized) or Decision(sanitized=sanitized, shares=_proxy_response(NOT_FOUND, reason))
+        message = missing_port(mesh, where, home) if isinstance(where, str) else ""
+        answer = _proxy_response(NOT_FOUND, NO_SUCH_PORT if message else NO_SUCH_HOST, message)
+        return _refused(sanitized) or Decision(sanitized=sanitized, shares=answer)
     if not table.protocol.is_http:
         return structs.replace(_connection(table.routes[0], ready), entry=entry_port, protocol=table.protocol)
     return structs.replace(_first(table.routes, sanitized, ready), entry=entry_port, protocol=table.protocol)
@@ -210,9 +213,9 @@ def _refused(sanitized: Sanitized) -> Decision | None:
     return Decision(sanitized=sanitized, shares=_proxy_response(sanitized.status, MALFORMED))
 
 
-def _proxy_response(status: int, reason: str = "") -> tuple[Portion, ...]:
+def _proxy_response(status: int, reason: str = "", message: str = "") -> tuple[Portion, ...]:
     """Return one portion with all requests, which get the proxy's own response."""
-    return (Portion(share=Fraction(1), status=status, reason=reason),)
+    return (Portion(share=Fraction(1), status=status, reason=reason, message=message),)
 
 
 def _at_gateway(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from headgate.plan.plan import Plan, Rate, RequestChange
+from headgate.plan.plan import Differences, Rate, RequestChange
 from headgate.plan.world import Origin
+from headgate.resources.meta import Key
 
 
-def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> Plan:
+def with_files(found: Differences, position: Callable[[Key, str], tuple[str, int]]) -> Differences:
     """Return a plan whose causes have a file and a line; `position` returns both for an object and a field."""
 
     def located(causes: tuple[Origin, ...]) -> tuple[Origin, ...]:
@@ -26,13 +27,19 @@ def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> 
     return structs.replace(found, **located_lists)
 
 
-def with_rates(found: Plan, rate_of: Callable[[str], float | None]) -> Plan:
+def with_rates(found: Differences, rate_of: Callable[[str], float | None]) -> Differences:
     """Return a plan with the rates of Services; `rate_of` returns requests per second, None if unknown."""
-    return structs.replace(found, requests=tuple(_with_rate(item, rate_of(item.service)) for item in found.requests))
+    return structs.replace(found, requests=tuple(_with_rate(change, rate_of) for change in found.requests))
 
 
-def _with_rate(item: RequestChange, rps: float | None) -> RequestChange:
-    if rps is None or not item.service:
-        return item
-    moved = round(rps * item.share, 3) if item.whole else None
-    return structs.replace(item, rate=Rate(service=item.service, rps=round(rps, 3), moved=moved))
+def _with_rate(change: RequestChange, rate_of: Callable[[str], float | None]) -> RequestChange:
+    rps = rate_of(change.entry.name) if change.entry.kind == "Service" else None
+    if rps is None:
+        return change
+    moved = round(1000 * rps * change.moved_share.fraction) if change.whole else None
+    rate = Rate(
+        service=change.entry.name,
+        milli_requests_per_second=round(1000 * rps),
+        moved_milli_requests_per_second=moved,
+    )
+    return structs.replace(change, rate=rate)

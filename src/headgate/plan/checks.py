@@ -21,8 +21,8 @@ from headgate.plan import words
 from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
 from headgate.plan.departures import Departure, Side, bypass_message, bypasses, invalid, is_restricted
 from headgate.plan.lines import access_line
-from headgate.plan.plan import AccessRow, NewFinding, Plan, sent_to
-from headgate.resources.meta import Value
+from headgate.plan.plan import AccessRow, Differences, NewFinding, sent_to
+from headgate.resources.inspect import Answer
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.regexes import fault
 
@@ -53,7 +53,7 @@ class InvalidCheck(HeadgateError):
     """A part of a check is invalid."""
 
 
-class Never(Value, frozen=True, kw_only=True):
+class Never(Answer, frozen=True, kw_only=True):
     """The claim that `caller` may never send `request` to `server`.
 
     Both are `KIND/NAME` or `KIND/NAMESPACE/NAME`; the caller can be `gateway`. The request is a method and a regular
@@ -66,26 +66,39 @@ class Never(Value, frozen=True, kw_only=True):
     namespace: str = "default"
 
 
+class CheckName(enum.Enum):
+    """The check: no caller gets new access, or a caller may never send a request to a server."""
+
+    NO_NEW_ACCESS = "NoNewAccess"
+    NEVER = "Never"
+
+
 class CheckOutcome(enum.Enum):
     """The verdict of a check: it holds for all requests, it does not, or this is not decided."""
 
-    HOLDS = "holds"
-    DOES_NOT_HOLD = "does not hold"
-    UNDECIDED = "undecided"
+    HOLDS = "Holds"
+    DOES_NOT_HOLD = "DoesNotHold"
+    UNDECIDED = "Undecided"
 
 
-class CheckVerdict(Value, frozen=True, kw_only=True):
-    """The verdict of a check.
+class Counterexample(Answer, frozen=True, kw_only=True):
+    """Why a check does not hold, with the command that explains it, if there is one."""
 
-    `reasons` say why it holds, or what is not decided: both can be next to counterexamples, of which each has one line, and
-    the command that explains it.
+    message: str
+    command: str = ""
+
+
+class CheckVerdict(Answer, frozen=True, kw_only=True):
+    """The verdict of a check, which `message` describes.
+
+    `reason_messages` say why it holds, or what is not decided: the latter can be next to counterexamples.
     """
 
-    check: str
+    check: CheckName
+    message: str
     verdict: CheckOutcome
-    reasons: tuple[str, ...] = ()
-    counterexamples: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
+    reason_messages: tuple[str, ...] = ()
+    counterexamples: tuple[Counterexample, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -93,17 +106,17 @@ class CheckVerdict(Value, frozen=True, kw_only=True):
         return self.verdict is CheckOutcome.HOLDS
 
 
-def decided(check: str, proof: str, answers: Collection["CheckAnswer"]) -> CheckVerdict:
+def decided(check: CheckName, message: str, proof: str, answers: Collection["CheckAnswer"]) -> CheckVerdict:
     """Return the verdict of a check from all answers against it; `proof` says why it holds without any."""
     against = {item.text: item.command for item in answers if item.is_counterexample}
     open_ = tuple(dict.fromkeys(item.text for item in answers if not item.is_counterexample))
     verdict = CheckOutcome.DOES_NOT_HOLD if against else CheckOutcome.UNDECIDED if open_ else CheckOutcome.HOLDS
     return CheckVerdict(
         check=check,
+        message=message,
         verdict=verdict,
-        reasons=open_ if against or open_ else (proof,),
-        counterexamples=tuple(against),
-        commands=tuple(dict.fromkeys(command for command in against.values() if command)),
+        reason_messages=open_ if against or open_ else (proof,),
+        counterexamples=tuple(Counterexample(message=text, command=command) for text, command in against.items()),
     )
 
 
@@ -124,11 +137,12 @@ class _Party(NamedTuple):
         return self.kind if self.kind == GATEWAY else f"{self.kind} {self.namespace}/{self.name}"
 
 
-def no_new_access(plan: Plan, left_out: Collection[str] = ()) -> CheckVerdict:
+def no_new_access(plan: Differences, left_out: Collection[str] = ()) -> CheckVerdict:
     """Say whether a plan gives no caller access that it did not have; `left_out` says which changed objects it lacks."""
     gained = [CheckAnswer(_counterexample(row), row.command, row.certain) for row in plan.gained]
     findings = [_of_finding(item) for item in plan.findings if item.reason in UNGUARDED]
     return decided(
+        CheckName.NO_NEW_ACCESS,
         "no new access",
         "every request that a caller may send after the change, it may send now",
         [*gained, *map(_of_departure, plan.departures), *findings, *_undecided(left_out)],
@@ -140,7 +154,7 @@ def _counterexample(row: AccessRow) -> str:
 
 
 def _of_departure(departure: Departure) -> CheckAnswer:
-    return CheckAnswer(departure.message, is_counterexample=departure.kind == "gives")
+    return CheckAnswer(departure.message, is_counterexample=departure.type == "GivesAccess")
 
 
 def _of_finding(finding: NewFinding) -> CheckAnswer:
@@ -175,7 +189,7 @@ def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerd
             answers.append(CheckAnswer(f"pod {name} has no sidecar, so it allows all requests"))
     answers += (CheckAnswer(bypass_message(ref, port, item.name)) for ref, port, item in bypasses(mesh, pods))
     title = f"never {caller} to {server}" + (f" {claim.request}" if claim.request else "")
-    return decided(title, f"no rule of {pluralize(len(pods), 'pod')} allows such a request", answers)
+    return decided(CheckName.NEVER, title, f"no rule of {pluralize(len(pods), 'pod')} allows such a request", answers)
 
 
 def _foreign(mesh: Mesh, server: _Party) -> Iterator[CheckAnswer]:

@@ -15,16 +15,17 @@ from headgate.plan import words
 from headgate.plan.access import AllowedRequests, permissions, points
 from headgate.resources.core.pod import Pod
 from headgate.resources.core.service import Service
+from headgate.resources.inspect import Answer
 from headgate.resources.mesh.sidecar import Sidecar
 from headgate.resources.mesh.tls_config import TLSConfig
-from headgate.resources.meta import Resource, Value
+from headgate.resources.meta import Resource
 from headgate.resources.selectors import selects
 
 
-class Departure(Value, frozen=True):
-    """What a change takes out of the comparison: it `gives` access that did not exist, or it is not `compared`."""
+class Departure(Answer, frozen=True):
+    """What a change takes out of the comparison: access that did not exist, or something that is not compared."""
 
-    kind: Literal["gives", "not compared"]
+    type: Literal["GivesAccess", "NotCompared"]
     message: str
 
 
@@ -66,7 +67,7 @@ def invalid(snapshot: Snapshot) -> Iterator[Departure]:
     for key, causes in sorted(snapshot.mistakes.items()):
         if key not in snapshot.objects:
             cause = causes[0]
-            yield Departure("not compared", f"{key} is invalid and left out: {cause.field}: {cause.message}")
+            yield Departure("NotCompared", f"{key} is invalid and left out: {cause.field}: {cause.message}")
 
 
 def bypasses(mesh: Mesh, names: Collection[str]) -> Iterator[tuple[PortRef, int, Workload]]:
@@ -93,21 +94,21 @@ def _departed(pair: _Pods, after: Side) -> Iterator[Departure]:
     if pair.new is None:
         if pair.was and all(item.identity != pair.was.identity for item in after.mesh.workloads):
             left = f"pod {pair.name} has gone, and no pod of its identity is left to compare it with"
-            yield Departure("not compared", left)
+            yield Departure("NotCompared", left)
     elif pair.now is None and not has_sidecar(pair.new):
         if pair.old is None:
-            yield Departure("gives", f"pod {pair.name} is new and has no sidecar, so it allows all requests")
+            yield Departure("GivesAccess", f"pod {pair.name} is new and has no sidecar, so it allows all requests")
         elif pair.was or has_sidecar(pair.old):
             yield _unguarded(pair.was, f"pod {pair.name} loses its sidecar, so it allows all requests")
     elif pair.now is None and (pair.was or pair.old is None):
-        yield Departure("not compared", f"pod {pair.name} has no usable address or ServiceAccount")
+        yield Departure("NotCompared", f"pod {pair.name} has no usable address or ServiceAccount")
 
 
 def _unguarded(was: Workload | None, message: str) -> Departure:
     """Return that requests pass a sidecar: this gives access unless the workload was open to every caller."""
     if was is None or is_restricted(was):
-        return Departure("gives", message)
-    return Departure("not compared", f"{message}; it was open before, but rules and identities have no effect any more")
+        return Departure("GivesAccess", message)
+    return Departure("NotCompared", f"{message}; it was open before, but rules and identities have no effect any more")
 
 
 def is_restricted(workload: Workload) -> bool:
@@ -125,7 +126,7 @@ def _changed(pair: _Pods, old: Pod, new: Pod, after: Side) -> Iterator[Departure
         message = (
             f"pod {pair.name} uses the network of its node (spec.hostNetwork), where it gets no sidecar on a cluster"
         )
-        yield Departure("not compared", message)
+        yield Departure("NotCompared", message)
     if pair.now and pair.was:
         known = {(probe.port, probe.path) for probe in pair.was.probes}
         for probe in pair.now.probes if is_restricted(pair.now) else ():
@@ -133,14 +134,14 @@ def _changed(pair: _Pods, old: Pod, new: Pod, after: Side) -> Iterator[Departure
                 message = (
                     f"its sidecar answers the probe {probe.name} to every caller: GET {probe.path} at port {probe.port}"
                 )
-                yield Departure("not compared", f"pod {pair.name}: {message}")
+                yield Departure("NotCompared", f"pod {pair.name}: {message}")
     if old.metadata.labels != new.metadata.labels:
         selected = [
             _selecting(after.snapshot, pair.name, labels) for labels in (old.metadata.labels, new.metadata.labels)
         ]
         for about in sorted(selected[0] ^ selected[1]):
             verb = "selects" if about in selected[1] else "no longer selects"
-            yield Departure("not compared", f"pod {pair.name} changes its labels, so {about} {verb} it")
+            yield Departure("NotCompared", f"pod {pair.name} changes its labels, so {about} {verb} it")
 
 
 def _selecting(snapshot: Snapshot, pod: str, labels: Mapping[str, str]) -> frozenset[str]:
@@ -162,14 +163,14 @@ def _renamed(was: Workload, now: Workload, before: Mesh, after: Mesh) -> Iterato
     if was.identity == now.identity:
         return
     change = f"{words.callers_words((was.identity,))} becomes {words.callers_words((now.identity,))}"
-    yield Departure("not compared", f"pod {now.name} changes its identity: {change}")
+    yield Departure("NotCompared", f"pod {now.name} changes its identity: {change}")
     servers = {item.name: item for item in before.workloads}
     for server in after.workloads:
         allowed = _allowed(server, now.identity)
         if not allowed <= (_allowed(servers[server.name], was.identity) if server.name in servers else frozenset()):
             to = words.callers_words((server.identity,))
             yield Departure(
-                "gives",
+                "GivesAccess",
                 f"pod {now.name} gets the identity of {words.callers_words((now.identity,))}, which may call {to}",
             )
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from headgate.compiler.report import Compiled, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
-from headgate.plan.plan import AccessRow, GatewayChange, Plan, RequestChange, plan
+from headgate.plan.plan import AccessRow, Differences, GatewayChange, RequestChange, plan
+from headgate.plan.words import callers_words
 from headgate.plan.world import World
 
 NONE = "none of its own"
@@ -20,7 +21,7 @@ def summary(before: Compiled, after: Compiled, snapshots: tuple[Snapshot, Snapsh
     return tuple(lines(plan(World(before, after, snapshots=snapshots))))
 
 
-def lines(found: Plan) -> Iterator[str]:
+def lines(found: Differences) -> Iterator[str]:
     """Yield one line for each difference of a plan."""
     yield from (f"{item.causes[0].object}: {item.message}" for item in found.unreachable)
     yield from map(access_line, (*found.lost, *found.gained))
@@ -31,17 +32,17 @@ def lines(found: Plan) -> Iterator[str]:
 
 def access_line(item: AccessRow) -> str:
     """Return a change of access in one line."""
-    verb = "may send" if item.kind == "gained" else "may no longer send"
+    verb = "may send" if item.type == "Gained" else "may no longer send"
     certain = "" if item.certain else f" ({MAY_DIFFER})"
-    port = "" if item.moved else f", port {item.port}"
-    return f"{item.callers} {verb} {item.requests} to {item.destination}{port}{certain}"
+    to = str(item.entry) if item.entry else f"{callers_words((item.destination,))}, port {item.port}"
+    return f"{callers_words(item.callers)} {verb} {item.request_message} to {to}{certain}"
 
 
 def request_line(item: RequestChange) -> str:
     """Return a change to requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
-    more = f" and {len(item.requests) - 1} more classes" if len(item.requests) > 1 else ""
+    more = f" and {len(item.request_messages) - 1} more classes" if len(item.request_messages) > 1 else ""
     certain = "" if item.certain else f" ({MAY_DIFFER})"
-    return f"{item.entry}: {item.requests[0]}{more}: {'; '.join(item.changes)}{certain}"
+    return f"{item.entry}: {item.request_messages[0]}{more}: {'; '.join(item.change_messages)}{certain}"
 
 
 def gateway_line(item: GatewayChange) -> str:
@@ -49,7 +50,7 @@ def gateway_line(item: GatewayChange) -> str:
     return f"gateway of Service {item.service} for clients without a sidecar: {item.before or NONE} -> {item.after or NONE}"
 
 
-def counted(found: Plan) -> str:
+def counted(found: Differences) -> str:
     """Return the numbers of differences of a plan in one line; empty if there are none."""
     counts = (
         (len(found.unreachable), "unreachable rule", ""),

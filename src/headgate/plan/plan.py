@@ -1,6 +1,8 @@
 """A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import Literal
 
 from msgspec import structs
 
@@ -15,10 +17,13 @@ from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
-from headgate.plan.traffic import RequestClass, request_classes
+from headgate.plan.traffic import Entry, RequestClass, request_classes
+from headgate.plan.treatment import Treatment
 from headgate.plan.world import Origin, World
+from headgate.resources.explanations import ExplainedRoute
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
-from headgate.resources.meta import Key, Value
+from headgate.resources.inspect import Answer, ExactShare, exact_share
+from headgate.resources.meta import Key
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.shared_map import replaced
 
@@ -26,37 +31,47 @@ UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT
 _OF_BACKENDS = frozenset(("Service", "EndpointSlice", "Deployment", "ReplicaSet", "Pod"))
 
 
-class Outcome(Value, frozen=True, kw_only=True):
-    """The treatment of requests in one world: the object that defines their route, and their receivers by share."""
+class ReceiverShare(Answer, frozen=True, kw_only=True):
+    """The share of the requests that a Service port receives, or that the proxy answers with a `status_code`."""
 
-    route: str
-    receivers: str
+    share: ExactShare
+    service: str = ""
+    port: int = 0
+    status_code: int = 0
+    reason: str = ""
 
 
-class Rate(Value, frozen=True, kw_only=True):
-    """The requests per second to a Service. `moved` of them go to another receiver; None if only a part is affected."""
+class Outcome(Answer, frozen=True, kw_only=True):
+    """The treatment of requests in one world: their route, null if none matches, and their receivers, also as a `message`."""
+
+    route: ExplainedRoute | None
+    receivers: tuple[ReceiverShare, ...]
+    message: str
+
+
+class Rate(Answer, frozen=True, kw_only=True):
+    """The requests to a Service in a thousand seconds. `moved` of them go to another receiver; null if only a part is affected."""
 
     service: str
-    rps: float
-    moved: float | None = None
+    milli_requests_per_second: int
+    moved_milli_requests_per_second: int | None = None
 
 
-class RequestChange(Value, frozen=True, kw_only=True):
+class RequestChange(Answer, frozen=True, kw_only=True):
     """Classes of requests to an entry whose treatment differs in the same way.
 
-    `service` is the Service of the entry, empty for a Gateway; `whole` means that all its requests are affected.
-    `certain` is False if it is not decided whether there are such requests. `share` is the largest share that moves.
+    `request_messages` have the conditions of each class, and `whole` means that all requests to the entry are affected.
+    `certain` is false if it is not decided whether there are such requests. `moved_share` is the largest share that moves.
     `example` is a request, and `command` explains it.
     """
 
-    entry: str
-    service: str = ""
+    entry: Entry
     whole: bool = False
-    requests: tuple[str, ...]
+    request_messages: tuple[str, ...]
     before: Outcome
     after: Outcome
-    changes: tuple[str, ...]
-    share: float
+    change_messages: tuple[str, ...]
+    moved_share: ExactShare
     example: str
     command: str
     certain: bool = True
@@ -64,28 +79,37 @@ class RequestChange(Value, frozen=True, kw_only=True):
     rate: Rate | None = None
 
 
-class AccessRow(Value, frozen=True, kw_only=True):
+class AccessRule(Answer, frozen=True, kw_only=True):
+    """The rule of an access object that allows requests, or that allowed them."""
+
+    object: Key | None
+    name: str
+
+
+class AccessRow(Answer, frozen=True, kw_only=True):
     """Requests that callers may send to pods in one world only.
 
-    `moved` says that the requests move to pods which refuse them, and `destination` is the entry then. It is empty if access
-    rules change.
+    `callers` are SPIFFE IDs, `*` for every ServiceAccount that no rule names, and an empty text for plaintext. `destination` is the SPIFFE
+    ID of the pods. Without a `rule`, the pods are open. If requests to an `entry` move to the port of `moved_service`, whose
+    pods deny them, there is no destination and no rule.
     """
 
-    kind: str
-    callers: str
-    destination: str
+    type: Literal["Lost", "Gained"]
+    callers: tuple[str, ...]
+    destination: str = ""
+    entry: Entry | None = None
     pods: tuple[str, ...]
     port: int
-    requests: str
-    rule: str = ""
-    moved: str = ""
+    request_message: str
+    rule: AccessRule | None = None
+    moved_service: str = ""
     example: str
     command: str
     certain: bool = True
     causes: tuple[Origin, ...] = ()
 
 
-class TlsChange(Value, frozen=True, kw_only=True):
+class TlsChange(Answer, frozen=True, kw_only=True):
     """Pods whose TLS mode changes."""
 
     pods: tuple[str, ...]
@@ -94,7 +118,7 @@ class TlsChange(Value, frozen=True, kw_only=True):
     causes: tuple[Origin, ...] = ()
 
 
-class GatewayChange(Value, frozen=True, kw_only=True):
+class GatewayChange(Answer, frozen=True, kw_only=True):
     """A Service whose clients without a sidecar get another proxy of its own; `before` and `after` are empty without one."""
 
     service: str
@@ -103,7 +127,7 @@ class GatewayChange(Value, frozen=True, kw_only=True):
     causes: tuple[Origin, ...] = ()
 
 
-class NewFinding(Value, frozen=True, kw_only=True):
+class NewFinding(Answer, frozen=True, kw_only=True):
     """A finding that only the new world has. It is `unreachable` if it is about a rule that no request reaches."""
 
     severity: str
@@ -113,7 +137,7 @@ class NewFinding(Value, frozen=True, kw_only=True):
     causes: tuple[Origin, ...]
 
 
-class Plan(Value, frozen=True, kw_only=True):
+class Differences(Answer, frozen=True, kw_only=True):
     """All differences of two worlds, in the order in which users should read them."""
 
     unreachable: tuple[NewFinding, ...] = ()
@@ -131,7 +155,7 @@ class Plan(Value, frozen=True, kw_only=True):
         return not any(getattr(self, name) for name in self.__struct_fields__)
 
 
-def plan(world: World) -> Plan:
+def plan(world: World) -> Differences:
     """Compare two worlds."""
     before, after = world.before.mesh, world.after.mesh
     sides = world.sides
@@ -139,10 +163,10 @@ def plan(world: World) -> Plan:
     access = access_rows(world, _of_guarded(access_changes(before, after), *bare))
     classes = tuple(request_classes(before, after))
     new = list(_new_findings(world))
-    return Plan(
+    return Differences(
         unreachable=tuple(item for item in new if item.unreachable),
-        lost=(*(item for item in access if item.kind == "lost"), *rows_of_moved_requests(world, classes)),
-        gained=tuple(item for item in access if item.kind == "gained"),
+        lost=(*(item for item in access if item.type == "Lost"), *rows_of_moved_requests(world, classes)),
+        gained=tuple(item for item in access if item.type == "Gained"),
         requests=tuple(request_changes(world, classes)),
         tls=tuple(tls_changes(world)),
         gateways=tuple(gateway_changes(world)),
@@ -184,14 +208,13 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
     titles = [_requests(item, with_host=several) for item in items]
     example = first.example
     return RequestChange(
-        entry=str(first.entry) if not several else f"{first.entry.kind} {first.entry.name}:{first.entry.port}",
-        service=first.entry.name if first.entry.kind == "Service" else "",
+        entry=structs.replace(first.entry, host="") if several else first.entry,
         whole=not first.match and not first.is_rest,
-        requests=tuple(dict.fromkeys(titles)),
-        before=Outcome(route=_route(first.old_route), receivers=words.receivers_words(first.before)),
-        after=Outcome(route=_route(first.new_route), receivers=words.receivers_words(first.after)),
-        changes=tuple(words.changes(first.before, first.after)) or ("other reasons for the same answer",),
-        share=round(float(sum(share for share, _, _ in moved)), 6),
+        request_messages=tuple(dict.fromkeys(titles)),
+        before=_outcome(first.old_route, first.before),
+        after=_outcome(first.new_route, first.after),
+        change_messages=tuple(words.changes(first.before, first.after)) or ("other reasons for the same answer",),
+        moved_share=exact_share(sum((share for share, _, _ in moved), Fraction())),
         example=words.request_text(example) if example else "",
         command=words.example_command(first.entry, example, secure=secure and first.entry.kind == "Gateway")
         if example
@@ -209,12 +232,25 @@ def _requests(item: RequestClass, *, with_host: bool) -> str:
     return host if text == words.ALL_REQUESTS else f"{host}, {text}"
 
 
-def _route(route: Route | None) -> str:
-    if route is None:
-        return "no route"
-    if route.origin is None:
-        return "the Service itself"
-    return f"{route.origin}" + (f", {route.name}" if route.name else "")
+def _outcome(route: Route | None, treatment: Treatment) -> Outcome:
+    shares: dict[tuple[PortRef | None, int, str], Fraction] = {}
+    for received in treatment.receivers:
+        receiver = received.ref, received.status, received.reason
+        shares[receiver] = shares.get(receiver, Fraction()) + received.share
+    return Outcome(
+        route=ExplainedRoute(object=route.origin, name=route.name) if route else None,
+        receivers=tuple(
+            ReceiverShare(
+                share=exact_share(share),
+                service=ref.service if ref else "",
+                port=ref.port if ref else 0,
+                status_code=status,
+                reason=reason,
+            )
+            for (ref, status, reason), share in shares.items()
+        ),
+        message=words.receivers_words(treatment),
+    )
 
 
 def _route_causes(item: RequestClass, world: World) -> Iterator[Origin]:
@@ -267,13 +303,13 @@ def _access_row(change: AccessChange, world: World) -> AccessRow:
     example = sent_to(change.called, change.example) if change.example else None
     command = words.service_command(change.called, example, change.sources[0]) if change.called and example else ""
     return AccessRow(
-        kind=change.kind,
-        callers=words.callers_words(change.sources),
-        destination=words.callers_words((change.destination,)),
+        type="Lost" if change.kind == "lost" else "Gained",
+        callers=tuple(change.sources),
+        destination=change.destination,
         pods=change.workloads,
         port=change.port,
-        requests=words.requests_words(change.match) if change.is_http else "connections",
-        rule=", ".join(part for part in (str(change.origin or ""), change.rule) if part) or "the pods are open",
+        request_message=words.requests_words(change.match) if change.is_http else "connections",
+        rule=AccessRule(object=change.origin, name=change.rule) if change.origin or change.rule else None,
         example=words.request_text(example, is_http=change.is_http) if example else "",
         command=command,
         certain=example is not None,
@@ -289,13 +325,13 @@ def rows_of_moved_requests(
     for item in classes:
         for found in moved.refused(item):
             yield AccessRow(
-                kind="lost",
-                callers=words.callers_words(found.callers),
-                destination=str(item.entry),
+                type="Lost",
+                callers=tuple(found.callers),
+                entry=item.entry,
                 pods=(found.workload.name,),
                 port=found.ref.port,
-                requests=words.requests_words(tuple(part for part in found.match if part != UNAMBIGUOUS)),
-                moved=f"requests move to {found.ref}, whose pods refuse them",
+                request_message=words.requests_words(tuple(part for part in found.match if part != UNAMBIGUOUS)),
+                moved_service=found.ref.service,
                 example=words.request_text(found.example) if found.example else "",
                 command=words.example_command(item.entry, found.example, found.callers[0]) if found.example else "",
                 certain=found.example is not None,
@@ -360,5 +396,5 @@ def _new_findings(world: World) -> Iterator[NewFinding]:
                     reason=item.reason.value,
                     unreachable=item.reason in UNREACHABLE,
                     message=item.message,
-                    causes=(Origin(object=str(item.about), field=item.field),),
+                    causes=(Origin(object=item.about, field=item.field),),
                 )

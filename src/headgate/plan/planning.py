@@ -1,16 +1,17 @@
-"""The question and the answer of a plan: changed objects and checks; differences and verdicts."""
+"""The plan of a change as an object of the inspect API: changed objects and checks; differences and verdicts."""
 
 from collections.abc import Collection
 
 from msgspec import structs
 
 from headgate.plan.checks import CheckVerdict, Never, never, no_new_access
-from headgate.plan.plan import Plan, plan
+from headgate.plan.plan import Differences, plan
 from headgate.plan.world import World
-from headgate.resources.meta import Key, Object, Value
+from headgate.resources.inspect import API_VERSION, Answer, ObjectName
+from headgate.resources.meta import Key, Object
 
 
-class PlanQuery(Value, frozen=True, kw_only=True):
+class PlanSpec(Answer, frozen=True, kw_only=True):
     """Objects that would be applied and deleted, and the checks of access that should hold then."""
 
     objects: tuple[Object, ...] = ()
@@ -18,39 +19,49 @@ class PlanQuery(Value, frozen=True, kw_only=True):
     no_new_access: bool = False
     never: Never | None = None
 
-    def with_objects(self, objects: tuple[Object, ...]) -> "PlanQuery":
-        """Return the query for other objects."""
+    def with_objects(self, objects: tuple[Object, ...]) -> "PlanSpec":
+        """Return the spec for other objects."""
         return structs.replace(self, objects=objects)
 
 
-class PlanResult(Value, frozen=True, kw_only=True):
-    """A plan, and a verdict for each check.
+class PlanStatus(Answer, frozen=True, kw_only=True):
+    """What a change does, and a verdict for each check.
 
-    `ignored` names objects of kinds that a plan does not include, and `on_creation` the pods that get their change only when
+    `ignored` are objects of kinds that a plan does not include, and `on_creation` the pods that get their change only when
     they are created again.
     """
 
-    plan: Plan
+    differences: Differences
     verdicts: tuple[CheckVerdict, ...] = ()
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[Key, ...] = ()
     on_creation: tuple[str, ...] = ()
 
-    def with_plan(self, found: Plan) -> "PlanResult":
-        """Return the result with another plan."""
-        return structs.replace(self, plan=found)
+    def with_differences(self, differences: Differences) -> "PlanStatus":
+        """Return the status with other differences."""
+        return structs.replace(self, differences=differences)
+
+
+class Plan(Answer, frozen=True, kw_only=True):
+    """The plan of a change. A client creates it with a spec, and gets the status; nothing is stored."""
+
+    metadata: ObjectName = ObjectName()
+    spec: PlanSpec
+    status: PlanStatus | None = None
+    api_version: str = API_VERSION
+    kind: str = "Plan"
 
 
 def checked_plan(
-    world: World, query: PlanQuery, *, changed: Collection[str] = (), missing: Collection[str] = ()
-) -> PlanResult:
+    world: World, spec: PlanSpec, *, changed: Collection[str] = (), missing: Collection[str] = ()
+) -> PlanStatus:
     """Compare two worlds with their objects, and check the second. Raises InvalidCheck, NotFound.
 
     `changed` says which changed objects the comparison lacks, and `missing` which objects the new world lacks, changed or not.
     """
-    found = plan(world)
+    differences = plan(world)
     verdicts = []
-    if query.no_new_access:
-        verdicts.append(no_new_access(found, changed))
-    if query.never and world.sides:
-        verdicts.append(never(world.sides[1], query.never, (*changed, *missing)))
-    return PlanResult(plan=found, verdicts=tuple(verdicts))
+    if spec.no_new_access:
+        verdicts.append(no_new_access(differences, changed))
+    if spec.never and world.sides:
+        verdicts.append(never(world.sides[1], spec.never, (*changed, *missing)))
+    return PlanStatus(differences=differences, verdicts=tuple(verdicts))

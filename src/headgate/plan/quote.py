@@ -11,7 +11,7 @@ from headgate.plan.access import AccessChange, unsorted_access_changes
 from headgate.plan.lines import counted, lines
 from headgate.plan.plan import (
     AccessRow,
-    Plan,
+    Differences,
     access_rows,
     gateway_changes,
     request_changes,
@@ -62,7 +62,7 @@ class _Differences(NamedTuple):
     moved: list[AccessRow]
 
 
-def _found(world: World, *, only_served: bool) -> tuple[Plan, bool]:
+def _found(world: World, *, only_served: bool) -> tuple[Differences, bool]:
     """Return the differences, without findings, and whether they are all."""
     before, after = world.before.mesh, world.after.mesh
     work, found, is_whole = Work(STEPS), _Differences([], [], []), True
@@ -76,9 +76,9 @@ def _found(world: World, *, only_served: bool) -> tuple[Plan, bool]:
     is_whole = is_whole and all(len(items) < MOST for items in found)
     access = list(_of_ready_pods(found.access, before)) if only_served else found.access
     rows = access_rows(world, access)
-    whole = Plan(
-        lost=(*(item for item in rows if item.kind == "lost"), *found.moved),
-        gained=tuple(item for item in rows if item.kind == "gained"),
+    whole = Differences(
+        lost=(*(item for item in rows if item.type == "Lost"), *found.moved),
+        gained=tuple(item for item in rows if item.type == "Gained"),
         requests=tuple(request_changes(world, found.classes)),
         tls=tuple(tls_changes(world)),
         gateways=tuple(gateway_changes(world)),

@@ -14,6 +14,7 @@ from headgate.model.routing import GatewayPort, HostRoutes, Mesh, PortRef, Proto
 from headgate.model.sanitizing import NOT_FOUND
 from headgate.plan.route_lists import ListedRoute, RouteDifference, differences, rules
 from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, treatment_of
+from headgate.resources.inspect import Answer
 from headgate.resources.meta import Value
 from headgate.shared_map import replaced
 
@@ -26,7 +27,7 @@ ROUTE_STEPS = 8
 """What a route of a changed entry counts as, in steps of Work."""
 
 
-class Entry(Value, frozen=True, kw_only=True, order=True):
+class Entry(Answer, frozen=True, kw_only=True, order=True):
     """Where requests arrive: a Service port, or a `host` of a Gateway port. `name` is `namespace/name`."""
 
     kind: str

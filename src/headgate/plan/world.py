@@ -7,16 +7,17 @@ from typing import NamedTuple
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.plan.departures import Side
-from headgate.resources.meta import Key, Value
+from headgate.resources.inspect import Answer
+from headgate.resources.meta import Key
 
 
-class Origin(Value, frozen=True, kw_only=True):
+class Origin(Answer, frozen=True, kw_only=True):
     """The part of an object that causes a difference, or its deletion.
 
     `file` and `line` are empty for an object without a file.
     """
 
-    object: str
+    object: Key
     field: str = ""
     deleted: bool = False
     file: str = ""
@@ -49,4 +50,4 @@ class World(NamedTuple):
         """Return a part of a changed object as a cause, or the object's deletion. The maker of an object is its cause."""
         key, field = (self.makers[key], "spec") if key in self.makers else (key, field)
         gone = key not in self.after.report.seen if self.deleted is None else key in self.deleted
-        return Origin(object=str(key), field="" if gone else field, deleted=gone)
+        return Origin(object=key, field="" if gone else field, deleted=gone)

@@ -11,8 +11,8 @@ def call_records(records: AccessRecords, now: float) -> CallRecordList:
     """Return the calls of the last 7 days; `now` is in seconds since the epoch."""
     items = (_item(key, record) for key, record in records.recent(now).items())
     return CallRecordList(
-        began=timestamp(records.began),
-        incomplete=timestamp(records.lost) if records.lost else "",
+        recording_start_time=timestamp(records.began),
+        last_incomplete_time=timestamp(records.lost) if records.lost else None,
         items=tuple(item for item in items if item),
     )
 
@@ -28,7 +28,7 @@ def _item(key: CallKey, record: AccessRecord) -> CallRecord | None:
         port=key.port,
         protocol=key.protocol,
         calls=record.count,
-        first=timestamp(record.first),
-        last=timestamp(record.last),
+        first_call_time=timestamp(record.first),
+        last_call_time=timestamp(record.last),
         would_refuse=record.audited,
     )

@@ -12,8 +12,8 @@ from headgate.history.revisions import Contents, Log, RecordedChange, Revision
 from headgate.plane.live_state import LiveState
 from headgate.plane.past import snapshot_at
 from headgate.resources import revisions as answers
-from headgate.resources.explanations import Explanation
-from headgate.resources.inspect import ObjectName, ObjectRef
+from headgate.resources.explanations import ExplanationStatus
+from headgate.resources.inspect import ObjectName
 from headgate.resources.meta import Key
 from headgate.resources.request_spec import RequestSpec
 
@@ -74,12 +74,12 @@ def restoration(live_state: LiveState, number: int, namespace: str) -> answers.R
     found = next(item for item in log.revisions if item.number == number)
     return answers.RevisionRestoration(
         metadata=ObjectName(name=str(number), namespace=namespace),
-        time=found.time,
+        record_time=found.time,
         steps=tuple(map(_step, restorations(*chosen))),
     )
 
 
-async def explain_at(live_state: LiveState, sent: RequestSpec, number: int) -> Explanation:
+async def explain_at(live_state: LiveState, sent: RequestSpec, number: int) -> ExplanationStatus:
     """Explain a request with the recorded objects of a revision and the pods of today. Raises BadRequest, NotFound."""
     past = snapshot_at(live_state, _at(_log(live_state), number))
     return explain_request(await live_state.preview(past), past, sent)
@@ -108,47 +108,44 @@ def _answer(found: Revision, changes: list[RecordedChange], before: Contents) ->
     return answers.Revision(
         metadata=ObjectName(name=str(found.number)),
         revision=found.number,
-        time=found.time,
+        record_time=found.time,
         reason=found.reason,
         changes=tuple(_change(change, before.get(change.key)) for change in changes),
-        effect=found.effect,
+        effect_messages=found.effect,
     )
 
 
 def _change(change: RecordedChange, before: bytes | None) -> answers.ObjectChange:
-    action: answers.Action = "changed"
+    action: answers.Action = "Changed"
     if before == change.content:
-        action = "unchanged"
+        action = "Unchanged"
     elif before is None:
-        action = "created"
+        action = "Created"
     elif change.content is None:
-        action = "deleted"
+        action = "Deleted"
+    kind, _, name = change.owner.partition(" ")
     return answers.ObjectChange(
-        object=_reference(change.key),
+        object=change.key,
         action=action,
         by=change.by,
-        time=change.time,
+        write_time=change.time or None,
         writes=change.writes,
-        owner=change.owner,
+        owner=answers.ChangeOwner(kind=kind, name=name) if name else None,
         file=change.position.rpartition(":")[0],
         line=int(change.position.rpartition(":")[2] or 0),
-        fields=tuple(answers.ChangedField(**item._asdict()) for item in differences(before, change.content)),
+        fields=differences(before, change.content),
     )
 
 
 def _step(step: Restoration) -> answers.RestorationStep:
     return answers.RestorationStep(
         verb=step.verb,
-        object=_reference(step.key),
+        object=step.key,
         present=_object(step.present),
         wanted=_object(step.wanted),
-        skipped=step.skipped,
+        skip_message=step.skipped,
     )
 
 
 def _object(content: bytes | None) -> Mapping[str, object] | None:
     return None if content is None else object_in(content)
-
-
-def _reference(key: Key) -> ObjectRef:
-    return ObjectRef(group=key.group, kind=key.kind, namespace=key.namespace, name=key.name)

@@ -24,21 +24,22 @@ from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
-from headgate.plan.planning import PlanQuery, PlanResult
+from headgate.plan.planning import PlanSpec, PlanStatus
 from headgate.plane.call_records import call_records
+from headgate.plane.history import explain_at
 from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import HostState, Observed, mesh_state
 from headgate.plane.node_names import namespaced_name
 from headgate.plane.plans import planned
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
-from headgate.plane.proxy_status import TYPES, key_text, proxy_status, wanted_names, with_version
+from headgate.plane.proxy_status import TYPES, own_key, proxy_status, wanted_names, with_version
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
 from headgate.resources.core.pod import Pod
-from headgate.resources.explanations import Explanation
+from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 from headgate.resources.meta import Key, timestamp
@@ -143,15 +144,17 @@ class Inspector:
         decision = self.live_state.controllers.sidecars.decide(pod, around)
         return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status))
 
-    async def plan(self, query: PlanQuery) -> PlanResult:
+    async def plan(self, spec: PlanSpec) -> PlanStatus:
         """Return the plan of a change. Raises InvalidChange, InvalidCheck, NotFound, HeadgateError."""
-        return await planned(self.live_state, query)
+        return await planned(self.live_state, spec)
 
-    async def explain(self, sent: RequestSpec) -> Explanation:
-        """Return where a request would go, according to all stored objects.
+    async def explain(self, sent: RequestSpec, revision: int = 0) -> ExplanationStatus:
+        """Return where a request would go, according to all stored objects, or to those of a revision.
 
         Raises BadRequest, NotFound, HeadgateError.
         """
+        if revision:
+            return await explain_at(self.live_state, sent, revision)
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
@@ -219,7 +222,7 @@ def config_of(
                     inspect.ConfigResource(
                         type=type_name,
                         name=name,
-                        object=key_text(origin(proxy.id, type_url, name)),
+                        object=own_key(origin(proxy.id, type_url, name)),
                         state=_resource_state(encoded, held, refusal),
                         version=encoded.digest,
                         held_version=held.digest if held else "",
@@ -253,14 +256,14 @@ def object_name(node_id: str) -> ObjectName:
 def _certificate(credential: Credential | None, fault: str) -> Certificate | None:
     """Return the identity, the time of issue and the validity of the certificate in a proxy's configuration."""
     if credential is None:
-        return Certificate(fault=fault) if fault else None
+        return Certificate(message=fault) if fault else None
     first, last, identity = _certificate_fields(credential.chain)
     return Certificate(
         identity=identity,
-        issued=timestamp(credential.issued or first),
-        not_before=timestamp(first),
-        not_after=timestamp(last),
-        fault=fault,
+        issue_time=timestamp(credential.issued or first),
+        not_before_time=timestamp(first),
+        not_after_time=timestamp(last),
+        message=fault,
     )
 
 
@@ -277,7 +280,7 @@ def finding_of(item: Finding) -> inspect.Finding:
     digest = blake2b(f"{about}\n{item.reason}\n{item.field}\n{item.message}".encode(), digest_size=_NAME_BYTES)
     return inspect.Finding(
         metadata=ObjectName(namespace=about.namespace or DEFAULT_NAMESPACE, name=f"{about.name}.{digest.hexdigest()}"),
-        object=inspect.ObjectRef(group=about.group, kind=about.kind, namespace=about.namespace, name=about.name),
+        object=about,
         severity=item.reason.severity.value,
         reason=item.reason.value,
         field=item.field,

@@ -8,10 +8,11 @@ import headgate
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.formatting import pluralize
-from headgate.resources.inspect import Proxy
+from headgate.resources.inspect import GROUP, Proxy
 from headgate.resources.mesh_status import (
     CertificateCounts,
     FindingCounts,
+    MeshProblem,
     MeshState,
     PodCounts,
     ProxyCounts,
@@ -20,7 +21,7 @@ from headgate.resources.mesh_status import (
     StoreState,
     WorkloadCounts,
 )
-from headgate.resources.meta import epoch_seconds, timestamp
+from headgate.resources.meta import Key, epoch_seconds, timestamp
 from headgate.settings import DEFAULTS, Settings
 
 LATE_S = 5.0  # seconds without an answer after which a lagging proxy is reported as a problem
@@ -30,15 +31,14 @@ class HostState(NamedTuple):
     """The state of the control plane's environment.
 
     `pods` is None if a Kubernetes cluster runs the pods, `store` if its API server has the objects, and `workloads` if the
-    pods can't be read. `missing_kinds` are the kinds that the API server does not serve, as `PLURAL.GROUP`. `problems` has a
-    sentence for each further problem.
+    pods can't be read. `missing_kinds` are the kinds that the API server does not serve, as `PLURAL.GROUP`. `problems` are further problems.
     """
 
     pods: PodCounts | None = None
     workloads: WorkloadCounts | None = None
     store: StoreState | None = None
     missing_kinds: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[MeshProblem, ...] = ()
 
 
 class Observed(NamedTuple):
@@ -57,8 +57,8 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
     return MeshState(
         healthy=not problems,
         problems=problems,
-        started=timestamp(started),
-        headgate=headgate.__version__,
+        start_time=timestamp(started),
+        version=headgate.__version__,
         revisions=mesh.revisions,
         proxies=_proxies(mesh.proxies),
         certificates=_certificates(mesh.proxies),
@@ -77,37 +77,44 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
     )
 
 
-def _problems(mesh: Observed, now: float) -> Iterator[str]:
+def _problems(mesh: Observed, now: float) -> Iterator[MeshProblem]:
     yield from mesh.host.problems
-    if mesh.host.store:
-        yield from mesh.host.store.write_problems()
-        yield from mesh.host.store.damages()
+    if store := mesh.host.store:
+        yield from (MeshProblem(reason="StoreNotWritable", message=text) for text in store.write_problems())
+        yield from (MeshProblem(reason="ObjectDamaged", message=text) for text in store.damages())
     for workload in mesh.host.workloads.unready if mesh.host.workloads else ():
-        about = workload.object
-        yield f"{about.kind} {about.namespace}/{about.name}: {workload.text()}"
+        yield MeshProblem(
+            reason="WorkloadNotReady", message=f"{workload.object}: {workload.text()}", object=workload.object
+        )
     for proxy in mesh.proxies:
-        yield from _proxy_problems(proxy, now)
+        about = Key(GROUP, "Proxy", proxy.metadata.namespace, proxy.metadata.name)
+        yield from (
+            MeshProblem(reason=reason, message=f"{proxy.node} {text}", object=about)
+            for reason, text in _proxy_problems(proxy, now)
+        )
     if errors := _findings(mesh.findings).errors:
-        yield f"{pluralize(errors, 'error')} in objects: run `headgate check` to list them"
+        message = f"{pluralize(errors, 'error')} in objects: run `headgate check` to list them"
+        yield MeshProblem(reason="ErrorsInObjects", message=message)
     if mesh.revisions.failures and not mesh.revisions.current:
-        stored = mesh.revisions.stored
-        yield f"revision {stored} can't be built because of a bug in headgate: see its log"
+        message = f"revision {mesh.revisions.stored} can't be built because of a bug in headgate: see its log"
+        yield MeshProblem(reason="BuildFailed", message=message)
 
 
-def _proxy_problems(proxy: Proxy, now: float) -> Iterator[str]:
-    status = proxy.status
+def _proxy_problems(proxy: Proxy, now: float) -> Iterator[tuple[str, str]]:
+    """Yield the reason and the message of each problem; the name of the proxy goes before the message."""
+    status, waiting = proxy.status, proxy.status.waiting_since_time
     if status.state == "Refused":
-        yield f"{proxy.node} rejected {pluralize(len(status.refusals), 'resource')}: {status.message}"
-    if status.state == "Lagging" and status.waiting and now - epoch_seconds(status.waiting) > LATE_S:
-        yield f"{proxy.node} is lagging: {status.message}"
+        yield "ProxyRefused", f"rejected {pluralize(len(status.refusals), 'resource')}: {status.message}"
+    if status.state == "Lagging" and waiting and now - epoch_seconds(waiting) > LATE_S:
+        yield "ProxyLagging", f"is lagging: {status.message}"
     if status.state == "Disconnected" and status.serves:
-        yield f"{proxy.node} is disconnected: {status.message}"
-    if status.process and not status.process.pid and status.process.failure:
-        yield f"{proxy.node} does not run: {status.process.failure}"
-    if (certificate := status.certificate) and certificate.fault:
-        yield f"{proxy.node} gets no certificate: {certificate.fault}"
-    elif certificate and epoch_seconds(certificate.not_after) < now:
-        yield f"{proxy.node} has a certificate that expired at {certificate.not_after}"
+        yield "ProxyDisconnected", f"is disconnected: {status.message}"
+    if status.process and not status.process.pid and status.process.failure_message:
+        yield "ProxyNotRunning", f"does not run: {status.process.failure_message}"
+    if (certificate := status.certificate) and certificate.message:
+        yield "CertificateUnavailable", f"gets no certificate: {certificate.message}"
+    elif certificate and epoch_seconds(certificate.not_after_time or "") < now:
+        yield "CertificateExpired", f"has a certificate that expired at {certificate.not_after_time}"
 
 
 def _proxies(proxies: Sequence[Proxy]) -> ProxyCounts:
@@ -126,12 +133,12 @@ def _proxies(proxies: Sequence[Proxy]) -> ProxyCounts:
 
 def _certificates(proxies: Sequence[Proxy]) -> CertificateCounts:
     found = [proxy.status.certificate for proxy in proxies if proxy.status.certificate]
-    held = [one for one in found if one.not_after]
+    held = [one for one in found if one.not_after_time]
     return CertificateCounts(
         total=len(held),
-        oldest=min((one.issued for one in held), default=""),
-        first_expiry=min((one.not_after for one in held), default=""),
-        faults=sum(bool(one.fault) for one in found),
+        oldest_issue_time=min((one.issue_time for one in held if one.issue_time), default=None),
+        first_expiry_time=min((one.not_after_time for one in held if one.not_after_time), default=None),
+        faults=sum(bool(one.message) for one in found),
     )
 
 

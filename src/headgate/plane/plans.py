@@ -12,7 +12,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
 from headgate.manifests.apply import last_applied
 from headgate.objects.ports import Reader
-from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
+from headgate.plan.planning import PlanSpec, PlanStatus, checked_plan
 from headgate.plan.world import World
 from headgate.plane.feed import GROUP_KINDS
 from headgate.plane.live_state import LiveState
@@ -37,18 +37,18 @@ class InvalidChange(HeadgateError):
     """An object of a change has mistakes."""
 
 
-async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
+async def planned(live_state: LiveState, spec: PlanSpec) -> PlanStatus:
     """Return the plan of a change.
 
     Raises InvalidChange, InvalidCheck, NotFound, and HeadgateError after a timeout.
     """
-    hub = _hub_versions(query, object_check(live_state.loop.settings))
+    hub = _hub_versions(spec, object_check(live_state.loop.settings))
     try:
         async with asyncio.timeout(PLAN_TIMEOUT_S):
             before = await live_state.wait_compiled()
             snapshot = live_state.feed.snapshot.get() or Snapshot()
             written = [await _applied(live_state.store, snapshot, obj) for obj in hub.compiled]
-            deleted, workloads = await _deletions(live_state.store, snapshot, query)
+            deleted, workloads = await _deletions(live_state.store, snapshot, spec)
             change = PredictedWrites(written, deleted, Workloads(hub.workloads, workloads))
             predicted = await predict(
                 live_state.store, snapshot, change, live_state.controllers, live_state.loop.settings.domain
@@ -64,23 +64,23 @@ async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
         frozenset(differing),
         snapshots=(snapshot, after),
         makers=predicted.makers,
-        deleted=query.deleted,
+        deleted=spec.deleted,
     )
-    found = await asyncio.to_thread(checked_plan, world, query)
+    found = await asyncio.to_thread(checked_plan, world, spec)
     return structs.replace(found, ignored=hub.ignored, on_creation=predicted.on_creation)
 
 
 class _HubVersions(NamedTuple):
-    """The objects of a query in hub version: those that the compiler reads, and workloads; and the names of all remaining ones."""
+    """The objects of a spec in hub version: those that the compiler reads, and workloads; and the keys of all remaining ones."""
 
     compiled: list[Object]
     workloads: list[Object]
-    ignored: tuple[str, ...]
+    ignored: tuple[Key, ...]
 
 
-def _hub_versions(query: PlanQuery, check: Check) -> _HubVersions:
+def _hub_versions(spec: PlanSpec, check: Check) -> _HubVersions:
     compiled, workloads, ignored = [], [], []
-    for obj in query.objects:
+    for obj in spec.objects:
         checked = check(obj)
         if checked.hub is None:
             cause = checked.causes[0]
@@ -93,7 +93,7 @@ def _hub_versions(query: PlanQuery, check: Check) -> _HubVersions:
         elif template_path(checked.hub):
             workloads.append(checked.hub)
         else:
-            ignored.append(str(key))
+            ignored.append(key)
     return _HubVersions(compiled, workloads, tuple(ignored))
 
 
@@ -129,10 +129,10 @@ async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
     return found
 
 
-async def _deletions(store: Reader, snapshot: Snapshot, query: PlanQuery) -> tuple[list[Key], list[Key]]:
+async def _deletions(store: Reader, snapshot: Snapshot, spec: PlanSpec) -> tuple[list[Key], list[Key]]:
     """Return the deleted objects that the compiler reads, and the deleted workloads. Raises NotFound."""
     compiled, workloads = [], []
-    for key in query.deleted:
+    for key in spec.deleted:
         if (key.group, key.kind) not in GROUP_KINDS:
             stored = await store.get(key)
             owners = part(stored, "metadata").get("ownerReferences") or ()

@@ -57,8 +57,8 @@ def explain_pod(facts: PodFacts) -> PodSidecar:
         ),
         proxy=SidecarProxy(state=proxy.state, message=proxy.message, serves=proxy.serves) if proxy else None,
         sidecars=added,
-        notes=tuple(_notes(facts)),
-        advice=(*_problems(facts, added), *_change(pod, facts.decision)),
+        messages=tuple(_notes(facts)),
+        advice_messages=(*_problems(facts, added), *_change(pod, facts.decision)),
     )
 
 

@@ -22,7 +22,7 @@ from headgate.envoy.config import (
 from headgate.plane.status.findings import PROXY, Origin
 from headgate.resources import inspect
 from headgate.resources.core.pod import Pod
-from headgate.resources.inspect import ProxyStatus, Refusal, ResourceType
+from headgate.resources.inspect import ProxyStatus, Refusal, ResourceType, Time
 from headgate.resources.meta import Key, timestamp
 from headgate.xds import fleet
 from headgate.xds.subscription import Rejection, Subscription
@@ -52,9 +52,9 @@ def proxy_status(proxy: fleet.Proxy, pod: Pod | None, origin: Origin, now: float
         state=state,
         message=message,
         serves=proxy.was_configured and not is_ending,
-        connected=timestamp(timestamps.connected) if proxy.session else "",
-        last_acknowledged=_time(max(timestamps.acknowledged.values(), default=0.0)),
-        waiting=_time(waiting),
+        connection_time=timestamp(timestamps.connected) if proxy.session else None,
+        last_acknowledged_time=_time(max(timestamps.acknowledged.values(), default=0.0)),
+        waiting_since_time=_time(waiting),
         types=tuple(_type(proxy, name, type_url) for name, type_url in TYPES.items()) if proxy.session else (),
         refusals=refusals,
         last_refusal=structs.replace(_refusal(proxy, last, origin), current=last in current) if last else None,
@@ -87,7 +87,7 @@ def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
         type=name,
         resources=resources,
         held=resources - len(subscription.unacknowledged(config)),
-        acknowledged=_time(proxy.timestamps.acknowledged.get(type_url, 0.0)),
+        last_acknowledged_time=_time(proxy.timestamps.acknowledged.get(type_url, 0.0)),
     )
 
 
@@ -120,15 +120,15 @@ def _refusal(proxy: fleet.Proxy, rejected: Rejection, origin: Origin) -> Refusal
         type=_NAMES[rejected.type_url],
         resource=rejected.name,
         message=rejected.message.strip(),
-        object=key_text(origin(proxy.id, rejected.type_url, rejected.name)),
-        time=_time(last[1]) if last and last[0] == rejected else "",
+        object=own_key(origin(proxy.id, rejected.type_url, rejected.name)),
+        rejection_time=_time(last[1]) if last and last[0] == rejected else None,
     )
 
 
-def key_text(key: Key) -> str:
-    """Return an object's key as text; empty for a key of kind Proxy, which belongs to no object."""
-    return "" if key.kind == PROXY else str(key)
+def own_key(key: Key) -> Key | None:
+    """Return the key of a user's object; None for a key of kind Proxy, which belongs to no object."""
+    return None if key.kind == PROXY else key
 
 
-def _time(seconds: float) -> str:
-    return timestamp(seconds) if seconds else ""
+def _time(seconds: float) -> Time:
+    return timestamp(seconds) if seconds else None

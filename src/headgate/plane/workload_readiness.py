@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from headgate.kinds import names_of
 from headgate.resources.core.pod import ENDED
 from headgate.resources.core.pod_metadata import SIDECAR
-from headgate.resources.inspect import ObjectRef
 from headgate.resources.mesh_status import UnreadyWorkload, WorkloadCounts
-from headgate.resources.meta import Object, epoch_seconds
+from headgate.resources.meta import Key, Object, epoch_seconds
 from headgate.resources.pod_owners import DEPLOYMENT, POD, TEMPLATE_HASH, Ownership, Ref, controller, owners
 
 STARTING_S = 10.0  # seconds for which a new pod or Deployment without an error counts as starting, not as a problem
@@ -61,7 +60,7 @@ def workload_counts(
     return WorkloadCounts(
         ready=sum(row.ready for row in rows),
         wanted=sum(row.wanted for row in rows),
-        unready=tuple(row for row in rows if row.reason),
+        unready=tuple(row for row in rows if row.message),
     )
 
 
@@ -88,14 +87,14 @@ def _workload(pod: Object) -> Ref:
 
 
 def _row(ref: Ref, pods: Sequence[_Pod], deployment: Object | None, now: float) -> UnreadyWorkload:
-    """Return the counts of a workload; their reason is empty if nothing is wrong."""
+    """Return the counts of a workload; their message is empty if nothing is wrong."""
     wanted = int((deployment.get("spec") or {}).get("replicas", 1)) if deployment else len(pods)
     ready = min(sum(pod.ready for pod in pods), wanted)
     return UnreadyWorkload(
-        object=ObjectRef(group=_group(ref.kind), kind=ref.kind, namespace=ref.namespace, name=ref.name),
+        object=Key(_group(ref.kind), ref.kind, ref.namespace, ref.name),
         ready=ready,
         wanted=wanted,
-        reason=next(_reasons(pods, deployment, missing=wanted - ready, now=now), ""),
+        message=next(_reasons(pods, deployment, missing=wanted - ready, now=now), ""),
     )
 
 

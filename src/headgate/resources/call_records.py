@@ -1,6 +1,6 @@
 """Types of the inspect API for recorded calls: which workload called which, and what an audit would refuse."""
 
-from headgate.resources.inspect import API_VERSION, Answer, ObjectName
+from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ObjectName, Time
 
 
 class CallRecord(Answer, frozen=True, kw_only=True):
@@ -17,9 +17,11 @@ class CallRecord(Answer, frozen=True, kw_only=True):
     caller: str = ""
     plaintext_caller: str = ""
     calls: int
-    first: str
-    last: str
+    first_call_time: Time
+    last_call_time: Time
     would_refuse: int = 0
+    api_version: str = API_VERSION
+    kind: str = "CallRecord"
 
     @property
     def caller_name(self) -> str:
@@ -27,14 +29,13 @@ class CallRecord(Answer, frozen=True, kw_only=True):
         return self.caller or self.plaintext_caller
 
 
-class CallRecordList(Answer, frozen=True, kw_only=True):
-    """All recorded calls. `began` is when recording began.
+class CallRecordList(AnswerList, frozen=True, kw_only=True):
+    """All recorded calls since `recording_start_time`.
 
-    `incomplete` is the last time at which there were too many callers to record; it is empty if all calls are recorded.
+    At `last_incomplete_time`, there were too many callers to record; it is null if all calls are recorded.
     """
 
-    began: str = ""
-    incomplete: str = ""
+    recording_start_time: Time = None
+    last_incomplete_time: Time = None
     items: tuple[CallRecord, ...] = ()
-    api_version: str = API_VERSION
     kind: str = "CallRecordList"

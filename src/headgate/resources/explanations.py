@@ -1,136 +1,254 @@
-"""The answer of the inspect API about a request: where the request goes, and why.
+"""The explanation of a request in the inspect API: the request as its spec; where it goes, and why, as its status."""
 
-The fields of `Explanation` are those of `headgate explain -o json`, so their names must not change.
-"""
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
-from collections.abc import Iterable
+from headgate.resources.inspect import API_VERSION, Answer, ExactShare, ObjectName
+from headgate.resources.meta import Key
+from headgate.resources.request_spec import RequestSpec, read_client
 
-from headgate.resources.meta import Value
-
-MUTUAL_TLS, PLAINTEXT = "mutual TLS", "plaintext"
+MUTUAL_TLS: Literal["MutualTLS"] = "MutualTLS"
+PLAINTEXT: Literal["Plaintext"] = "Plaintext"
 PLAIN = "the Service itself (no route)"
+GATEWAY_CALLER = "the gateway"
+CallerKind: TypeAlias = Literal["Pod", "Deployment", "ServiceAccount"]
+_CALLER_KINDS: Mapping[str, CallerKind] = {
+    "pod": "Pod",
+    "deployment": "Deployment",
+    "serviceaccount": "ServiceAccount",
+}
 
 
-class Arrival(Value, frozen=True, kw_only=True):
+class HeaderField(Answer, frozen=True, kw_only=True):
+    """A header of a request."""
+
+    name: str
+    value: str
+
+
+class RequestCaller(Answer, frozen=True, kw_only=True):
+    """The sender of a request, in the namespace of the explanation."""
+
+    kind: CallerKind
+    name: str
+
+
+class ExplanationSpec(Answer, frozen=True, kw_only=True):
+    """A request. Without a `caller` the gateway sends it; `gateway` is the Gateway that it goes through.
+
+    A short host name means a Service in the namespace of the explanation. With the number of a `revision`, the objects are
+    those of then.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: tuple[HeaderField, ...] = ()
+    caller: RequestCaller | None = None
+    gateway: str = ""
+    revision: int = 0
+
+    def request(self, namespace: str) -> RequestSpec:
+        """Return the request."""
+        return RequestSpec(
+            url=self.url,
+            method=self.method,
+            headers=tuple((field.name, field.value) for field in self.headers),
+            caller=f"{self.caller.kind}/{self.caller.name}" if self.caller else "",
+            via=f"gateway/{self.gateway}" if self.gateway else "",
+            namespace=namespace,
+        )
+
+
+def explanation_spec(request: RequestSpec, revision: int = 0) -> ExplanationSpec:
+    """Return a request in the format of the API. Raises BadRequest."""
+    origin = read_client(request.caller, request.namespace)
+    return ExplanationSpec(
+        url=request.url,
+        method=request.method,
+        headers=tuple(HeaderField(name=name, value=value) for name, value in request.headers),
+        caller=RequestCaller(kind=_CALLER_KINDS[origin.kind], name=origin.name) if origin else None,
+        gateway=request.via.partition("/")[2],
+        revision=revision,
+    )
+
+
+class Arrival(Answer, frozen=True, kw_only=True):
     """The outcome of a request at one endpoint; `workload` is `namespace/pod`, empty if unknown.
 
-    `hop` says how the request reaches the endpoint: by mutual TLS or in plaintext. `object` and `rule` are the access
-    rule that allows the request, `reason` says why it is allowed or refused, and `remedy` what the user can change.
+    `transport_message` says why the request arrives by mutual TLS or in plaintext. `object` and `rule` are the access rule
+    that allows the request, `message` says why it is allowed or denied, and `remedy_message` what the user can change.
     """
 
     workload: str
     address: str
-    hop: str
-    hop_reason: str
+    transport: Literal["MutualTLS", "Plaintext"]
+    transport_message: str
     allowed: bool
-    object: str
+    object: Key | None
     rule: str
-    reason: str
-    remedy: str
+    message: str
+    remedy_message: str
 
 
-class Backend(Value, frozen=True, kw_only=True):
-    """A backend's share of the requests, as an exact fraction and in percent.
+class Backend(Answer, frozen=True, kw_only=True):
+    """A backend's share of the requests.
 
-    With a `status`, the proxy answers these requests itself.
+    With a `status_code`, the proxy answers these requests itself, because of `reason`.
     """
 
     service: str
     port: int
-    share: str
-    percent: float
-    endpoints: int
-    status: int
+    share: ExactShare
+    ready_endpoints: int
+    status_code: int
     reason: str
-    filters: tuple[str, ...]
+    message: str
+    filter_messages: tuple[str, ...]
     arrivals: tuple[Arrival, ...]
 
     @property
-    def is_refused(self) -> bool:
-        """Say whether every endpoint refuses the request."""
-        return bool(self.arrivals) and not any(item.allowed for item in self.arrivals)
+    def is_denied(self) -> bool:
+        """Whether every endpoint denies the request."""
+        return bool(self.arrivals) and not any(arrival.allowed for arrival in self.arrivals)
 
 
-class Copy(Value, frozen=True, kw_only=True):
+class Copy(Answer, frozen=True, kw_only=True):
     """The backend of a mirror, and the fraction of the requests that proxies mirror to it."""
 
     service: str
     port: int
-    share: str
-    percent: float
+    share: ExactShare
     arrivals: tuple[Arrival, ...]
 
 
-class Tried(Value, frozen=True, kw_only=True):
-    """A route and its result: `matched`, `failed` with the first unmet condition, or `not tried` after a match.
+class ChosenMatch(Answer, frozen=True, kw_only=True):
+    """A match of a split that requests of a route fit."""
 
-    If a rule's backends are roots of splits, the rule becomes one route for each match of these splits. `matches` are
-    the matches of splits that requests of this route fit.
+    split: Key
+    match: str
+
+    def __str__(self) -> str:
+        """Return the match as text: `group/match of TrafficSplit default/website`."""
+        return f"{self.match} of {self.split}"
+
+
+class ExplainedRoute(Answer, frozen=True, kw_only=True):
+    """A route: the object that defines it, null for a Service without routes; and its rule or match there.
+
+    If a rule's backends are roots of splits, the rule becomes one route for each match of these splits. `matches` are the
+    matches of splits that requests of this route fit.
     """
 
-    object: str
-    name: str
-    matches: tuple[str, ...]
-    result: str
-    condition: str
+    object: Key | None = None
+    name: str = ""
+    matches: tuple[ChosenMatch, ...] = ()
 
     @property
     def words(self) -> str:
         """The object that defines the route, and the rule or match: `HTTPRoute default/website, rule 0`."""
-        return _words(self.object, self.name, self.matches)
+        part = f", {'match' if '/' in self.name else 'rule'} {self.name}" if self.name else ""
+        return f"{self.object or PLAIN}{part}" + "".join(f", match {match}" for match in self.matches)
 
 
-class Remark(Value, frozen=True, kw_only=True):
+class Tried(Answer, frozen=True, kw_only=True):
+    """A route that was tried, or a `host` of a Gateway that was, and the result.
+
+    `message` is the first unmet condition of a failed one. Routes after the matched one are not tried.
+    """
+
+    route: ExplainedRoute | None = None
+    host: str = ""
+    result: Literal["Matched", "Failed", "NotTried"]
+    message: str = ""
+
+
+class Remark(Answer, frozen=True, kw_only=True):
     """A finding about an object that affects the explained request."""
 
-    object: str
+    object: Key
     reason: str
     field: str
     message: str
 
 
-class Explanation(Value, frozen=True, kw_only=True):
-    """The explanation of a request: where the request goes, and why.
+class ExplainedCaller(Answer, frozen=True, kw_only=True):
+    """The sender of a request: null means the gateway. `identity` is its SPIFFE ID at the pods, empty for plaintext."""
 
-    `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host.
+    object: Key | None
+    identity: str
+    message: str
 
-    `identity` is the SPIFFE ID of `caller` at the pods, empty for plaintext. `sanitized` has each header that the
-    proxy removes or replaces before routing, with the reason; or why the proxy refuses the malformed request.
-    `location` is the address of a redirect. `trace` is the trace of the client, which proxies continue. `nothing_left` says what happens when no backend can get traffic.
+    def __str__(self) -> str:
+        """Return the caller as text."""
+        return str(self.object or GATEWAY_CALLER)
+
+
+class Sanitizing(Answer, frozen=True, kw_only=True):
+    """What the proxy does with a request before routing: each header that it removes or replaces, with the reason.
+
+    With a `status_code`, it refuses the malformed request.
     """
 
-    method: str
+    status_code: int = 0
+    messages: tuple[str, ...] = ()
+
+
+class Stickiness(Answer, frozen=True, kw_only=True):
+    """How a split keeps a user at one backend: by a cookie or header called `name`, or by the client's address.
+
+    `service` and `port` are the backend of the request's user, if the request identifies one; with a `status_code`, the proxy
+    answers this user itself.
+    """
+
+    by: Literal["Cookie", "Header", "Source"]
+    name: str = ""
+    service: str = ""
+    port: int = 0
+    status_code: int = 0
+
+
+class ClientTrace(Answer, frozen=True, kw_only=True):
+    """The trace of the client, which proxies continue. `recorded`: proxies send spans."""
+
+    id: str
+    sampled: bool
+    recorded: bool
+
+
+class ExplanationStatus(Answer, frozen=True, kw_only=True):
+    """Where a request goes, and why.
+
+    `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host. `route`
+    is null if none matches. `location` is the address of a redirect. `fallback_message` says what happens when no backend can
+    get traffic. `candidates` are the routes in the order of precedence.
+    """
+
     url: str
-    caller: str
-    identity: str
-    caller_note: str
+    caller: ExplainedCaller
     service: str
     gateway: str
     port: int
     protocol: str
-    protocol_reason: str
+    protocol_message: str
     host: str
-    sanitized: tuple[str, ...]
-    object: str
-    route: str
-    matches: tuple[str, ...]
+    sanitizing: Sanitizing | None
+    route: ExplainedRoute | None
     backends: tuple[Backend, ...]
     mirrors: tuple[Copy, ...]
-    filters: tuple[str, ...]
+    filter_messages: tuple[str, ...]
     location: str
-    sticky: str
-    user: str
-    nothing_left: str
+    stickiness: Stickiness | None
+    fallback_message: str
     candidates: tuple[Tried, ...]
     remarks: tuple[Remark, ...]
-    trace: str = ""
-
-    @property
-    def words(self) -> str:
-        """The object that defines the matched route, and the rule or match; empty if no route matches."""
-        return _words(self.object, self.route, self.matches)
+    trace: ClientTrace | None
 
 
-def _words(object: str, route: str, matches: Iterable[str]) -> str:
-    part = f", {'match' if '/' in route else 'rule'} {route}" if route else ""
-    return object + part + "".join(f", match {match}" for match in matches)
+class Explanation(Answer, frozen=True, kw_only=True):
+    """The explanation of a request. A client creates it with a spec, and gets the status; nothing is stored."""
+
+    metadata: ObjectName = ObjectName()
+    spec: ExplanationSpec
+    status: ExplanationStatus | None = None
+    api_version: str = API_VERSION
+    kind: str = "Explanation"

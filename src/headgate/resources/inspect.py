@@ -1,18 +1,22 @@
-"""Types of the inspect API, `inspect.headgate.dev/v1` (D29), for its server and its clients.
+"""Types of the inspect API, `inspect.headgate.dev/v1beta1` (D29), for its server and its clients.
 
-The API is read-only, and its objects are computed for each request. Times are RFC 3339; an empty time means never.
+The API stores nothing: its objects are computed for each request. Fields whose values are sentences are called `message` or
+`messages`; all other fields have values for programs. A reference to an object is a `Key`.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from fractions import Fraction
+from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import field
+from msgspec import Meta, field
 
-from headgate.resources.meta import Input
+from headgate.resources.meta import Input, Key
 
-GROUP, VERSION = "inspect.headgate.dev", "v1"
+GROUP, VERSION = "inspect.headgate.dev", "v1beta1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
+Time: TypeAlias = Annotated[str | None, Meta(extra_json_schema={"format": "date-time"})]
+"""A time as RFC 3339 in UTC; null means never. The names of its fields end in `Time`."""
 ProxyState = Literal["InSync", "Lagging", "Refused", "Disconnected"]
 """`Refused`: the proxy rejected a resource (NACK) and keeps its previous version. `Lagging`: the proxy is connected, but has not
 acknowledged all resources that headgate sent. `Disconnected`: the proxy has no stream."""
@@ -29,6 +33,34 @@ class ObjectName(Answer, frozen=True, kw_only=True):
     namespace: str = ""
 
 
+class AnswerList(Answer, frozen=True, kw_only=True):
+    """The base class of lists. `metadata` is empty, because the objects have no resource versions."""
+
+    metadata: Mapping[str, Any] = {}
+    api_version: str = API_VERSION
+
+
+class ExactShare(Answer, frozen=True, kw_only=True):
+    """A share of the requests as a fraction, like `fraction` in the Gateway API."""
+
+    numerator: int
+    denominator: int
+
+    @property
+    def fraction(self) -> Fraction:
+        """The share as a number."""
+        return Fraction(self.numerator, self.denominator)
+
+    def __str__(self) -> str:
+        """Return the share as text: `1/3`."""
+        return str(self.fraction)
+
+
+def exact_share(share: Fraction) -> ExactShare:
+    """Return a fraction in the format of the API."""
+    return ExactShare(numerator=share.numerator, denominator=share.denominator)
+
+
 class ResourceType(Answer, frozen=True, kw_only=True):
     """An xDS resource type of a proxy: the number of resources, and of those that the proxy acknowledged (`held`).
 
@@ -41,25 +73,25 @@ class ResourceType(Answer, frozen=True, kw_only=True):
     held: int
     version: str = ""
     held_version: str = ""
-    acknowledged: str = ""
+    last_acknowledged_time: Time = None
 
 
 class Refusal(Answer, frozen=True, kw_only=True):
     """An xDS resource that a proxy rejected (NACK), with Envoy's message. `current`: the proxy still rejects it.
 
-    `object` is the user's object from which the resource is made.
+    `object` is the user's object from which the resource is made, null if it belongs to none.
     """
 
     type: str
     resource: str
     message: str
-    object: str = ""
-    time: str = ""
+    object: Key | None = None
+    rejection_time: Time = None
     current: bool = True
 
 
 class ProxyProcess(Answer, frozen=True, kw_only=True):
-    """The Envoy process, if headgate runs it. `pid` is 0 while none runs; `failure` is why the last process ended.
+    """The Envoy process, if headgate runs it. `pid` is 0 while none runs; `failure_message` says why the last process ended.
 
     `adopted`: an earlier headgate process started Envoy. `probe` is the path of its unix socket for `headgate try`,
     `admin` that of Envoy's admin interface.
@@ -68,38 +100,37 @@ class ProxyProcess(Answer, frozen=True, kw_only=True):
     pid: int = 0
     adopted: bool = False
     restarts: int = 0
-    failure: str = ""
+    failure_message: str = ""
     probe: str = ""
     admin: str = ""
 
 
 class Certificate(Answer, frozen=True, kw_only=True):
-    """The certificate in a proxy's configuration. `fault` says why it is missing, or why it can't be renewed.
+    """The certificate in a proxy's configuration. `message` says why it is missing, or why it can't be renewed.
 
-    `issued` is later than `not_before`, because a certificate is valid from some minutes before its issue.
+    `issue_time` is later than `not_before_time`, because a certificate is valid from some minutes before its issue.
     """
 
     identity: str = ""
-    issued: str = ""
-    not_before: str = ""
-    not_after: str = ""
-    fault: str = ""
+    issue_time: Time = None
+    not_before_time: Time = None
+    not_after_time: Time = None
+    message: str = ""
 
 
 class ProxyStatus(Answer, frozen=True, kw_only=True):
     """The state of a proxy: whether it acknowledged what headgate sent. `message` explains each state except InSync.
 
-    `waiting` is the time at which the oldest response without an answer was sent. `serves`: the
-    proxy has a configuration from this headgate process or an earlier one, and uses it also while disconnected. It is
+    `waiting_since_time` is when the oldest response without an answer was sent. `serves`: the proxy has a configuration from this headgate process or an earlier one, and uses it also while disconnected. It is
     false for a disconnected proxy whose pod is being deleted.
     """
 
     state: ProxyState
     message: str = ""
-    connected: str = ""
+    connection_time: Time = None
     serves: bool = False
-    last_acknowledged: str = ""
-    waiting: str = ""
+    last_acknowledged_time: Time = None
+    waiting_since_time: Time = None
     types: tuple[ResourceType, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     last_refusal: Refusal | None = None
@@ -122,13 +153,20 @@ class Proxy(Answer, frozen=True, kw_only=True):
     kind: str = "Proxy"
 
 
+class ProxyList(AnswerList, frozen=True, kw_only=True):
+    """Proxies, sorted by namespace and name."""
+
+    items: tuple[Proxy, ...]
+    kind: str = "ProxyList"
+
+
 ResourceState = Literal["Held", "Pending", "Refused"]
 """`Held`: the proxy acknowledged the current version. `Pending`: the version was not sent yet, or the proxy has not answered.
 `Refused`: the proxy rejected it (NACK)."""
 
 
 class ConfigResource(Answer, frozen=True, kw_only=True):
-    """An xDS resource. `object` is the user's object from which it is made; empty for resources that every proxy has.
+    """An xDS resource. `object` is the user's object from which it is made; null for resources that every proxy has.
 
     `version` is the current version, as in Envoy's config dump; `held_version` is the version that the proxy acknowledged
     last. `content` is the current message with redacted private keys, if it was requested.
@@ -136,7 +174,7 @@ class ConfigResource(Answer, frozen=True, kw_only=True):
 
     type: str
     name: str
-    object: str
+    object: Key | None
     state: ResourceState
     version: str
     held_version: str = ""
@@ -190,7 +228,7 @@ class AddedSidecar(Answer, frozen=True, kw_only=True):
 class PodSidecar(Answer, frozen=True, kw_only=True):
     """Why a pod has a sidecar or none. `sidecar` is its kind, `transparent` or `explicit`, or empty.
 
-    `notes` are facts that explain its behavior, and `advice` says what to do to change it.
+    `messages` are facts that explain its behavior, and `advice_messages` say what to do to change it.
     """
 
     metadata: ObjectName
@@ -198,19 +236,10 @@ class PodSidecar(Answer, frozen=True, kw_only=True):
     decision: SidecarDecision
     proxy: SidecarProxy | None = None
     sidecars: tuple[AddedSidecar, ...] = ()
-    notes: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    advice_messages: tuple[str, ...] = ()
     api_version: str = API_VERSION
     kind: str = "PodSidecar"
-
-
-class ObjectRef(Answer, frozen=True, kw_only=True):
-    """A reference to the object that a finding is about."""
-
-    group: str
-    kind: str
-    namespace: str
-    name: str
 
 
 class Finding(Answer, frozen=True, kw_only=True):
@@ -220,7 +249,7 @@ class Finding(Answer, frozen=True, kw_only=True):
     """
 
     metadata: ObjectName
-    object: ObjectRef
+    object: Key
     severity: str
     reason: str
     field: str
@@ -229,12 +258,11 @@ class Finding(Answer, frozen=True, kw_only=True):
     kind: str = "Finding"
 
 
-class FindingList(Answer, frozen=True, kw_only=True):
+class FindingList(AnswerList, frozen=True, kw_only=True):
     """All findings. `objects` is the number of objects that were checked."""
 
     objects: int
     items: tuple[Finding, ...]
-    api_version: str = API_VERSION
     kind: str = "FindingList"
 
 
@@ -269,31 +297,31 @@ class TapPeer(Answer, frozen=True, kw_only=True):
 class TapRoute(Answer, frozen=True, kw_only=True):
     """The route that the client's proxy chose. `object` is the object that defines the route, `name` the route's name in it."""
 
-    object: str
+    object: Key
     name: str = ""
 
 
 class TapAccess(Answer, frozen=True, kw_only=True):
     """The authorization decision of the server's proxy, and the rule that allowed the request.
 
-    `object` is empty if no TrafficTarget selects the workload.
+    `object` is null if no TrafficTarget selects the workload.
     """
 
     allowed: bool
-    object: str = ""
+    object: Key | None = None
     rule: str = ""
 
 
 class TapEvent(Answer, frozen=True, kw_only=True):
-    """A finished request, as a proxy observed it. `side` is `client` for the caller's proxy, else `server`.
+    """A finished request, as a proxy observed it. `side` is `Client` for the caller's proxy, else `Server`.
 
     Only the client's side has `route`, and only the server's side has `access`. `latency_microseconds` is None without a
     complete response. `secured`: the request used mutual TLS between proxies. `trace_id` is empty without a trace.
     """
 
-    time: str
+    start_time: Time
     proxy: ObjectName
-    side: Literal["client", "server"]
+    side: Literal["Client", "Server"]
     request: TapRequest
     response: TapResponse
     source: TapPeer
@@ -308,9 +336,9 @@ class TapEvent(Answer, frozen=True, kw_only=True):
 
 
 class TapNotice(Answer, frozen=True, kw_only=True):
-    """A notice in a stream of TapEvents: `dropped` events were left out since the last notice, for the given `reason`."""
+    """A notice in a stream of TapEvents: `dropped` events were left out since the last notice, as the `message` explains."""
 
     dropped: int
-    reason: str
+    message: str
     api_version: str = API_VERSION
     kind: str = "TapNotice"

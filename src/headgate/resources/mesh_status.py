@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from headgate.resources.inspect import API_VERSION, Answer, ObjectName, ObjectRef
+from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ObjectName, Time
+from headgate.resources.meta import Key
 from headgate.settings import DEFAULTS
 
 
@@ -38,8 +39,8 @@ class CertificateCounts(Answer, frozen=True, kw_only=True):
     """
 
     total: int
-    oldest: str = ""
-    first_expiry: str = ""
+    oldest_issue_time: Time = None
+    first_expiry_time: Time = None
     faults: int = 0
 
 
@@ -61,14 +62,14 @@ class PodCounts(Answer, frozen=True, kw_only=True):
 class UnreadyWorkload(Answer, frozen=True, kw_only=True):
     """A workload, or a pod without a controller, whose pods are not all ready, and why."""
 
-    object: ObjectRef
+    object: Key
     ready: int
     wanted: int
-    reason: str
+    message: str
 
     def text(self) -> str:
         """Return the sentence for users, without the name of the object."""
-        return f"{self.ready} of {self.wanted} pods ready: {self.reason}"
+        return f"{self.ready} of {self.wanted} pods ready: {self.message}"
 
 
 class WorkloadCounts(Answer, frozen=True, kw_only=True):
@@ -90,13 +91,13 @@ class StoreState(Answer, frozen=True, kw_only=True):
 
     writable: bool
     message: str = ""
-    failing_since: str = ""
+    failing_since_time: Time = None
     damaged: tuple[str, ...] = ()
 
     def write_problems(self) -> Iterator[str]:
         """Yield a sentence if the store can't be written."""
         if not self.writable:
-            yield f"{self.message}; no write has succeeded since {self.failing_since}"
+            yield f"{self.message}; no write has succeeded since {self.failing_since_time}"
 
     def damages(self) -> Iterator[str]:
         """Yield a sentence for each damaged object."""
@@ -114,17 +115,25 @@ class SettingsInForce(Answer, frozen=True, kw_only=True):
     outbound: Literal["allow", "refuse"] = DEFAULTS.outbound
 
 
+class MeshProblem(Answer, frozen=True, kw_only=True):
+    """A problem of the mesh, or of the `object` if there is one."""
+
+    reason: str
+    message: str
+    object: Key | None = None
+
+
 class MeshState(Answer, frozen=True, kw_only=True):
-    """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there are no problems.
+    """The state of the mesh. `healthy` means that there are no problems. `version` is that of headgate.
 
     `missing_kinds` are kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`. `workloads` is missing
     while the pods of a cluster can't be read. A cluster's API server has the objects: there is no `store` then.
     """
 
     healthy: bool
-    problems: tuple[str, ...]
-    started: str
-    headgate: str
+    problems: tuple[MeshProblem, ...]
+    start_time: Time
+    version: str
     revisions: Revisions
     proxies: ProxyCounts
     certificates: CertificateCounts
@@ -143,6 +152,13 @@ class MeshStatus(Answer, frozen=True, kw_only=True):
     status: MeshState
     api_version: str = API_VERSION
     kind: str = "MeshStatus"
+
+
+class MeshStatusList(AnswerList, frozen=True, kw_only=True):
+    """The list with the only MeshStatus."""
+
+    items: tuple[MeshStatus, ...]
+    kind: str = "MeshStatusList"
 
 
 MESH = "mesh"

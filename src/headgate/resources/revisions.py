@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from headgate.resources.inspect import API_VERSION, Answer, ObjectName, ObjectRef
+from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ObjectName, Time
+from headgate.resources.meta import Key
 
-Action = Literal["created", "changed", "deleted", "unchanged"]
+Action = Literal["Created", "Changed", "Deleted", "Unchanged"]
 
 
 class ChangedField(Answer, frozen=True, kw_only=True):
@@ -16,21 +17,28 @@ class ChangedField(Answer, frozen=True, kw_only=True):
     after: Any = None
 
 
+class ChangeOwner(Answer, frozen=True, kw_only=True):
+    """The controller that owns a changed object, in its namespace."""
+
+    kind: str
+    name: str
+
+
 class ObjectChange(Answer, frozen=True, kw_only=True):
     """The change of an object. `by` is the field manager of its writer, empty if it is unknown.
 
-    `owner` is the controller that owns the object, such as `Canary website`. `file` and `line` are those of the manifest
+    `owner` is the controller that owns the object. `file` and `line` are those of the manifest
     that the change came from, when `headgate up` applied it; those of the owner's manifest if the controller made the change.
-    `writes` is the number of writes; only those of controllers are combined. `unchanged` means that the last of them
+    `writes` is the number of writes; only those of controllers are combined. `Unchanged` means that the last of them
     restored what was before the first.
     """
 
-    object: ObjectRef
+    object: Key
     action: Action
     by: str = ""
-    time: str = ""
+    write_time: Time = None
     writes: int = 1
-    owner: str = ""
+    owner: ChangeOwner | None = None
     file: str = ""
     line: int = 0
     fields: tuple[ChangedField, ...] = ()
@@ -40,46 +48,46 @@ class Revision(Answer, frozen=True, kw_only=True):
     """Changes that took effect together, and what they did to requests and access; its name is the number.
 
     `reason` is `RecordingStarted`, `Written`, `ControllerWrote` (writes of a controller, such as that of a Canary, to its own
-    objects) or `NotRecorded` (changes while no control plane recorded). `time` is when headgate read the last change.
+    objects) or `NotRecorded` (changes while no control plane recorded). `record_time` is when headgate read the last change.
+    `effect_messages` say what the changes did to requests and access.
     """
 
     metadata: ObjectName
     revision: int
-    time: str
+    record_time: Time
     reason: str
     changes: tuple[ObjectChange, ...] = ()
-    effect: tuple[str, ...] = ()
+    effect_messages: tuple[str, ...] = ()
     api_version: str = API_VERSION
     kind: str = "Revision"
 
 
-class RevisionList(Answer, frozen=True, kw_only=True):
+class RevisionList(AnswerList, frozen=True, kw_only=True):
     """Revisions, oldest first. `older` is the number of kept revisions that are left out."""
 
     items: tuple[Revision, ...] = ()
     older: int = 0
-    api_version: str = API_VERSION
     kind: str = "RevisionList"
 
 
 class RestorationStep(Answer, frozen=True, kw_only=True):
     """A write that restores an object. `present` and `wanted` are the object today and at the revision, null without it.
 
-    They have no status and no managedFields. `skipped` is the reason if the object must not be restored.
+    They have no status and no managedFields. `skip_message` says why the object must not be restored; it is empty if it is to be restored.
     """
 
     verb: Literal["create", "update", "delete"]
-    object: ObjectRef
+    object: Key
     present: Mapping[str, Any] | None = None
     wanted: Mapping[str, Any] | None = None
-    skipped: str = ""
+    skip_message: str = ""
 
 
 class RevisionRestoration(Answer, frozen=True, kw_only=True):
     """The writes that restore the objects of a revision: Services first, deletions last."""
 
     metadata: ObjectName
-    time: str
+    record_time: Time
     steps: tuple[RestorationStep, ...] = ()
     api_version: str = API_VERSION
     kind: str = "RevisionRestoration"

@@ -236,7 +236,7 @@ class LocalHost:
             await self._store.check()
         except Unavailable as error:
             since = timestamp(self._store.failing_since())
-            return StoreState(writable=False, message=str(error), failing_since=since, damaged=damaged)
+            return StoreState(writable=False, message=str(error), failing_since_time=since, damaged=damaged)
         return StoreState(writable=True, damaged=damaged)
 
 
@@ -245,7 +245,7 @@ def _process(state: EnvoyState, probe: Path, admin: Admin) -> ProxyProcess:
         pid=state.pid,
         adopted=state.adopted,
         restarts=state.restarts,
-        failure=state.failure,
+        failure_message=state.failure,
         probe=str(probe),
         admin=str(admin.socket),
     )

@@ -9,7 +9,6 @@ from headgate.resources.inspect import (
     Finding,
     FindingList,
     ObjectName,
-    ObjectRef,
     PodSidecar,
     Proxy,
     ProxyConfig,
@@ -20,11 +19,13 @@ from headgate.resources.inspect import (
 from headgate.resources.mesh_status import (
     CertificateCounts,
     FindingCounts,
+    MeshProblem,
     MeshState,
     MeshStatus,
     ProxyCounts,
     Revisions,
 )
+from headgate.resources.meta import Key
 from headgate.resources.request_spec import RequestSpec, check
 
 
@@ -60,9 +61,9 @@ class FakeMesh:
         decision = SidecarDecision(injected=True, setting="PodLabel", message="")
         return PodSidecar(metadata=name, sidecar="explicit", decision=decision)
 
-    async def explain(self, sent: RequestSpec) -> Any:
+    async def explain(self, sent: RequestSpec, revision: int = 0) -> Any:
         check(sent)
-        raise NotFound(f"{sent.namespace} {sent.method} {sent.url} {sent.caller} {sent.via} {sent.headers}")
+        raise NotFound(f"{sent.namespace} {sent.method} {sent.url} {sent.caller} {sent.via} {sent.headers} {revision}")
 
     def calls(self) -> CallRecordList:
         one = CallRecord(
@@ -71,14 +72,14 @@ class FakeMesh:
             port=80,
             protocol="http",
             calls=5,
-            first="2026-01-01T00:00:00Z",
-            last="2026-01-01T00:00:00Z",
+            first_call_time="2026-01-01T00:00:00Z",
+            last_call_time="2026-01-01T00:00:00Z",
             would_refuse=2,
         )
-        return CallRecordList(began="2026-01-01T00:00:00Z", items=(one,))
+        return CallRecordList(recording_start_time="2026-01-01T00:00:00Z", items=(one,))
 
     async def findings(self) -> FindingList:
-        about = ObjectRef(group="", kind="Service", namespace="b", name="web")
+        about = Key("", "Service", "b", "web")
         one = Finding(
             metadata=ObjectName(namespace="b", name="web.1"),
             object=about,
@@ -92,9 +93,9 @@ class FakeMesh:
     async def status(self) -> MeshStatus:
         state = MeshState(
             healthy=False,
-            problems=("one",),
-            started="2026-01-01T00:00:00Z",
-            headgate="1",
+            problems=(MeshProblem(reason="BuildFailed", message="one"),),
+            start_time="2026-01-01T00:00:00Z",
+            version="1",
             revisions=Revisions(stored=3, compiled=2),
             proxies=ProxyCounts(total=3, in_sync=2, lagging=1),
             certificates=CertificateCounts(total=3),

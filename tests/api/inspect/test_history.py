@@ -14,7 +14,7 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
 
-GROUP = "/apis/inspect.headgate.dev/v1"
+GROUP = "/apis/inspect.headgate.dev/v1beta1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 KEY = TRAFFIC_SPLIT.key("default", "website")
 NOW = website_split(weight=50)
@@ -51,7 +51,11 @@ async def test_revisions_are_read_in_one_or_in_all_namespaces(client: AsgiClient
             [2],
         )
         one = await get(client, f"{prefix}revisions/2")
-        assert (one["kind"], one["changes"][0]["by"], one["effect"]) == ("Revision", "helm", ["40 % of them move"])
+        assert (one["kind"], one["changes"][0]["by"], one["effectMessages"]) == (
+            "Revision",
+            "helm",
+            ["40 % of them move"],
+        )
         fields = {"path": "spec.backends[website-v1].weight", "before": 90, "after": 50}
         assert one["changes"][0]["fields"][0] == fields
     code, message = await get(client, "namespaces/shop/revisions/2")
@@ -69,8 +73,7 @@ async def test_unknown_revisions_and_wrong_numbers_are_errors(client: AsgiClient
     expected = (404, "revision 7 not found; the history has revisions 1 to 2")
     assert await get(client, "revisions/7") == expected
     assert await get(client, "revisions/7/restoration") == expected
-    assert await get(client, "namespaces/default/explanations?url=http://website/&at=7") == expected
-    for path in ("revisions/last", "revisions?newest=-1", "namespaces/a/explanations?url=http://website/&at=x"):
+    for path in ("revisions/last", "revisions?newest=-1"):
         code, message = await get(client, path)
         assert (code, "must be a whole number" in message) == (400, True)
 

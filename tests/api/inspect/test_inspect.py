@@ -1,6 +1,7 @@
 """The inspect API over HTTP: reading, tables, discovery and errors (D29)."""
 
 import json
+from typing import Any
 
 import pytest
 from tests.api.inspect.inspect_fakes import FakeMesh
@@ -9,7 +10,7 @@ from tests.embedded_api import TOKEN, AsgiClient
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
 
-GROUP = "/apis/inspect.headgate.dev/v1"
+GROUP = "/apis/inspect.headgate.dev/v1beta1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -30,14 +31,14 @@ async def test_proxies_are_listed_by_namespace_and_read_by_name(inspect_client: 
     assert await names(inspect_client, "proxies") == ["a/one", "b/one", "b/two"]
     assert await names(inspect_client, "namespaces/b/proxies") == ["b/one", "b/two"]
     one = await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies/two")
-    assert (one.body["kind"], one.body["apiVersion"]) == ("Proxy", "inspect.headgate.dev/v1")
+    assert (one.body["kind"], one.body["apiVersion"]) == ("Proxy", "inspect.headgate.dev/v1beta1")
     assert one.body["status"]["types"][0] == {
         "type": "clusters",
         "resources": 3,
         "held": 2,
         "version": "a",
         "heldVersion": "b",
-        "acknowledged": "",
+        "lastAcknowledgedTime": None,
     }
 
 
@@ -95,15 +96,35 @@ async def test_recorded_calls_are_served_by_the_namespace_of_the_called_account(
         *("web", "80", "b/client", "5", "2"),
     ]
     found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/callrecords")).body
-    assert (found["kind"], found["began"], len(found["items"])) == ("CallRecordList", "2026-01-01T00:00:00Z", 1)
+    assert (found["kind"], found["recordingStartTime"], len(found["items"])) == (
+        "CallRecordList",
+        "2026-01-01T00:00:00Z",
+        1,
+    )
     assert (await inspect_client.call("GET", f"{GROUP}/namespaces/a/callrecords")).body["items"] == []
 
 
-async def test_an_explanation_reads_the_request_from_query_parameters(inspect_client: AsgiClient) -> None:
-    query = "url=http%3A%2F%2Fweb%2F&method=POST&header=a%3A%20b&header=c%3Ad&from=pod%2Fx&via=gateway%2Fg"
-    answer = await inspect_client.call("GET", f"{GROUP}/namespaces/b/explanations?{query}")
+async def test_an_explanation_is_created_with_a_request_as_its_spec(inspect_client: AsgiClient) -> None:
+    spec = {
+        "url": "http://web/",
+        "method": "POST",
+        "headers": [{"name": "a", "value": "b"}],
+        "caller": {"kind": "Pod", "name": "x"},
+        "gateway": "g",
+        "revision": 7,
+    }
+    answer = await inspect_client.call("POST", f"{GROUP}/namespaces/b/explanations", {"spec": spec})
     assert answer.code == 404
-    assert answer.body["message"] == "b POST http://web/ pod/x gateway/g (('a', 'b'), ('c', 'd'))"
+    assert answer.body["message"] == "b POST http://web/ Pod/x gateway/g (('a', 'b'),) 7"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"url": 1}, {"url": "ftp://web/"}, {"url": "http://web/", "caller": {"kind": "Service", "name": "web"}}],
+)
+async def test_an_explanation_of_a_wrong_request_is_rejected(inspect_client: AsgiClient, spec: dict[str, Any]) -> None:
+    answer = await inspect_client.call("POST", f"{GROUP}/namespaces/b/explanations", {"spec": spec})
+    assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
 
 
 @pytest.mark.parametrize(
@@ -114,11 +135,9 @@ async def test_an_explanation_reads_the_request_from_query_parameters(inspect_cl
         ("GET", "nothing", 404),
         ("GET", "meshstatuses/other", 404),
         ("GET", "namespaces/b/findings/web.1", 404),
-        ("GET", "namespaces/b/explanations", 400),
-        ("GET", "explanations?url=http://web/", 400),
-        ("GET", "namespaces/b/explanations?url=ftp://web/", 400),
-        ("GET", "namespaces/b/explanations?url=http://web/&from=web", 400),
-        ("GET", "namespaces/b/explanations?url=http://web/&header=a", 400),
+        ("GET", "namespaces/b/explanations", 405),
+        ("GET", "namespaces/b/explanations/a", 404),
+        ("POST", "explanations", 404),
         ("GET", "namespaces/b/proxies/three/config", 404),
         ("GET", "namespaces/b/proxies/two/config?type=clutsers", 400),
         ("GET", "namespaces/b/proxies/two/nothing", 404),
@@ -138,22 +157,25 @@ async def test_an_invalid_request_gets_a_status_with_its_code(
 
 
 async def test_plans_are_answers_to_posts_and_are_not_stored(inspect_client: AsgiClient) -> None:
-    wrong = await inspect_client.call("POST", f"{GROUP}/plans", {"objects": 1})
-    assert (wrong.code, wrong.body["message"].startswith("the body is not a PlanQuery")) == (400, True)
+    wrong = await inspect_client.call("POST", f"{GROUP}/plans", {"spec": {"objects": 1}})
+    assert (wrong.code, wrong.body["message"].startswith("the body is not a Plan")) == (400, True)
     assert (await inspect_client.call("GET", f"{GROUP}/plans")).code == 405
     assert (await inspect_client.call("GET", f"{GROUP}/plans/a")).code == 404
     rows = {row["name"]: row for row in (await inspect_client.call("GET", GROUP)).body["resources"]}
     assert (rows["plans"]["kind"], rows["plans"]["verbs"], rows["plans"]["namespaced"]) == ("Plan", ["create"], False)
 
 
-async def test_plain_and_aggregated_discovery_list_the_group_with_read_verbs_except_for_plans(
+async def test_plain_and_aggregated_discovery_list_the_group_with_read_verbs_except_for_questions(
     inspect_client: AsgiClient,
 ) -> None:
     groups = (await inspect_client.call("GET", "/apis")).body["groups"]
     assert "inspect.headgate.dev" in {group["name"] for group in groups}
     plain = (await inspect_client.call("GET", GROUP)).body["resources"]
     assert {row["name"] for row in plain} >= {"proxies"}
-    assert {verb for row in plain if row["name"] != "plans" for verb in row["verbs"]} <= {"get", "list"}
+    assert {verb for row in plain if row["name"] not in ("plans", "explanations") for verb in row["verbs"]} <= {
+        "get",
+        "list",
+    }
     aggregated = (await inspect_client.call("GET", "/apis", accept=DISCOVERY)).body["items"]
     found = next(item for item in aggregated if item["metadata"]["name"] == "inspect.headgate.dev")
     assert {row["resource"] for row in found["versions"][0]["resources"]} >= {"proxies"}

@@ -490,7 +490,7 @@ async def test_the_apiservices_have_the_lowest_priority() -> None:
     """R81. With a higher priority, `kubectl get pods` would return metrics."""
     found = {one["metadata"]["name"]: one["spec"] for one in api_services("mesh/metrics", b"PEM")}
     assert set(found) == {
-        "v1.inspect.headgate.dev",
+        "v1beta1.inspect.headgate.dev",
         "v1beta1.traffic.metrics.k8s.io",
         "v1beta1.mesh.metrics.k8s.io",
         "v1alpha1.metrics.smi-spec.io",

@@ -4,8 +4,8 @@ import json
 
 from tests.cli.traffic.conftest import InProcessPlugin
 
-PATH = "/apis/inspect.headgate.dev/v1/namespaces/default/callrecords"
-EVERYWHERE = "/apis/inspect.headgate.dev/v1/callrecords"
+PATH = "/apis/inspect.headgate.dev/v1beta1/namespaces/default/callrecords"
+EVERYWHERE = "/apis/inspect.headgate.dev/v1beta1/callrecords"
 LAST = "2026-01-01T00:00:00Z"
 RECORDS = {
     "kind": "CallRecordList",
@@ -17,7 +17,7 @@ RECORDS = {
             "caller": caller,
             "plaintextCaller": plaintext,
             "calls": 9,
-            "last": LAST,
+            "lastCallTime": LAST,
             "wouldRefuse": refused,
         }
         for port, protocol, caller, plaintext, refused in (

@@ -84,7 +84,7 @@ async def test_proxies_of_the_target_and_then_of_its_callers_record_requests(liv
         await live_state.taps.export(report(WEB, path="/books", peer=peer), accept_all)
         event = await anext(events)
         assert isinstance(event, TapEvent)
-        assert (event.side, event.request.path, event.response.status) == ("server", "/books", 200)
+        assert (event.side, event.request.path, event.response.status) == ("Server", "/books", 200)
         assert event.source.identity == peer
         assert live_state.loop.taps.get() == dict.fromkeys((GATEWAY, WEB, BUYER), ALL_REQUESTS)
     assert live_state.loop.taps.get() == {}

@@ -115,12 +115,12 @@ def test_a_path_without_a_query_is_not_redacted(path: str) -> None:
 
 def test_a_server_event_names_the_access_rule_and_a_client_event_the_route() -> None:
     served = event(SERVED, values=False)
-    assert served.side == "server"
+    assert served.side == "Server"
     assert served.access is not None
-    assert (served.access.allowed, served.access.object, served.access.rule) == (
+    assert (served.access.allowed, str(served.access.object), served.access.rule) == (
         True,
         "TrafficTarget default/buyers",
         "group/look",
     )
     sent = event(SENT, values=False)
-    assert (sent.side, sent.access, sent.route, sent.secured) == ("client", None, None, True)
+    assert (sent.side, sent.access, sent.route, sent.secured) == ("Client", None, None, True)

@@ -1,30 +1,17 @@
-"""The resource `plans` of the inspect API: answers what a change of objects would do."""
+"""The resource `plans`: what a change of objects would do. A client creates one, and gets it with its status."""
 
-from collections.abc import Mapping
-from typing import Any
+from msgspec import structs
 
-import msgspec
-
-from headgate.api.request_body import check_depth, decode_body
-from headgate.api.status import ApiError
-from headgate.errors import HeadgateError, NotFound
-from headgate.plan.checks import InvalidCheck
-from headgate.plan.planning import PlanQuery
-from headgate.plane.inspector import Inspector
-from headgate.plane.plans import InvalidChange
-from headgate.resources.inspect import API_VERSION
+from headgate.api.inspect.resource import InspectCall, InspectResource
+from headgate.api.request_body import check_depth, decode_body, read_body
+from headgate.plan.planning import Plan
 
 
-async def answer(inspector: Inspector, body: bytes) -> Mapping[str, Any]:
-    """Return the plan for a PlanQuery as JSON. Raises ApiError."""
-    query = decode_body(body, PlanQuery, "a PlanQuery")
-    check_depth(query.objects)
-    try:
-        found = await inspector.plan(query)
-    except (InvalidChange, InvalidCheck) as error:
-        raise ApiError(400, str(error)) from error
-    except NotFound as error:
-        raise ApiError(404, str(error)) from error
-    except HeadgateError as error:
-        raise ApiError(503, str(error)) from error
-    return {"kind": "Plan", "apiVersion": API_VERSION, **msgspec.to_builtins(found)}
+async def _create(call: InspectCall) -> Plan:
+    """Plan the change of a spec. Raises InvalidChange, InvalidCheck, NotFound."""
+    question = decode_body(await read_body(call.request), Plan, "a Plan")
+    check_depth(question.spec.objects)
+    return structs.replace(question, status=await call.inspector.plan(question.spec))
+
+
+PLANS = InspectResource("plans", "Plan", Plan, create=_create, namespaced=False)

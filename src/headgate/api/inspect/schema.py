@@ -6,72 +6,66 @@ from typing import Any
 
 import msgspec
 
-from headgate.api.inspect.query import CREATE, RESOURCES, Resource
-from headgate.plan.planning import PlanResult
-from headgate.resources import inspect, revisions
-from headgate.resources.call_records import CallRecord
-from headgate.resources.explanations import Explanation
-from headgate.resources.mesh_status import MeshStatus
+from headgate.api.inspect.registry import RESOURCES
+from headgate.api.inspect.resource import CREATE, InspectResource
+from headgate.resources.inspect import API_VERSION, GROUP, VERSION
 from headgate.resources.schema.builders import META, Schema, anything, flag, kind, listing, record, text, whole
 from headgate.resources.schema.catalog import definition_name
 
 _GVK = "x-kubernetes-group-version-kind"
-_SHAPES: Mapping[str, type[msgspec.Struct]] = {
-    "Proxy": inspect.Proxy,
-    "ProxyConfig": inspect.ProxyConfig,
-    "PodSidecar": inspect.PodSidecar,
-    "Finding": inspect.Finding,
-    "MeshStatus": MeshStatus,
-    "Explanation": Explanation,
-    "Plan": PlanResult,
-    "CallRecord": CallRecord,
-    "Revision": revisions.Revision,
-    "RevisionRestoration": revisions.RevisionRestoration,
-}
 _COMMON = ("apiVersion", "kind", "metadata")
 
 
 @functools.cache
 def definitions() -> Mapping[str, Schema]:
     """Return the schemas by the names of their OpenAPI definitions."""
-    return {_name(name): {**_of_kind(shape), _GVK: [_gvk(name)]} for name, shape in _SHAPES.items()}
+    return {_name(name): {**_of_kind(shape), _GVK: [_gvk(name)]} for name, shape in shapes().items()}
+
+
+def shapes() -> Mapping[str, type[msgspec.Struct]]:
+    """Return the types of the objects and of their parts, by kind."""
+    resources = RESOURCES.values()
+    whole = {resource.kind: resource.shape for resource in resources if resource.shape}
+    parts = (part for resource in resources for part in resource.subresources.values())
+    return whole | {part.kind: part.shape for part in parts if part.shape}
 
 
 def names() -> set[str]:
     """Return the names of all definitions, and of the definitions that they reference."""
-    return {*map(_name, _SHAPES), f"{META}ObjectMeta"}
+    return {*map(_name, shapes()), f"{META}ObjectMeta"}
 
 
 def paths() -> dict[str, Any]:
     """Return the paths for OpenAPI documents of version 2 or 3."""
-    return {path: item for resource in RESOURCES.values() for path, item in _paths(resource)}
+    return {path: operation for resource in RESOURCES.values() for path, operation in _paths(resource)}
 
 
-def _paths(resource: Resource) -> list[tuple[str, Any]]:
+def _paths(resource: InspectResource) -> list[tuple[str, Any]]:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
-    every = f"/apis/{inspect.API_VERSION}{scope}/{resource.plural}"
-    found = [(every, _get(resource.kind, "list"))] if "list" in resource.verbs else []
-    found += [(every, _post(resource.kind))] if CREATE in resource.verbs else []
-    found += [(f"{every}/{{name}}", _get(resource.kind, "get"))] if "get" in resource.verbs else []
-    return found + [(f"{every}/{{name}}/{part}", _get(name, "get")) for part, name in resource.subresources.items()]
+    every = f"/apis/{API_VERSION}{scope}/{resource.plural}"
+    operations = {
+        "list": (every, _operation("get", resource.kind, "list")),
+        CREATE: (every, _operation("post", resource.kind, "post")),
+        "get": (f"{every}/{{name}}", _operation("get", resource.kind, "get")),
+    }
+    parts = resource.subresources.items()
+    return [
+        *(operations[verb] for verb in resource.verbs),
+        *((f"{every}/{{name}}/{name}", _operation("get", part.kind, "get")) for name, part in parts),
+    ]
 
 
-def _get(name: str, action: str) -> dict[str, Any]:
+def _operation(method: str, name: str, action: str) -> dict[str, Any]:
     answers = {"responses": {"200": {"description": "OK"}}}
-    return {"get": {**answers, "x-kubernetes-action": action, _GVK: _gvk(name)}}
-
-
-def _post(name: str) -> dict[str, Any]:
-    answers = {"responses": {"200": {"description": "OK"}}}
-    return {"post": {**answers, "x-kubernetes-action": "post", _GVK: _gvk(name)}}
+    return {method: {**answers, "x-kubernetes-action": action, _GVK: _gvk(name)}}
 
 
 def _gvk(name: str) -> dict[str, str]:
-    return {"group": inspect.GROUP, "version": inspect.VERSION, "kind": name}
+    return {"group": GROUP, "version": VERSION, "kind": name}
 
 
 def _name(name: str) -> str:
-    return definition_name(inspect.GROUP, inspect.VERSION, name)
+    return definition_name(GROUP, VERSION, name)
 
 
 def _of_kind(shape: type[msgspec.Struct]) -> Schema:
@@ -88,7 +82,6 @@ def _fields(shape: type[msgspec.Struct]) -> dict[str, Schema]:
 _PLAIN: Mapping[type[msgspec.inspect.Type], Schema] = {
     msgspec.inspect.BoolType: flag(""),
     msgspec.inspect.IntType: whole(""),
-    msgspec.inspect.FloatType: {"type": "number", "description": ""},
     msgspec.inspect.DictType: anything(""),
     msgspec.inspect.AnyType: anything(""),
 }
@@ -96,13 +89,16 @@ _PLAIN: Mapping[type[msgspec.inspect.Type], Schema] = {
 
 def _schema(info: msgspec.inspect.Type) -> Schema:
     match info:
+        case msgspec.inspect.Metadata(type=inner, extra_json_schema=extra):
+            return {**_schema(inner), **(extra or {})}
         case msgspec.inspect.StructType(cls=shape):
             return record(_sentence(shape), "", **_fields(shape))
         case msgspec.inspect.VarTupleType(item_type=item):
             return listing("", _schema(item))
         case msgspec.inspect.UnionType(types=types):
             return next(_schema(one) for one in types if not isinstance(one, msgspec.inspect.NoneType))
-        case msgspec.inspect.LiteralType(values=values):
+        case msgspec.inspect.LiteralType() | msgspec.inspect.EnumType():
+            values = info.values if isinstance(info, msgspec.inspect.LiteralType) else [one.value for one in info.cls]
             return {**text(""), "enum": list(values)}
         case _:
             return _PLAIN.get(type(info), text(""))

@@ -5,14 +5,14 @@ two subresources, so that a Role can allow `tap` without `tapvalues`.
 """
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
 
 from headgate.api.http_server import StreamResponse
-from headgate.api.inspect.query import TAP_VALUES, InspectPath
+from headgate.api.inspect.resource import InspectCall, Subresource
 from headgate.api.status import ApiError
-from headgate.plane.inspector import Inspector
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources.inspect import TapEvent, TapNotice
 
@@ -22,21 +22,20 @@ KEEPALIVE_S = 10.0
 """Seconds without an event before an empty line is sent, which also detects a disconnected client."""
 
 
-async def answer(
-    inspector: Inspector, path: InspectPath, query: Mapping[str, str], closing: asyncio.Event
-) -> StreamResponse:
+async def _tap(call: InspectCall, *, values: bool = False) -> StreamResponse:
     """Start a stream of a workload's requests. Raises ApiError 400, 404."""
-    wanted = TapQuery(
+    path = call.path
+    query = TapQuery(
         kind=path.resource.kind,
         namespace=path.namespace,
         name=path.name,
-        values=path.subresource == TAP_VALUES,
-        limit=_limit(query.get("limit", "")),
+        values=values,
+        limit=_limit(call.query.get("limit", "")),
     )
-    events = await inspector.tap(wanted)
+    events = await call.inspector.tap(query)
     if events is None:
-        raise ApiError(404, f"{wanted.kind} {'/'.join(filter(None, (path.namespace, path.name)))} not found")
-    return StreamResponse(_lines(events), closing, media_type="application/json;stream=tap")
+        raise ApiError(404, f"{query.kind} {'/'.join(filter(None, (path.namespace, path.name)))} not found")
+    return StreamResponse(_lines(events), call.sources.closing, media_type="application/json;stream=tap")
 
 
 async def _lines(events: AsyncGenerator[TapEvent | TapNotice]) -> AsyncGenerator[bytes]:
@@ -61,3 +60,9 @@ def _limit(text: str) -> int:
     if not text.isdecimal() or len(text) > len(str(HIGHEST_LIMIT)) or not 1 <= int(text) <= HIGHEST_LIMIT:
         raise ApiError(400, f"limit: Invalid value: {text[:100]!r}: must be an integer between 1 and {HIGHEST_LIMIT}")
     return int(text)
+
+
+TAPS: Mapping[str, Subresource] = {
+    "tap": Subresource("TapEvent", connect=_tap),
+    "tapvalues": Subresource("TapEvent", connect=functools.partial(_tap, values=True)),
+}

@@ -13,7 +13,7 @@ from headgate.cli.traffic.metrics import parse_window
 from headgate.durations import seconds
 from headgate.errors import HeadgateError, NotFound, Unavailable
 
-INSPECT = "inspect.headgate.dev/v1"
+INSPECT = "inspect.headgate.dev/v1beta1"
 INSTALL = "run `headgate install`, or on one machine `headgate up`"
 _EXACT_S, _ROUNDED_S = 120, 30
 """The longest window that headgate answers exactly, and by how much longer ones may be shorter, in seconds."""

@@ -35,7 +35,7 @@ class AuditedCall(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     protocol: str
     caller: str = ""
     plaintext_caller: str = ""
-    last: str = ""
+    last_call_time: str | None = None
     would_refuse: int = 0
 
 
@@ -95,7 +95,7 @@ def _cells(item: AuditedCall, *, everywhere: bool) -> Iterator[str]:
     yield item.protocol
     yield item.caller or f"{item.plaintext_caller} (no identity)"
     yield str(item.would_refuse)
-    yield item.last
+    yield item.last_call_time or "-"
 
 
 def _error(response: ProxiedResponse) -> HeadgateError:

@@ -114,7 +114,7 @@ def _error(path: str, response: ProxiedResponse) -> HeadgateError:
 
 def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
     if event.get("kind") == "TapNotice":
-        note(f"{event['dropped']} requests are not shown: {event['reason']}.")
+        note(f"{event['dropped']} requests are not shown: {event['message']}.")
         return
     line = printable(format_event(event, namespace))
     sys.stdout.write((paint(line, _color(event)) if enabled() else line) + "\n")
@@ -135,7 +135,7 @@ def format_event(event: Mapping[str, Any], namespace: str = "") -> str:
     peers = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"
     answered = " ".join(part for part in (str(response["status"] or "no response"), _flags(response)) if part)
     sent = f"{request['method']} {request['authority']}{request['path']}"
-    line = f"{_clock(event['time'])} {event['side']} {peers}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
+    line = f"{_clock(event['startTime'])} {event['side'].lower()} {peers}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
     return f"{line}  trace: {trace}" if (trace := event.get("traceId")) else line  # absent in events of older headgates
 
 
@@ -170,7 +170,7 @@ def _latency(event: Mapping[str, Any]) -> str:
 
 def _decision(event: Mapping[str, Any]) -> str:
     route, access = event["route"], event["access"]
-    if event["side"] == "client":
+    if event["side"] == "Client":
         chosen = _named(route) if route else "the Service itself (no route)"
         return f"route: {chosen}" + ("; denied by the access rules of the server" if access else "")
     if not access["allowed"]:
@@ -181,4 +181,6 @@ def _decision(event: Mapping[str, Any]) -> str:
 
 
 def _named(found: Mapping[str, Any], key: str = "name") -> str:
-    return f"{found['object']}, {found[key]}" if found[key] else str(found["object"])
+    about = found["object"]
+    name = f"{about['kind']} {about['namespace']}/{about['name']}"
+    return f"{name}, {found[key]}" if found[key] else name

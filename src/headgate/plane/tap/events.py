@@ -2,11 +2,13 @@
 
 from headgate.envoy.node_ids import pod_of
 from headgate.envoy.rbac import OPEN_POLICY
+from headgate.kinds import names_of
 from headgate.model.traces import trace_context
 from headgate.plane.node_names import namespaced_name
 from headgate.plane.tap.targets import port_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
-from headgate.resources.meta import precise_timestamp
+from headgate.resources.meta import Key, precise_timestamp
+from headgate.resources.registry import TRAFFIC_TARGET
 from headgate.telemetry.reports.tap_records import TapRecord
 
 REDACTED = "[redacted]"
@@ -18,9 +20,9 @@ def event(record: TapRecord, *, values: bool) -> TapEvent:
     is_server = bool(record.port)
     namespace, name = namespaced_name(record.node)
     return TapEvent(
-        time=precise_timestamp(record.time),
+        start_time=precise_timestamp(record.time),
         proxy=ObjectName(namespace=namespace, name=name),
-        side="server" if is_server else "client",
+        side="Server" if is_server else "Client",
         request=TapRequest(
             method=record.method,
             authority=record.authority,
@@ -32,7 +34,7 @@ def event(record: TapRecord, *, values: bool) -> TapEvent:
         destination=TapPeer(pod=own, port=record.port) if is_server else _server(record),
         latency_microseconds=record.latency,
         secured=bool(record.peer) if is_server else record.server.secured,
-        route=TapRoute(object=record.route, name=record.route_name) if record.route else None,
+        route=TapRoute(object=_key(record.route), name=record.route_name) if record.route else None,
         access=_access(record) if is_server or record.denied else None,
         trace_id=context.trace if (context := trace_context(record.headers)) else "",
     )
@@ -52,7 +54,14 @@ def _access(record: TapRecord) -> TapAccess:
     if record.rule in ("", OPEN_POLICY):
         return TapAccess(allowed=not record.denied)
     namespace, name, rule = record.rule.split("/", 2)
-    return TapAccess(allowed=not record.denied, object=f"TrafficTarget {namespace}/{name}", rule=rule)
+    return TapAccess(allowed=not record.denied, object=TRAFFIC_TARGET.key(namespace, name), rule=rule)
+
+
+def _key(text: str) -> Key:
+    """Return the key of a route's object, which the proxy logs as text: `HTTPRoute default/website`."""
+    kind, _, path = text.partition(" ")
+    namespace, _, name = path.rpartition("/")
+    return Key(names_of(kind).group, kind, namespace, name)
 
 
 def redacted_path(path: str) -> str:

@@ -155,7 +155,7 @@ class Taps:
                 if isinstance(step, TapRecord):
                     yield event(step, values=query.values)
                 else:
-                    yield TapNotice(dropped=step[0], reason=step[1])
+                    yield TapNotice(dropped=step[0], message=step[1])
 
     @contextlib.asynccontextmanager
     async def _tapping(self, find: Callable[[], Awaitable[TapTarget]], limit: int) -> AsyncGenerator[Tap]:

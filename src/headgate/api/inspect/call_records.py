@@ -1,0 +1,29 @@
+"""The resource `callrecords`: the callers of each port of a workload, and the calls that an audit would refuse."""
+
+from msgspec import structs
+
+from headgate.api.inspect.resource import InspectCall, InspectResource, since
+from headgate.resources.call_records import CallRecord, CallRecordList
+
+
+async def _list(call: InspectCall) -> CallRecordList:
+    every, namespace = call.inspector.calls(), call.path.namespace
+    return structs.replace(
+        every, items=tuple(record for record in every.items if namespace in ("", record.metadata.namespace))
+    )
+
+
+CALL_RECORDS = InspectResource(
+    "callrecords",
+    "CallRecord",
+    CallRecord,
+    list=_list,
+    columns=(
+        ("Port", "The port of the pods.", lambda item: str(item.port)),
+        ("Protocol", "The protocol: http or tcp.", lambda item: item.protocol),
+        ("Caller", "The caller: a ServiceAccount, or a pod or address for plaintext.", lambda item: item.caller_name),
+        ("Calls", "The number of allowed requests or connections.", lambda item: str(item.calls)),
+        ("Would_Refuse", "The calls that an audit would refuse.", lambda item: str(item.would_refuse)),
+        ("Last", "Time since the last call.", lambda item: since(item.last_call_time)),
+    ),
+)

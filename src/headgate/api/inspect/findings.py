@@ -1,0 +1,31 @@
+"""The resource `findings`: the mistakes in the stored objects, and notes about them."""
+
+from msgspec import structs
+
+from headgate.api.inspect.resource import InspectCall, InspectResource
+from headgate.resources.inspect import Finding, FindingList
+
+
+async def _list(call: InspectCall) -> FindingList:
+    every, namespace = await call.inspector.findings(), call.path.namespace
+    return structs.replace(
+        every, items=tuple(finding for finding in every.items if namespace in ("", finding.metadata.namespace))
+    )
+
+
+FINDINGS = InspectResource(
+    "findings",
+    "Finding",
+    Finding,
+    list=_list,
+    columns=(
+        ("Severity", "The severity: error, warning or note.", lambda item: item.severity),
+        ("Reason", "The reason, as in conditions and Events.", lambda item: item.reason),
+        ("Object", "The object with the problem.", lambda item: f"{item.object.kind}/{item.object.name}"),
+        (
+            "Message",
+            "The field and the problem.",
+            lambda item: f"{item.field}: {item.message}" if item.field else item.message,
+        ),
+    ),
+)

@@ -1,0 +1,134 @@
+"""A resource of the inspect API as one value (D29): its names, verbs, types, columns and the functions that answer requests.
+
+Routing, discovery, OpenAPI, Tables and the attributes for RBAC derive from these values.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.api.exposition import Families
+from headgate.api.resource_attributes import ResourceAttributes
+from headgate.api.status import ApiError
+from headgate.formatting import NONE, age
+from headgate.plane.inspector import Inspector
+from headgate.resources.inspect import GROUP, VERSION, ObjectName
+from headgate.resources.meta import epoch_seconds
+
+CREATE = "create"
+Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
+"""The columns after the first one (the name): title, description, and the function that returns an object's cell."""
+
+
+class InspectSources(NamedTuple):
+    """The sources of answers. `families` returns the metrics for Prometheus. Streams end when `closing` is set.
+
+    Without a running mesh, `inspector` is None. Without `families`, another address has the metrics.
+    """
+
+    inspector: Inspector | None
+    closing: asyncio.Event
+    families: Families | None = None
+
+
+class InspectCall(NamedTuple):
+    """A request for a path."""
+
+    sources: InspectSources
+    request: Request
+    path: "InspectPath"
+
+    @property
+    def query(self) -> QueryParams:
+        """The query parameters."""
+        return self.request.query_params
+
+    @property
+    def inspector(self) -> Inspector:
+        """The inspector of the running mesh. Raises ApiError 501 without one."""
+        if self.sources.inspector is None:
+            raise ApiError(501, "no mesh is running; start one with `headgate up`")
+        return self.sources.inspector
+
+
+Get: TypeAlias = Callable[[InspectCall], Awaitable[msgspec.Struct | None]]
+"""Returns an object, or a list with `items`; None if the object does not exist. Raises HeadgateError."""
+Connect: TypeAlias = Callable[[InspectCall], Awaitable[Response]]
+
+
+class Subresource(NamedTuple):
+    """A part of an object, with the verb get: an object of type `shape`, or a response of another form from `connect`."""
+
+    kind: str
+    shape: type[msgspec.Struct] | None = None
+    get: Get | None = None
+    connect: Connect | None = None
+
+
+class InspectResource(NamedTuple):
+    """A resource. It has the verb of each function; a resource without any has only subresources.
+
+    `create` answers a question, which is the body of the request, and stores nothing. The objects of a resource that
+    `spans_namespaces` can also be requested without a namespace.
+    """
+
+    plural: str
+    kind: str
+    shape: type[msgspec.Struct] | None = None
+    get: Get | None = None
+    list: Get | None = None
+    create: Get | None = None
+    columns: Columns = ()
+    namespaced: bool = True
+    spans_namespaces: bool = False
+    subresources: Mapping[str, Subresource] = {}
+
+    @property
+    def verbs(self) -> Sequence[str]:
+        """The verbs for discovery and RBAC."""
+        return [verb for verb in ("get", "list", CREATE) if getattr(self, verb)]
+
+
+class InspectPath(NamedTuple):
+    """A parsed path: one object, or all objects of a namespace or of the mesh. `subresource` may be empty."""
+
+    resource: InspectResource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def verb(self) -> str:
+        """The RBAC verb for the path: `get`, `list`, or `create` for a resource that has only this verb."""
+        if self.name:
+            return "get"
+        return CREATE if self.resource.create else "list"
+
+    @property
+    def object_name(self) -> ObjectName:
+        """The name of the object."""
+        return ObjectName(namespace=self.namespace, name=self.name)
+
+    @property
+    def attributes(self) -> ResourceAttributes:
+        """The resource and verb that RBAC authorizes."""
+        return ResourceAttributes(
+            group=GROUP,
+            version=VERSION,
+            resource=self.resource.plural,
+            subresource=self.subresource,
+            verb=self.verb,
+            namespace=self.namespace,
+            name=self.name,
+        )
+
+
+def since(moment: str | None) -> str:
+    """Return the cell for a time: how long ago it was."""
+    return age(time.time() - epoch_seconds(moment)) if moment else NONE
