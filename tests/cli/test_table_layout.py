@@ -9,7 +9,8 @@ from rich.text import Text
 from tests.cli.test_history import REVISIONS
 
 from headgate.cli.history import _list
-from headgate.cli.output import print_table
+from headgate.cli.output import make_table, print_table
+from headgate.cli.table_layout import table_text
 from headgate.resources.revisions import RevisionList
 
 
@@ -101,3 +102,21 @@ def test_a_word_longer_than_the_terminal_stays_whole(monkeypatch: pytest.MonkeyP
     made.add_row("x" * 30)
     print_table(made)
     assert "x" * 30 in [line.strip() for line in printed(terminal)]
+
+
+def test_a_table_as_text_has_a_line_for_each_line_of_its_cells_and_the_colors_of_its_rows() -> None:
+    table = make_table(("NAME", "COUNT", "NOTE"), right=("COUNT",), gap=3)
+    table.add_row("日本", "7", "")
+    table.add_row("web", Text("12", "yellow"), "first\nsecond \x1b[31m", style="red")
+    assert table_text(table) == (
+        "NAME   COUNT   NOTE\n"
+        "日本       7\n"
+        "web       12   first\n"
+        "               second \\x1b[31m\n"
+    )  # fmt: skip
+    assert table_text(table, colors=True) == (
+        "NAME   COUNT   NOTE\n"
+        "日本       7\n"
+        "\x1b[31mweb\x1b[0m       \x1b[33m12\x1b[0m   \x1b[31mfirst\x1b[0m\n"
+        "               \x1b[31msecond \\x1b[31m\x1b[0m\n"
+    )  # fmt: skip

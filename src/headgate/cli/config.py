@@ -4,13 +4,12 @@ import asyncio
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from headgate.cli.arguments import ApiOptions, with_api_options
 from headgate.cli.common_options import Output
 from headgate.cli.completion import proxy_names, types
 from headgate.cli.inspect_client import InspectClient, display_name
-from headgate.cli.output import Format, answer, print_table, stdout, usage_error
+from headgate.cli.output import Format, answer, make_table, print_table, stdout, usage_error
 from headgate.errors import NotFound
 from headgate.resources.inspect import TYPES, ProxyConfig
 
@@ -80,9 +79,7 @@ def config(
 
 def _show(found: ProxyConfig) -> None:
     console = stdout()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("TYPE", "NAME", "OBJECT", "VERSION", "STATE"):
-        table.add_column(title, overflow="fold")
+    table = make_table(("TYPE", "NAME", "OBJECT", "VERSION", "STATE"))
     for item in found.resources:
         cells = (item.type, item.name, str(item.object or ""), item.version[:_VERSION_LETTERS], item.state)
         table.add_row(*cells, style=_STYLES.get(item.state))

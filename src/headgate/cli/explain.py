@@ -15,7 +15,7 @@ from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient, status_of
 from headgate.cli.mesh_options import with_mesh_options
-from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stdout, usage_error
+from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stdout, usage_error
 from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.options import GivenOptions
@@ -304,9 +304,8 @@ def _candidate(item: Tried) -> Iterator[str]:
 
 def backends_table(backends: Iterable[Backend]) -> Table:
     """Return the table of backends with the share of each."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("BACKEND", "SHARE", "PERCENT", "READY ENDPOINTS"):
-        found.add_column(title, justify="left" if title == "BACKEND" else "right", overflow="fold")
+    numbers = ("SHARE", "PERCENT", "READY ENDPOINTS")
+    found = make_table(("BACKEND", *numbers), right=numbers)
     for item in backends:
         style = "red" if item.status_code >= ERROR_STATUSES else None
         endpoints = str(item.ready_endpoints) if item.service else ""

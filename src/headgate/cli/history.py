@@ -7,13 +7,12 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
 from headgate.cli import completion
 from headgate.cli.arguments import ApiOptions, parse_kind_and_name, with_api_options
 from headgate.cli.common_options import AllNamespaces, Output, check_namespaces
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.output import Format, answer, note, print_table, stdout, usage_error
+from headgate.cli.output import Format, answer, make_table, note, print_table, stdout, usage_error
 from headgate.formatting import NONE, pluralize
 from headgate.history.records import RECORDED
 from headgate.resources.kind import Kind
@@ -114,9 +113,7 @@ def display_name(ref: Key, *, across: bool = False) -> str:
 
 
 def _list(found: RevisionList, *, across: bool) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("REVISION", "TIME", "BY", "CHANGE", "EFFECT"):
-        table.add_column(title, justify="right" if title == "REVISION" else "left", overflow="fold")
+    table = make_table(("REVISION", "TIME", "BY", "CHANGE", "EFFECT"), right=("REVISION",))
     for item in found.items:
         table.add_row(
             str(item.revision), str(item.record_time), _writers(item), _changes(item, across=across), _effect(item)

@@ -3,7 +3,7 @@
 import enum
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.table_layout import blocks, fit, wrapped
+from headgate.cli.table_layout import blocks, fit, table_text, wrapped
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.formatting import json_text, printable
 
@@ -163,15 +163,21 @@ def print_whole(console: Console, renderable: RenderableType) -> None:
     console.print(renderable, overflow="ignore", crop=False)
 
 
+def make_table(titles: Sequence[str], *, right: Collection[str] = (), gap: int = 2) -> Table:
+    """Return a table without rows and lines. Columns with a title in `right` are right-aligned, `gap` is between columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for title in titles:
+        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    return table
+
+
 def print_table(table: Table) -> None:
-    """Print a table on stdout, fitted to a terminal. Without a terminal, its lines end with their last letter."""
+    """Print a table on stdout, fitted to a terminal. Without a terminal, each row is a line."""
     console = stdout()
     if console.is_terminal:
         print_whole(console, FittedTable(table))
-        return
-    with console.capture() as captured:
-        console.print(table)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+    else:
+        sys.stdout.write(table_text(table))
 
 
 def stderr() -> Console:

@@ -12,7 +12,7 @@ from headgate.cli.arguments import ApiOptions, with_api_options
 from headgate.cli.common_options import Output, duration
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
-from headgate.cli.output import Format, answer, print_table, stdout, usage_error
+from headgate.cli.output import Format, answer, make_table, print_table, stdout, usage_error
 from headgate.formatting import NONE, age, pluralize
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
 from headgate.resources.meta import epoch_seconds
@@ -106,9 +106,8 @@ def _list(every: Sequence[Proxy]) -> None:
 
 def table(every: Sequence[Proxy]) -> Table:
     """Return the table with a row for each proxy."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("PROXY", "STATE", "LAST ACK", *_SHOWN.values()):
-        found.add_column(title, justify="left" if title in {"PROXY", "STATE"} else "right", no_wrap=title == "PROXY")
+    counted = ("LAST ACK", *_SHOWN.values())
+    found = make_table(("PROXY", "STATE", *counted), right=counted)
     for item in every:
         status = item.status
         by_type = {one.type: one for one in status.types}
@@ -168,9 +167,8 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
 
 
 def _types(every: Sequence[ResourceType]) -> Table:
-    found = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("TYPE", "RESOURCES", "ACKNOWLEDGED", "VERSION", "ACKNOWLEDGED VERSION", "LAST ACK"):
-        found.add_column(title, justify="right" if title in {"RESOURCES", "ACKNOWLEDGED", "LAST ACK"} else "left")
+    titles = ("TYPE", "RESOURCES", "ACKNOWLEDGED", "VERSION", "ACKNOWLEDGED VERSION", "LAST ACK")
+    found = make_table(titles, right=("RESOURCES", "ACKNOWLEDGED", "LAST ACK"))
     for one in every:
         style = None if one.version == one.held_version else STYLES["Lagging"]
         cells = (one.type, str(one.resources), str(one.held), one.version or NONE, one.held_version or NONE)

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import FittedTable, WrappedText
+from headgate.cli.output import FittedTable, WrappedText, make_table
 from headgate.errors import HeadgateError
 from headgate.formatting import NONE
 from headgate.quantity import parse_percentage
@@ -217,9 +217,8 @@ def _part(text: str) -> float:
 
 def _backends(status: RolloutStatus) -> Table:
     titles = ("BACKEND", "ROLE", "SHARE", "REQUESTS", "FAILED", "RATE", f"{share_text(status.confidence)} INTERVAL")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles if any(row.role for row in status.backends) else (titles[0], titles[2]):
-        table.add_column(title, justify="left" if title in titles[:2] else "right")
+    shown = titles if any(row.role for row in status.backends) else (titles[0], titles[2])
+    table = make_table(shown, right=titles[2:])
     for row in status.backends:
         cells = (row.service, row.role, share_text(row.share), *_counts(row))
         table.add_row(*cells if row.role else (cells[0], cells[2]))
@@ -237,9 +236,7 @@ def _counts(row: BackendRow) -> tuple[str, str, str, str]:
 
 
 def _criteria(criteria: Sequence[Criterion]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("CRITERION", "EVIDENCE TO ROLL BACK", "EVIDENCE TO PROMOTE"):
-        table.add_column(title)
+    table = make_table(("CRITERION", "EVIDENCE TO ROLL BACK", "EVIDENCE TO PROMOTE"))
     for item in criteria:
         promote = _bar(_part(item.promote), PROMOTE_STYLE) if item.promote else Text("none is needed")
         table.add_row(item.name, _bar(_part(item.roll_back), ROLL_BACK_STYLE), promote)

@@ -17,7 +17,7 @@ from headgate.cli.arguments import ApiOptions, with_api_options
 from headgate.cli.common_options import Output, duration
 from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.output import EXIT_FAILURE, Format, answer, note, print_table, stderr, stdout, usage_error
+from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stderr, stdout, usage_error
 from headgate.cli.probe import Batch, FailureKey, ProbeRequest, Tally
 from headgate.cli.request_arguments import Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
@@ -219,9 +219,8 @@ def _print(result: TryResult) -> None:
 
 def table(result: TryResult) -> Table:
     """Return the table of expected and observed shares. Observed shares are `-` when no backend responded."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("BACKEND", "WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)", "FITS"):
-        found.add_column(title, justify="left" if title in {"BACKEND", "FITS"} else "right")
+    numbers = ("WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)")
+    found = make_table(("BACKEND", *numbers, "FITS"), right=numbers)
     is_observed = any(row.requests for row in result.rows)
     for row in result.rows:
         if not is_observed:

@@ -131,7 +131,7 @@ def test_output_is_colored_only_on_a_terminal_and_not_if_the_variable_no_color_i
     subprocess.run(api.command("top", "pods"), stdin=theirs, stdout=theirs, env=environment, check=True)
     os.close(theirs)
     shown = shown_at(ours)
-    assert ("\x1b[31m 50.00%\x1b[0m" in shown) is colored
+    assert ("\x1b[31m50.00%\x1b[0m" in shown) is colored
     assert "\x1b" not in api.ok("top", "pods")  # stdout is a pipe
 
 

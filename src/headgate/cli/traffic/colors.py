@@ -5,6 +5,8 @@ import sys
 from typing import Literal
 
 Color = Literal["", "failing", "denied"]
+STYLES = {"": "", "failing": "red", "denied": "yellow"}
+"""The colors as styles of rich, for tables."""
 _CODES = {"failing": "\x1b[31m", "denied": "\x1b[33m"}
 _RESET = "\x1b[0m"
 

@@ -6,12 +6,15 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
+from rich.text import Text
 
-from headgate.cli.traffic.colors import Color, paint
+from headgate.cli.output import make_table
+from headgate.cli.table_layout import table_text
+from headgate.cli.traffic.colors import STYLES, Color
 from headgate.cli.traffic.metrics import Metrics, latency_interval, percent, rate, success_interval
-from headgate.formatting import NONE, latency, printable
+from headgate.formatting import NONE, latency
 
-_GAP = "   "
+_GAP = 3
 
 
 class Cell(NamedTuple):
@@ -97,17 +100,8 @@ def nonzero_columns(values: Iterable[Metrics], *columns: MetricColumn) -> tuple[
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int, colors: bool) -> str:
-    """Return a table as text. The first `left` columns are left-aligned, the other columns right-aligned."""
-    cells = [[Cell(printable(text), color) for text, color in row] for row in rows]
-    lines = [[Cell(title) for title in header], *cells]
-    widths = [max(len(line[column].text) for line in lines) for column in range(len(header))]
-    return "".join(_line(line, widths, left, colors=colors) + "\n" for line in lines)
-
-
-def _line(cells: Sequence[Cell], widths: Sequence[int], left: int, *, colors: bool) -> str:
-    aligned = [
-        Cell(cell.text.ljust(width) if column < left else cell.text.rjust(width), cell.color)
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    aligned[-1] = Cell(aligned[-1].text.rstrip(), aligned[-1].color)
-    return _GAP.join(paint(*cell) if colors else cell.text for cell in aligned).rstrip()
+    """Return a table as text, as kubectl prints it. The first `left` columns are left-aligned, the other ones right-aligned."""
+    table = make_table(header, right=header[left:], gap=_GAP)
+    for row in rows:
+        table.add_row(*(Text(cell.text, STYLES[cell.color]) for cell in row))
+    return table_text(table, colors=colors)
