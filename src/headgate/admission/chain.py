@@ -10,9 +10,12 @@ from headgate.admission.review import Review, review
 from headgate.admission.workloads import DEFAULTERS, check_workload
 from headgate.errors import Cause
 from headgate.objects.ports import AdmissionStep, View
+from headgate.resources.custom.definition import with_names
 from headgate.resources.decode import Check, Checked, check
+from headgate.resources.kind_set import KindSet
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Object, namespace_of
+from headgate.resources.registry import BUILT_IN, DEFINITION
 from headgate.resources.schema.defaults import with_schema_defaults
 from headgate.resources.smi.self_reference import self_reference
 from headgate.resources.smi.split_fields import SELF_REFERENCE
@@ -26,8 +29,8 @@ def object_check(settings: Settings) -> Check:
     It finds structural mistakes, and TrafficSplits and Canaries with their own root as a backend (R18, D1).
     """
 
-    def checked(obj: Object, *, request: bool = False) -> Checked:
-        found = check(obj, request=request)
+    def checked(obj: Object, *, request: bool = False, kinds: KindSet = BUILT_IN) -> Checked:
+        found = check(obj, request=request, kinds=kinds)
         if isinstance(found.value, TrafficSplit | Canary):
             index = self_reference(found.value, namespace_of(obj), settings.domain)
             if index is not None:
@@ -49,7 +52,8 @@ def admission(
     `host` contains additional steps of the embedding program by apiVersion and kind. They replace the built-in steps.
     """
     workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), check_workload)
-    steps: Mapping[tuple[str, str], AdmissionStep] = {**workloads, **host}
+    definitions = {(DEFINITION.hub, DEFINITION.kind): lambda new, _old, _view: with_names(new)}
+    steps: Mapping[tuple[str, str], AdmissionStep] = {**workloads, **definitions, **host}
 
     def admit(new: Object, old: Object | None, view: View) -> Review:
         step = steps.get((new["apiVersion"], new["kind"]))

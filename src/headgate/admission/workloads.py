@@ -20,6 +20,42 @@ from headgate.resources.selectors import selects
 _POD = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst"}
 _ROLLING = {"maxSurge": "25%", "maxUnavailable": "25%"}
 _DEPLOYMENT = {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
+_STATEFUL_SET = {
+    "replicas": 1,
+    "revisionHistoryLimit": 10,
+    "podManagementPolicy": "OrderedReady",
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+    "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+}
+_DAEMON_SET = {
+    "revisionHistoryLimit": 10,
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+}
+_JOB = {
+    "parallelism": 1,
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "suspend": False,
+    "podReplacementPolicy": "TerminatingOrFailed",
+}
+_CRON_JOB = {
+    "concurrencyPolicy": "Allow",
+    "suspend": False,
+    "successfulJobsHistoryLimit": 3,
+    "failedJobsHistoryLimit": 1,
+}
+# Defaults of kinds that headgate only stores, without which kubectl shows them wrong, or crashes (describe of a StatefulSet).
+_FURTHER: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("v1", "ReplicationController"): {"replicas": 1},
+    ("v1", "PersistentVolumeClaim"): {"volumeMode": "Filesystem"},
+    ("v1", "PersistentVolume"): {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
+    ("apps/v1", "StatefulSet"): _STATEFUL_SET,
+    ("apps/v1", "DaemonSet"): _DAEMON_SET,
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1},
+    ("batch/v1", "Job"): _JOB,
+    ("batch/v1", "CronJob"): _CRON_JOB,
+    ("networking.k8s.io/v1", "NetworkPolicy"): {"policyTypes": ["Ingress"]},
+}
 
 
 def _secret(obj: Object) -> Object:
@@ -68,11 +104,24 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def _further_spec(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that sets the defaults of a kind, and those of the pods in its template."""
+
+    def complete(given: dict[str, Any]) -> dict[str, Any]:
+        spec, template = {**defaults, **given}, given.get("template")
+        if isinstance(template, Mapping) and isinstance(template.get("spec"), Mapping):
+            spec["template"] = {**template, "spec": _pod_spec(_given(template["spec"]))}
+        return spec
+
+    return complete
+
+
 DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Secret"): _secret,
     ("v1", "Pod"): _spec(_pod_spec),
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
     ("apps/v1", "Deployment"): _spec(_deployment_spec),
+    **{kind: _spec(_further_spec(defaults)) for kind, defaults in _FURTHER.items()},
 }
 """Functions that set the default values of an object, by apiVersion and kind."""
 

@@ -13,7 +13,8 @@ from headgate.api.computed_groups import COMPUTED_GROUPS, api_resource
 from headgate.api.self_subject_reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
 from headgate.resources.kind import ServedKind, api_version
-from headgate.resources.registry import GROUPS
+from headgate.resources.kind_set import KindSet
+from headgate.resources.registry import BUILT_IN
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
@@ -36,43 +37,45 @@ def version() -> dict[str, Any]:
     }
 
 
-def root() -> dict[str, Any]:
+def root(kinds: KindSet = BUILT_IN) -> dict[str, Any]:
     """Return the paths of the API for `/`."""
     paths = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-    paths += [f"/api/{version}" for version in GROUPS[""]]
-    paths += [f"/apis/{api_version(group, version)}" for group in _named() for version in _versions(group)]
+    paths += [f"/api/{version}" for version in kinds.groups[""]]
+    paths += [f"/apis/{api_version(group, version)}" for group in _named(kinds) for version in _versions(group, kinds)]
     return {"paths": sorted(paths)}
 
 
-def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] = ()) -> Response:
+def answer_groups(
+    request: Request, *, core: bool = False, only: Sequence[str] = (), kinds: KindSet = BUILT_IN
+) -> Response:
     """Answer a request for /api (`core`) or /apis in the plain or the aggregated form. Raises ApiError 406.
 
     `only` has the groups to include; all groups if it is empty.
     """
     form = responses.negotiate(request.headers.get("accept", ""), (_AGGREGATED,))
     if form.shape:
-        response = responses.json_response(_aggregated(form.version, [""] if core else only or _named()))
+        response = responses.json_response(_aggregated(form.version, [""] if core else only or _named(kinds), kinds))
         shape = f"g=apidiscovery.k8s.io;v={form.version};as={_AGGREGATED}"  # clients recognize aggregated discovery by this media type
         response.headers["content-type"] = f"{responses.JSON};{shape}"
         return response
     if core:
         return responses.json_response(
-            {"kind": "APIVersions", "versions": list(GROUPS[""]), "serverAddressByClientCIDRs": []}
+            {"kind": "APIVersions", "versions": list(kinds.groups[""]), "serverAddressByClientCIDRs": []}
         )
-    listed = [_group(group) for group in only or _named()]
+    listed = [_group(group, kinds) for group in only or _named(kinds)]
     return responses.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
 
 
-def group(name: str) -> dict[str, Any]:
+def group(name: str, kinds: KindSet = BUILT_IN) -> dict[str, Any]:
     """Return the response for /apis/GROUP. Raises ApiError 404."""
-    if name not in _named():
+    if name not in _named(kinds):
         raise no_such_path()
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, kinds)}
 
 
-def resource_list(group: str, version: str) -> dict[str, Any]:
+def resource_list(group: str, version: str, kinds: KindSet = BUILT_IN) -> dict[str, Any]:
     """Return the response for /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
-    rows = [row for served in GROUPS.get(group, {}).get(version, ()) for row in _rows(served)]
+    rows = [row for served in kinds.groups.get(group, {}).get(version, ()) for row in _rows(served)]
     rows += [
         api_resource(plural, kind, ["create"], namespaced=False, singular=kind.lower())
         for (*served, plural), kind in REVIEWS.items()
@@ -90,7 +93,7 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
     }
 
 
-def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
+def _aggregated(api: str, names: Sequence[str], kinds: KindSet) -> dict[str, Any]:
     """Return all resources of the groups `names` in the aggregated form of version `api`. Raises ApiError 406."""
     if api not in ("v2", "v2beta1"):
         raise ApiError(406, f"apidiscovery.k8s.io/{api} is not supported; accept v2 or v2beta1")
@@ -102,8 +105,8 @@ def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
             {
                 "metadata": {"name": name} if name else {},
                 "versions": [
-                    {"version": version, "freshness": "Current", "resources": _aggregated_rows(name, version)}
-                    for version in _versions(name)
+                    {"version": version, "freshness": "Current", "resources": _aggregated_rows(name, version, kinds)}
+                    for version in _versions(name, kinds)
                 ],
             }
             for name in names
@@ -111,17 +114,17 @@ def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _named() -> list[str]:
+def _named(kinds: KindSet) -> list[str]:
     """Return all groups except the core group. kubectl looks up a name such as `pods` in the groups in this order."""
-    return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _UNSTORED)]
+    return [*(name for name in kinds.groups if name), *dict.fromkeys(group for group, *_ in _UNSTORED)]
 
 
-def _versions(group: str) -> list[str]:
-    return list(GROUPS.get(group, {})) or list(dict.fromkeys(v for g, v in _UNSTORED if g == group))
+def _versions(group: str, kinds: KindSet) -> list[str]:
+    return list(kinds.groups.get(group, {})) or list(dict.fromkeys(v for g, v in _UNSTORED if g == group))
 
 
-def _group(name: str) -> dict[str, Any]:
-    versions = [{"groupVersion": api_version(name, version), "version": version} for version in _versions(name)]
+def _group(name: str, kinds: KindSet) -> dict[str, Any]:
+    versions = [{"groupVersion": api_version(name, version), "version": version} for version in _versions(name, kinds)]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
@@ -147,20 +150,10 @@ def _subresource(served: ServedKind, name: str) -> dict[str, Any]:
     return {**row, "verbs": ["get"]} if name == "log" else row
 
 
-def custom_resources() -> dict[str, Any]:
-    """Return an empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind."""
-    return {
-        "kind": "CustomResourceDefinitionList",
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "metadata": {"resourceVersion": "1"},
-        "items": [],
-    }
-
-
-def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
+def _aggregated_rows(group: str, version: str, kinds: KindSet) -> list[dict[str, Any]]:
     computed = COMPUTED_GROUPS.get((group, version))
     rows: dict[str, dict[str, Any]] = {}
-    for row in computed.aggregated() if computed else resource_list(group, version)["resources"]:
+    for row in computed.aggregated() if computed else resource_list(group, version, kinds)["resources"]:
         parent, _, subresource = row["name"].partition("/")
         kind = {"group": row.get("group", group), "version": row.get("version", version), "kind": row["kind"]}
         scope = "Namespaced" if row["namespaced"] else "Cluster"

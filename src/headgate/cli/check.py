@@ -18,7 +18,8 @@ from headgate.cli.placeholders import TEMPLATED, selector, written_pods
 from headgate.compiler.reasons import Reason, Severity
 from headgate.errors import DecodeError
 from headgate.formatting import pluralize
-from headgate.manifests.files import Manifest
+from headgate.manifests import without_effect
+from headgate.manifests.files import Manifest, Manifests
 from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.decode import read
 from headgate.resources.inspect import FindingList
@@ -33,6 +34,8 @@ COMMAND_NOT_FOUND = "CommandNotFound"
 SELECTS_NO_PODS = "SelectsNoPods"
 NAMESPACE_MISSING = "NamespaceMissing"
 EXISTING_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+KIND_WITHOUT_EFFECT = "KindWithoutEffect"
+KIND_NOT_DEFINED = "KindNotDefined"
 PODS_NOT_READY = "PodsNotReady"
 STORE_NOT_WRITABLE = "StoreNotWritable"
 OBJECT_DAMAGED = "ObjectDamaged"
@@ -160,8 +163,9 @@ def check_files(compiled_files: CompiledFiles) -> CheckResult:
         *_missing_versions(compiled_files),
         *_missing_namespaces(compiled_files.manifests.objects),
         *_findings(compiled_files),
+        *_without_effect(compiled_files.manifests),
     }
-    in_order = sorted(rows, key=lambda row: (row.file, row.line, row.column, row.field, row.message))
+    in_order = sorted(rows, key=lambda row: (not row.file, row.file, row.line, row.column, row.field, row.message))
     return _result(len(compiled_files.manifests.objects), in_order)
 
 
@@ -220,6 +224,20 @@ def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
             yield from _unmatched_selector(manifest, pods)
         elif key.kind == "Pod" or key.kind in TEMPLATED:
             yield from _containers(manifest)
+
+
+def _without_effect(manifests: Manifests) -> Iterator[FindingRow]:
+    """Yield a note about all objects that are only stored, one about those that are left out, and a warning for each NetworkPolicy."""
+    texts = (
+        (KIND_WITHOUT_EFFECT, without_effect.stored_without_effect(manifests)),
+        (KIND_NOT_DEFINED, without_effect.left_out(manifests)),
+    )
+    for reason, text in texts:
+        if text:
+            yield FindingRow(severity=Severity.NOTE, reason=reason, object="", field="", message=text)
+    for manifest in manifests.objects:
+        if (manifest.kind.group, manifest.kind.kind) == ("networking.k8s.io", "NetworkPolicy"):
+            yield _row(manifest, KIND_WITHOUT_EFFECT, "spec", manifest.kind.without_effect)
 
 
 def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[FindingRow]:

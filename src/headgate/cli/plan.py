@@ -19,6 +19,7 @@ from headgate.cli.plan_text import show
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.formatting import pluralize
+from headgate.manifests import without_effect
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.options import GivenOptions, InjectionMode
@@ -28,6 +29,7 @@ from headgate.plan.planning import Plan, PlanSpec, PlanStatus, checked_plan
 from headgate.plan.world import World
 from headgate.plane.feed import COMPILED
 from headgate.resources.meta import Key
+from headgate.resources.pod_templates import template_path
 from headgate.resources.registry import CANARY, DEPLOYMENT, OWNERS, REPLICA_SET
 from headgate.settings import Settings
 
@@ -161,6 +163,8 @@ def _exit_code(result: PlanStatus) -> int:
 def _read(paths: Sequence[Path], namespace: str) -> Manifests:
     found = read(check_paths(paths), namespace)
     reject_mistakes(found, "plan")
+    for line in without_effect.lines(found):
+        note(line)
     return found
 
 
@@ -231,7 +235,11 @@ def _made(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
 
 
 async def _live(client: InspectClient, changed: Manifests, spec: PlanSpec) -> tuple[PlanStatus, ServiceRates]:
-    objects = tuple(manifest.object for manifest in changed.objects)
+    objects = tuple(
+        manifest.object
+        for manifest in changed.objects
+        if not manifest.kind.without_effect or template_path(manifest.object)
+    )
     result = await client.plan(spec.with_objects(objects))
     if result.ignored:
         kinds = ", ".join(sorted({key.kind for key in result.ignored}))

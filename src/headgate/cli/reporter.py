@@ -76,6 +76,11 @@ class TextReporter:
         for trouble in () if self._messages.has_screen else new:
             self._messages.show(describe_pod_trouble(trouble))
 
+    def without_effect(self, lines: Sequence[str]) -> None:
+        """Print which objects of the files headgate does not carry out."""
+        for text in lines:
+            self._messages.show(text)
+
     def drift(self, differences: Sequence[str]) -> None:
         """Print the differences between the files and the stored objects at the start, and which version applies."""
         for text in differences:
@@ -158,6 +163,10 @@ class JsonReporter:
         """Print a line for each new PodTrouble."""
         for trouble in new:
             _write_line({"pod": _pod_trouble_fields(trouble)})
+
+    def without_effect(self, lines: Sequence[str]) -> None:
+        """Print which objects of the files headgate does not carry out."""
+        _write_line({"withoutEffect": lines})
 
     def drift(self, differences: Sequence[str]) -> None:
         """Print the differences between the files and the stored objects at the start."""

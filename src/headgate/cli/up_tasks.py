@@ -9,6 +9,7 @@ from typing import Any
 from headgate.cli.reporter import Reporter
 from headgate.compiler.report import Compiled, Finding, differing
 from headgate.latest import Latest, until, wait_for_change
+from headgate.manifests import without_effect
 from headgate.manifests.apply import ApplyResult, apply, apply_objects
 from headgate.manifests.drift import drift
 from headgate.manifests.files import FileProblem, Manifest, Manifests, read, watch
@@ -45,7 +46,7 @@ class UpTasks:
     async def apply_at_start(self) -> None:
         """Apply the directory."""
         store = self._current.store
-        self._reading = read([self._directory])
+        self._reading = read([self._directory], kinds=store.kinds)
         if differences := await drift(store, self._reading):
             self._reporter.drift(differences)
         applied = await apply(store, self._reading)
@@ -53,7 +54,7 @@ class UpTasks:
         self._rejected.set(applied.rejected)
         if self._problems:
             self._reporter.problems(self._problems)
-        self._warn(())
+        self._warn(Manifests(()))
 
     async def report_ready(self) -> None:
         """Report that headgate is ready: the objects are in force, and each Deployment is available or can't start.
@@ -103,12 +104,12 @@ class UpTasks:
 
     async def watch_files(self) -> None:
         """Apply each edit of the directory."""
-        async for current in watch(self._directory):
+        async for current in watch(self._directory, lambda: self._current.store.kinds):
             if current == self._reading:
                 continue
             before, self._reading = self._reading, current
             self._report(await apply(self._current.store, current))
-            self._warn(before.warnings)
+            self._warn(before)
 
     async def retry_rejected(self) -> None:
         """Apply the rejected objects again after each change of the stored objects, which may have removed the reason."""
@@ -133,10 +134,13 @@ class UpTasks:
         self._problems = problems
         self._rejected.set(applied.rejected)
 
-    def _warn(self, known: Sequence[FileProblem]) -> None:
-        """Report the current warnings about the files that are not in `known`."""
-        if new := [warning for warning in self._reading.warnings if warning not in known]:
+    def _warn(self, before: Manifests) -> None:
+        """Report the current warnings about the files, and what is not carried out of them, unless they were so `before`."""
+        if new := [warning for warning in self._reading.warnings if warning not in before.warnings]:
             self._reporter.warnings(new)
+        known = set(without_effect.lines(before))
+        if lines := [line for line in without_effect.lines(self._reading) if line not in known]:
+            self._reporter.without_effect(lines)
 
     async def report_pods(self) -> None:
         """Report each pod that can't start, crashes or stays unready."""

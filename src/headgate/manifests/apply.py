@@ -22,10 +22,12 @@ from headgate.merge.server_side_apply import LAST_APPLIED, written_configuration
 from headgate.objects import lifecycle
 from headgate.objects.lifecycle import with_metadata
 from headgate.objects.ports import Store
+from headgate.resources.kind import Kind
+from headgate.resources.kind_set import KindSet
 from headgate.resources.mesh_keys import APPLIED_POSITION, FILES_MANAGER
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import KINDS, key_of
-from headgate.resources.versions import to_hub
+from headgate.resources.registry import DEFINITION, key_of
+from headgate.resources.versions import hub_of, to_hub
 
 APPLIED_FROM = "headgate.dev/applied-from"
 APPLIED_DIGEST = "headgate.dev/applied-digest"
@@ -84,11 +86,17 @@ async def apply_objects(store: Store, manifests: Iterable[Manifest]) -> ApplyRes
 
 
 def _order(manifest: Manifest) -> int:
-    """Return the sort key of a manifest: Namespaces come first, workloads last.
+    """Return the sort key of a manifest: Namespaces and CustomResourceDefinitions come first, workloads last.
 
     Services, TLSConfigs and Sidecars must exist before a pod is created, because they decide what is injected.
     """
-    return 0 if manifest.key.kind == "Namespace" else 2 if manifest.key.kind in _MAKE_PODS else 1
+    return (
+        0
+        if manifest.key.kind == "Namespace" or manifest.kind is DEFINITION
+        else 2
+        if manifest.key.kind in _MAKE_PODS
+        else 1
+    )
 
 
 def _refusals(manifest: Manifest, error: Exception) -> list[FileProblem]:
@@ -105,12 +113,12 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
         except NotFound:
             owned = {APPLIED_FROM: _absolute(manifest.file)}
             return None, await store.create(
-                _tracked(None, _recorded(without_server_fields(manifest.object), manifest, owned))
+                _tracked(None, _recorded(without_server_fields(manifest.object), manifest, owned), manifest.kind)
             )
         if is_applied(before, manifest):
             return before, await _moved(store, before, manifest)
         try:
-            return before, await store.update(_tracked(before, _merged(before, manifest)))
+            return before, await store.update(_tracked(before, _merged(before, manifest), manifest.kind))
         except Conflict:
             if attempt == _ATTEMPTS - 1:
                 raise
@@ -125,13 +133,12 @@ async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
     return await store.update(_annotated(before, {APPLIED_FROM: _absolute(manifest.file)}))
 
 
-def _tracked(before: Object | None, after: Object) -> Object:
+def _tracked(before: Object | None, after: Object, kind: Kind) -> Object:
     """Return the object with the manager `headgate-files` for the fields that the manifest sets or changes.
 
     The manager does not own this module's annotations: kubectl's next server-side apply would take over all fields of a manager
     that owns `last-applied-configuration`.
     """
-    kind = lifecycle.kind_of(after)
     manager = Manager(FILES_MANAGER, "Update", kind.hub)
     write = Write(manager, lifecycle.now(), versions_of(kind), has_status=kind.status)
     managers = tracked_update(_unmarked(before) if before else None, _unmarked(after), write)
@@ -148,7 +155,7 @@ def _unmarked(obj: Object) -> Object:
 def _merged(before: Object, manifest: Manifest) -> Object:
     owned = {APPLIED_FROM: _absolute(manifest.file)} if APPLIED_FROM in annotations(before) else {}
     modified = _recorded(without_server_fields(manifest.object), manifest, owned)
-    return dict(merge(last_applied(before), modified, before))
+    return dict(merge(last_applied(before, manifest.kind), modified, before))
 
 
 def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,11 +173,12 @@ def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Map
     return result
 
 
-def last_applied(obj: Object) -> Object:
-    """Return the last applied manifest in hub version; an empty object if it is unknown."""
+def last_applied(obj: Object, kind: Kind | None = None) -> Object:
+    """Return the last applied manifest in hub version; an empty object if it is unknown. `kind` is needed for a defined kind."""
     text = annotations(obj).get(LAST_APPLIED, "{}")
     try:
-        hub = to_hub(json.loads(text))
+        written = json.loads(text)
+        hub = hub_of(written, kind) if kind else to_hub(written)
         return without_server_fields(hub)
     except (ValueError, RecursionError, DecodeError, KeyError, AttributeError, TypeError):
         return {}  # an invalid annotation, or one from another tool: treat no field as removed
@@ -216,7 +224,7 @@ async def _prune(store: Store, manifests: Manifests) -> list[Key]:
     roots, kept = _paths(manifests.roots), _paths(manifests.broken)
     present = {manifest.key for manifest in manifests.objects}
     removed: list[Key] = []
-    for obj in await applied_objects(store):
+    for obj in await applied_objects(store, manifests.kinds):
         key, file = key_of(obj), Path(annotations(obj)[APPLIED_FROM])
         if key in present or not _within(file, roots) or _within(file, kept):
             continue
@@ -228,10 +236,10 @@ async def _prune(store: Store, manifests: Manifests) -> list[Key]:
     return removed
 
 
-async def applied_objects(store: Store) -> list[Object]:
-    """Return all objects that were created from files; Namespaces come last."""
-    kinds = sorted(KINDS, key=lambda kind: kind.kind == "Namespace")
-    listings = [(await store.list(kind.group, kind.kind)).items for kind in kinds]
+async def applied_objects(store: Store, kinds: KindSet) -> list[Object]:
+    """Return all objects that were created from files; CustomResourceDefinitions and Namespaces come last."""
+    in_order = sorted(kinds.kinds, key=lambda kind: (kind.kind == "Namespace", kind is DEFINITION))
+    listings = [(await store.list(kind.group, kind.kind)).items for kind in in_order]
     return [obj for items in listings for obj in items if APPLIED_FROM in annotations(obj)]
 
 

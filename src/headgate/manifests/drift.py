@@ -43,7 +43,7 @@ async def drift(store: Store, manifests: Manifests) -> list[str]:
 
 def _edited(manifest: Manifest, stored: Object) -> Iterator[str]:
     keeps = is_applied(stored, manifest)
-    before = last_applied(stored)
+    before = last_applied(stored, manifest.kind)
     for field, written, value in _differences(without_server_fields(manifest.object), stored):
         if not keeps and (not before or _contains(value, _at(before, field))):
             continue  # only the file has changed
@@ -85,7 +85,7 @@ def _at(obj: Any, field: str) -> Any:
 
 async def _unread(store: Store, manifests: Manifests) -> list[str]:
     """Return a sentence for each directory whose objects are in the store and that headgate does not read now."""
-    files = [annotations(obj)[APPLIED_FROM] for obj in await applied_objects(store)]
+    files = [annotations(obj)[APPLIED_FROM] for obj in await applied_objects(store, manifests.kinds)]
     counts = Counter(str(Path(file).parent) for file in files if not is_covered(file, manifests))
     return [
         f"headgate does not read {directory} now, so it will not delete {number} object{'s' if number > 1 else ''} from files "

@@ -18,12 +18,17 @@ from watchfiles._rust_notify import WatchfilesRustInternalError
 from headgate.errors import StoreError
 from headgate.inotify import message_from_watchfiles
 from headgate.manifests import STANDARD_INPUT
-from headgate.manifests.documents import Document, parse
+from headgate.manifests.documents import Document, Position, parse
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.objects.lifecycle import with_metadata
+from headgate.resources.custom.definition import with_names
+from headgate.resources.custom.kinds import with_definitions
 from headgate.resources.decode import check
+from headgate.resources.kind import Kind
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import find_written, key_of
+from headgate.resources.registry import BUILT_IN, DEFINITION, key_of
+from headgate.resources.unknown_kinds import is_foreign
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 LARGEST_FILE = 5_000_000  # bytes
@@ -49,6 +54,7 @@ class Manifest(NamedTuple):
     """One object of a file: in hub version, as it was written, and with the positions of its fields."""
 
     key: Key
+    kind: Kind
     object: Object
     written: Object
     file: str
@@ -68,11 +74,22 @@ class TextFile(NamedTuple):
     is_json: bool
 
 
+class LeftOut(NamedTuple):
+    """An object of a kind that is neither built in nor defined by a CustomResourceDefinition. It is not stored (D34)."""
+
+    api_version: str
+    kind: str
+    file: str
+    position: Position
+
+
 class Manifests(NamedTuple):
     """The objects of all files, and their problems.
 
     Objects with `warnings` are used anyway. `broken` has the files or directories with problems: their objects
     in the store should not be changed. `objects` also has the valid objects of broken files, for offline checks.
+    `kinds` has the known kinds, and those that CustomResourceDefinitions in the files define. `left_out` has the objects of
+    other kinds.
     """
 
     roots: tuple[str, ...]
@@ -80,29 +97,51 @@ class Manifests(NamedTuple):
     problems: tuple[FileProblem, ...] = ()
     warnings: tuple[FileProblem, ...] = ()
     broken: frozenset[str] = frozenset()
+    kinds: KindSet = BUILT_IN
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class _UnreadableError(Exception):
     """The error of a file that can't be read; its message is for the user."""
 
 
-def read(paths: Sequence[Path], namespace: str = DEFAULT_NAMESPACE) -> Manifests:
+def read(paths: Sequence[Path], namespace: str = DEFAULT_NAMESPACE, kinds: KindSet = BUILT_IN) -> Manifests:
     """Read files and directories; objects that name no namespace are put into `namespace`.
 
-    Missing files and mistakes raise no error; they are in `problems`.
+    Missing files and mistakes raise no error; they are in `problems`. `kinds` has the kinds that are known already.
     """
+    texts, problems = read_texts(paths)
+    documents: list[tuple[str, Document]] = []
+    for text in texts:
+        parsed, mistakes = parse(text.text, is_json=text.is_json)
+        problems += [FileProblem(text.name, *mistake.position, "", mistake.message) for mistake in mistakes]
+        documents += [(text.name, document) for document in parsed]
+    kinds = _with_definitions(kinds, documents)
     objects: list[Manifest] = []
-    problems: list[FileProblem] = []
-    for file, trouble in _files(paths):
-        found, wrong = ([], [_file_problem(file, trouble)]) if trouble else _read_file(file, namespace)
-        objects += found
-        problems += wrong
+    left_out: list[LeftOut] = []
+    for file, document in documents:
+        result = _manifest(file, document, namespace, kinds)
+        if isinstance(result, Manifest):
+            objects.append(result)
+        elif isinstance(result, LeftOut):
+            left_out.append(result)
+        else:
+            problems += result
+    problems.sort(key=lambda problem: problem.file)
     problems += _duplicates(objects)
     unique = {manifest.key: manifest for manifest in reversed(objects)}
     kept = tuple(manifest for manifest in objects if unique[manifest.key] is manifest)
     broken = frozenset(problem.file for problem in problems)
     warnings = tuple(_unversioned(manifest) for manifest in kept if manifest.document.assumed)
-    return Manifests(tuple(map(str, paths)), kept, tuple(problems), warnings, broken)
+    return Manifests(tuple(map(str, paths)), kept, tuple(problems), warnings, broken, kinds, tuple(left_out))
+
+
+def _with_definitions(kinds: KindSet, documents: Iterable[tuple[str, Document]]) -> KindSet:
+    """Return the kinds, and those that valid CustomResourceDefinitions among documents define."""
+    written = [document.object for _, document in documents if document.object.get("kind") == DEFINITION.kind]
+    checked = [check(obj).hub for obj in written if obj.get("apiVersion") == DEFINITION.hub]
+    defined = [with_names(hub) for hub in checked if hub]
+    return with_definitions([*kinds.definitions, *defined]) if defined else kinds
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
@@ -179,22 +218,6 @@ def _text_file(file: Path) -> TextFile | FileProblem:
     return TextFile(_shown(file), text, is_json)
 
 
-def _read_file(file: Path, namespace: str) -> tuple[list[Manifest], list[FileProblem]]:
-    source = _text_file(file)
-    if isinstance(source, FileProblem):
-        return [], [source]
-    documents, parse_problems = parse(source.text, is_json=source.is_json)
-    problems = [FileProblem(source.name, *problem.position, "", problem.message) for problem in parse_problems]
-    objects: list[Manifest] = []
-    for document in documents:
-        result = _manifest(source.name, document, namespace)
-        if isinstance(result, Manifest):
-            objects.append(result)
-        else:
-            problems += result
-    return objects, problems
-
-
 def _text(file: Path) -> str:
     try:
         text = _content(file).decode("utf-8-sig")
@@ -241,30 +264,27 @@ def _shown(file: Path) -> str:
     return os.fsencode(file).decode(errors="replace")
 
 
-def _manifest(file: str, document: Document, namespace: str) -> Manifest | list[FileProblem]:
-    """Return the object of a document, or the problems with it."""
+def _manifest(file: str, document: Document, namespace: str, kinds: KindSet) -> Manifest | LeftOut | list[FileProblem]:
+    """Return the object of a document, that it is left out, or the problems with it."""
     written = document.object
-    checked = check(written)
-    if checked.hub is not None:
-        hub = _qualified(checked.hub, namespace)
+    if is_foreign(written, kinds):
+        return LeftOut(written["apiVersion"], written["kind"], file, document.position)
+    checked = check(written, kinds=kinds)
+    kind = kinds.find_written(str(written.get("apiVersion")), str(written.get("kind")))
+    if checked.hub is not None and kind:
+        hub = with_metadata(
+            checked.hub, namespace=(checked.hub["metadata"].get("namespace") or namespace) if kind.namespaced else None
+        )
         if not hub["metadata"].get("name"):
             message = "is missing: an object in a file needs a name (generateName would create a new object each time)"
             position = document.locate("metadata")
             return [FileProblem(file, position.line, position.column, "metadata.name", message)]
-        return Manifest(key_of(hub), hub, written, file, document)
+        return Manifest(key_of(hub), kind, hub, written, file, document)
     as_if = f" (read as {document.assumed}, because apiVersion is missing)" if document.assumed else ""
     return [
         FileProblem(file, *document.locate(cause.field), cause.field, f"{cause.message}{as_if}")
         for cause in checked.causes
     ]
-
-
-def _qualified(hub: Object, namespace: str) -> Object:
-    """Return the object with its namespace, by default `namespace`, if its kind is namespaced, else without a namespace."""
-    kind = find_written(hub["apiVersion"], hub["kind"])
-    if kind is None or not kind.namespaced:
-        return with_metadata(hub, namespace=None)
-    return with_metadata(hub, namespace=hub["metadata"].get("namespace") or namespace)
 
 
 def _unversioned(manifest: Manifest) -> FileProblem:
@@ -303,8 +323,8 @@ def _visible(root: Path) -> Callable[[Change, str], bool]:
     return visible
 
 
-async def watch(directory: Path) -> AsyncIterator[Manifests]:
-    """Yield the manifests of the directory, then again after each change of its content.
+async def watch(directory: Path, known: Callable[[], KindSet] = lambda: BUILT_IN) -> AsyncIterator[Manifests]:
+    """Yield the manifests of the directory, then again after each change of its content. `known` returns the known kinds.
 
     Raises StoreError if the directory can't be watched.
     """
@@ -314,7 +334,7 @@ async def watch(directory: Path) -> AsyncIterator[Manifests]:
     last: Manifests | None = None
     try:
         while True:
-            reading = await asyncio.to_thread(read, [directory])
+            reading = await asyncio.to_thread(read, [directory], DEFAULT_NAMESPACE, known())
             if reading != last:
                 last = reading
                 yield reading

@@ -14,8 +14,8 @@ from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.meta import Object
 from headgate.resources.registry import find_written
 from headgate.resources.schema.builders import Schema
-from headgate.resources.schema.catalog import schemas
-from headgate.resources.versions import from_hub, to_hub
+from headgate.resources.schema.catalog import schema_of
+from headgate.resources.versions import as_version, hub_of
 
 ManagerKey: TypeAlias = tuple[str, ...]
 Operation: TypeAlias = Literal["Apply", "Update"]
@@ -89,11 +89,15 @@ def versions_of(kind: Kind) -> Versions:
 
     def convert(obj: Object, api_version: str) -> Object | None:
         try:
-            return from_hub(to_hub(obj), *split_api_version(api_version))
+            return as_version(hub_of(obj, kind), kind, *split_api_version(api_version))
         except DecodeError:
             return None
 
-    return Versions(convert, lambda api_version: schemas().get((*split_api_version(api_version), kind.kind), {}))
+    def schema(api_version: str) -> Schema:
+        served = split_api_version(api_version)
+        return schema_of(kind, *served) if served in kind.served_versions else {}
+
+    return Versions(convert, schema)
 
 
 def read_managed_fields(entries: Any) -> Managers:

@@ -10,9 +10,12 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from headgate.errors import Cause, Conflict, Invalid, NotFound
+from headgate.resources.custom.definition import established
 from headgate.resources.kind import Kind, split_api_version
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, timestamp
-from headgate.resources.registry import KINDS, find
+from headgate.resources.registry import BUILT_IN, DEFINITION
+from headgate.resources.unknown_kinds import unknown_kind
 
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # The characters of generated names, as in Kubernetes.
 # The longest `generateName` in characters: with five more, a name has the 63 characters of a DNS label.
@@ -27,21 +30,15 @@ _OWNED_BY_STORE = (
 )
 
 
-def kind_of(obj: Object) -> Kind:
+def kind_of(obj: Object, kinds: KindSet = BUILT_IN) -> Kind:
     """Return the kind of an object.
 
     Raises Invalid if headgate does not store the kind, or stores another version of it.
     """
     group, version = split_api_version(str(obj.get("apiVersion", "")))
-    kind = find(group, str(obj.get("kind", "")))
+    kind = kinds.find(group, str(obj.get("kind", "")))
     if kind is None:
-        known = ", ".join(sorted(known.kind for known in KINDS))
-        raise Invalid(
-            Cause(
-                "kind",
-                f"{obj.get('kind')!r} of {obj.get('apiVersion')!r} is not a kind that headgate stores; it stores {known}",
-            )
-        )
+        raise Invalid(unknown_kind(str(obj.get("apiVersion", "")), str(obj.get("kind", "")), kinds))
     if version != kind.versions[0]:
         message = f"objects of the kind are stored as {kind.hub}, not as {obj['apiVersion']}; convert the object first"
         raise Invalid(Cause("apiVersion", message))
@@ -86,9 +83,11 @@ def prepare_create(obj: Object, kind: Kind) -> Object:
     later.
     """
     bare = {name: value for name, value in obj.items() if name != "status"} if kind.status else obj
-    if kind.kind == "Namespace":
+    if (kind.group, kind.kind) == ("", "Namespace"):
         labels = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
         bare = {**with_metadata(bare, labels=labels), "status": {"phase": "Active"}}
+    elif kind is DEFINITION:
+        bare = established(bare, None, now())
     return with_metadata(
         bare,
         uid=str(uuid.uuid4()),
@@ -113,6 +112,8 @@ def prepare_update(new: Object, old: Object, kind: Kind) -> Object:
         merged.pop("status", None)
         if "status" in old:
             merged["status"] = old["status"]
+    if kind is DEFINITION:
+        merged = dict(established(merged, old, now()))
     if _content(merged) != _content(old):
         return with_metadata(merged, generation=old["metadata"]["generation"] + 1)
     return merged
@@ -163,7 +164,11 @@ def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: 
 def mark_deleted(obj: Object) -> Object:
     """Return the object with a deletionTimestamp; a Namespace also gets the phase `Terminating`."""
     marked = with_metadata(obj, deletionTimestamp=now(), deletionGracePeriodSeconds=0)
-    return {**marked, "status": {"phase": "Terminating"}} if obj["kind"] == "Namespace" else marked
+    return (
+        {**marked, "status": {"phase": "Terminating"}}
+        if (obj["apiVersion"], obj["kind"]) == ("v1", "Namespace")
+        else marked
+    )
 
 
 def without_owners(obj: Object, uids: AbstractSet[str]) -> Object:

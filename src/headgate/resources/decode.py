@@ -7,12 +7,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from headgate.errors import Cause, DecodeError
-from headgate.resources.kind import api_version, split_api_version
+from headgate.resources.kind import Kind, api_version, split_api_version
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Object, Resource, metadata_causes
-from headgate.resources.registry import KINDS, find_written
-from headgate.resources.schema.catalog import schemas
+from headgate.resources.registry import BUILT_IN, DEFINITION, KINDS, find_written
+from headgate.resources.schema.catalog import schema_of, schemas
 from headgate.resources.schema.check import check_schema, type_causes
-from headgate.resources.versions import kind_written, to_hub, with_metadata_name
+from headgate.resources.schema.defaults import completed
+from headgate.resources.versions import hub_of, kind_written, to_hub, with_metadata_name
 
 T = TypeVar("T")
 _PLACE = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<field>.*)`)?", re.DOTALL)
@@ -48,10 +50,10 @@ class Checked(NamedTuple):
 class Check(Protocol):
     """The type of `check`, and of functions that add further checks to it."""
 
-    def __call__(self, obj: Object, *, request: bool = False) -> Checked: ...
+    def __call__(self, obj: Object, *, request: bool = False, kinds: KindSet = BUILT_IN) -> Checked: ...
 
 
-def check(obj: Object, *, request: bool = False) -> Checked:
+def check(obj: Object, *, request: bool = False, kinds: KindSet = BUILT_IN) -> Checked:
     """Validate and decode an object in the version that it is written in.
 
     All objects from files and requests are checked here.
@@ -63,16 +65,16 @@ def check(obj: Object, *, request: bool = False) -> Checked:
     removed from `hub` and are no mistakes, and the types in `metadata` and `status` are checked too.
     """
     try:
-        kind = kind_written(obj)
+        kind = kind_written(obj, kinds)
     except DecodeError as error:
         return Checked(error.causes)
-    skipped = () if request else ("metadata", "status")
-    schema = schemas()[*split_api_version(obj["apiVersion"]), kind.kind]
-    examined = check_schema(obj, schema, required=kind.is_custom, skipped=skipped)
-    tolerated = (
-        examined.unknown if request or not kind.is_custom else [at for at in examined.unknown if at in TOP_LEVEL]
-    )
-    if request and kind.is_custom:
+    skipped = _unchecked_fields(kind, request=request)
+    schema = schema_of(kind, *split_api_version(obj["apiVersion"]))
+    obj = completed(obj, schema) if kind.definition else obj
+    examined = check_schema(obj, schema, required=_has_required_fields(kind), skipped=skipped)
+    is_strict = kind.is_of_mesh and not request
+    tolerated = [at for at in examined.unknown if at in TOP_LEVEL] if is_strict else examined.unknown
+    if kind.is_custom and not is_strict:
         obj = examined.value
     general, special = tuple(metadata_causes(obj)), tuple(kind.checks(obj) if kind.checks else ())
     named = {cause.field for cause in (*general, *special)}.union(tolerated)
@@ -80,10 +82,25 @@ def check(obj: Object, *, request: bool = False) -> Checked:
     if causes:
         return Checked(causes, unknown=examined.unknown)
     try:
-        hub = to_hub(obj)
+        hub = hub_of(obj, kind)
         return Checked((), hub, read(hub, kind.shape) if kind.shape else None, examined.unknown)
     except DecodeError as error:  # invalid conversion annotations, or invalid fields that no check covers
         return Checked(error.causes, unknown=examined.unknown)
+
+
+def _unchecked_fields(kind: Kind, *, request: bool) -> Sequence[str]:
+    """Return the top-level fields that are not compared with the schema.
+
+    Go clients write `null` for empty required fields of a status, and headgate reads no status of a kind without effect.
+    """
+    if kind.without_effect and not kind.definition:
+        return ("status",) if request else ("metadata", "status")
+    return () if request else ("metadata", "status")
+
+
+def _has_required_fields(kind: Kind) -> bool:
+    """Return whether the required fields of the schema are checked: the rooms of Kubernetes' own kinds check theirs."""
+    return kind.is_custom or bool(kind.without_effect) or kind is DEFINITION
 
 
 def type_mistakes(obj: Object, version: str = "", kind: str = "") -> Sequence[Cause]:

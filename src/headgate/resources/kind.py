@@ -61,6 +61,8 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     - `always_present`: the fields that every object has in Kubernetes: no manager owns such a field alone.
     - `ready_by`: where the status says whether all proxies have acknowledged an object; None if no such status is written.
     - `loss`: what ends with an object besides its own purpose, as a sentence for users.
+    - `definition`: the name of the CustomResourceDefinition that defines the kind; empty for a built-in kind.
+    - `without_effect`: that headgate only stores the objects, as a sentence for users; empty for a kind with an effect.
     """
 
     names: KindNames
@@ -85,6 +87,8 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     always_present: tuple[str, ...] = ()
     ready_by: ReadyBy | None = None
     loss: str = ""
+    definition: str = ""
+    without_effect: str = ""
 
     @property
     def group(self) -> str:
@@ -114,7 +118,12 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_custom(self) -> bool:
         """Whether the kind is a custom resource on a cluster: unknown fields are pruned, patches have no merge keys."""
-        return self.group in CUSTOM_GROUPS
+        return bool(self.definition) or self.is_of_mesh
+
+    @property
+    def is_of_mesh(self) -> bool:
+        """Whether headgate carries out the kind, which Kubernetes does not have: unknown fields in files are mistakes."""
+        return not self.definition and self.group in CUSTOM_GROUPS
 
     @property
     def served_versions(self) -> Sequence[tuple[str, str]]:

@@ -1,16 +1,18 @@
 """The kinds that headgate stores, and the resources that an API serves.
 
-The room of a kind ends in its `Kind`; this module lists them. `headgate.kinds` has their names.
+The room of a kind ends in its `Kind`; this module lists them. `headgate.kinds` has their names. `further.kinds` has the
+kinds that are only stored.
 """
-
-from collections.abc import Mapping
 
 from headgate.kinds import KindNames, names_of
 from headgate.resources.apps import deployment, replica_set
 from headgate.resources.core import config_map, event, namespace, node, pod, secret, service, service_account
+from headgate.resources.custom import definition
 from headgate.resources.discovery import endpoint_slice
+from headgate.resources.further.kinds import FURTHER_KINDS
 from headgate.resources.gateway_api import gateway, gateway_class, grpc_route, http_route, reference_grant, tcp_route
-from headgate.resources.kind import Kind, ServedKind, split_api_version
+from headgate.resources.kind import Kind, split_api_version
+from headgate.resources.kind_set import KindSet
 from headgate.resources.mesh import sidecar, tls_config
 from headgate.resources.mesh.canary import kind as canary
 from headgate.resources.meta import Key, Object
@@ -43,16 +45,16 @@ KINDS = (
     sidecar.KIND,
     canary.KIND,
 )
-"""The kinds that the embedded API serves."""
+"""The kinds that headgate works with."""
 EVENT = Kind(KindNames("events.k8s.io", "Event", "events"))
 """Events in a cluster. Those of the core group, which the embedded API serves, are the same objects there."""
 DISRUPTION_BUDGET = Kind(names_of("PodDisruptionBudget", "policy"), versions=("v1", "v1beta1"))
 OWNERS = tuple(Kind(names_of(kind)) for kind in ("ReplicationController", "DaemonSet", "StatefulSet", "Job"))
 """Further kinds that own pods; headgate reads their objects for the metrics of workloads."""
 CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, *OWNERS)
-"""The kinds that headgate reads or writes on a cluster. The embedded API serves only `KINDS`."""
+"""The kinds that headgate reads or writes on a cluster."""
 
-_BY_KIND = {(kind.group, kind.kind): kind for kind in CLUSTER_KINDS}
+_BY_KIND = {(kind.group, kind.kind): kind for kind in (*FURTHER_KINDS, *CLUSTER_KINDS)}
 SERVICE = service.KIND
 POD = pod.KIND
 SERVICE_ACCOUNT = service_account.KIND
@@ -67,24 +69,9 @@ CANARY = canary.KIND
 DEPLOYMENT = deployment.KIND
 REPLICA_SET = replica_set.KIND
 ENDPOINT_SLICE = endpoint_slice.KIND
-
-
-def _groups() -> Mapping[str, Mapping[str, tuple[ServedKind, ...]]]:
-    found: dict[str, dict[str, tuple[ServedKind, ...]]] = {"": {"v1": ()}}
-    for kind in KINDS:
-        for group, version in kind.served_versions:
-            versions = found.setdefault(group, {})
-            versions[version] = (*versions.get(version, ()), ServedKind(kind=kind, group=group, version=version))
-    return found
-
-
-GROUPS = _groups()
-"""Group -> version -> kinds; the first version of a group is the preferred one."""
-_SERVED = [served for versions in GROUPS.values() for many in versions.values() for served in many]
-_BY_VERSION = {(served.group, served.version, served.kind.kind): served.kind for served in _SERVED}
-_BY_PATH = {(served.group, served.version, served.kind.plural): served for served in _SERVED} | {
-    (served.group, served.version, served.plural): served for served in _SERVED
-}
+DEFINITION = definition.KIND
+BUILT_IN = KindSet((*KINDS, definition.KIND, *FURTHER_KINDS))
+"""The kinds that the embedded API serves without CustomResourceDefinitions."""
 
 
 def find(group: str, kind: str) -> Kind | None:
@@ -94,12 +81,7 @@ def find(group: str, kind: str) -> Kind | None:
 
 def find_written(apiversion: str, kind: str) -> Kind | None:
     """Return a kind by the `apiVersion` and `kind` of an object, in any version or alias; None if unknown."""
-    return _BY_VERSION.get((*split_api_version(apiversion), kind))
-
-
-def served_at(group: str, version: str, plural: str) -> ServedKind | None:
-    """Return the kind that a path names; None if unknown. An alias also accepts the kind's usual plural."""
-    return _BY_PATH.get((group, version, plural))
+    return BUILT_IN.find_written(apiversion, kind)
 
 
 def key_of(obj: Object) -> Key:

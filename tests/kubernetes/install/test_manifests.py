@@ -9,7 +9,7 @@ from headgate.admission.injection import INJECT_LABELED
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.names import SERVER_NAMES
-from headgate.resources.registry import GROUPS, KINDS
+from headgate.resources.registry import BUILT_IN, KINDS
 
 VALUES = Values(image="headgate:1")
 
@@ -194,7 +194,9 @@ def test_a_definition_serves_every_version_and_stores_the_hub(kind: Any) -> None
     webhook = {"service": {"namespace": "a", "name": "b"}}
     (definition,) = custom_resource_definitions([kind], webhook)
     versions = definition["spec"]["versions"]
-    assert [version["name"] for version in versions] == [name for name in GROUPS[kind.group] if name in kind.versions]
+    assert [version["name"] for version in versions] == [
+        name for name in BUILT_IN.groups[kind.group] if name in kind.versions
+    ]
     assert [version["name"] for version in versions if version["storage"]] == [kind.versions[0]]
     assert ("conversion" in definition["spec"]) is (len(versions) > 1)
     assert all(("status" in version.get("subresources", {})) is kind.status for version in versions)

@@ -26,7 +26,7 @@ from tests.make.objects import (
 from headgate.api.request_body import DEEPEST
 from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object
-from headgate.resources.registry import GROUPS, find
+from headgate.resources.registry import BUILT_IN, find
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 
@@ -151,10 +151,10 @@ OBJECTS: tuple[Object, ...] = (
     split("website", {"website-v1": 1}, name="website", namespace="default"),
     namespace("website"),
 )
-VERSIONS = [(group, version) for group, versions in GROUPS.items() for version in versions]
+VERSIONS = [(group, version) for group, versions in BUILT_IN.groups.items() for version in versions]
 PLURALS = {
     (group, version): [served.plural for served in kinds]
-    for group, versions in GROUPS.items()
+    for group, versions in BUILT_IN.groups.items()
     for version, kinds in versions.items()
 }
 

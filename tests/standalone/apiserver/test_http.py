@@ -54,7 +54,7 @@ async def test_a_loopback_host_header_is_accepted(client: AsgiClient, host: str)
     [
         ("GET", "/apis/unknown.example/v1", {}, 404, "NotFound"),
         ("GET", "/apis/apps/v9", {}, 404, "NotFound"),
-        ("GET", "/api/v1/endpoints", {}, 404, "NotFound"),
+        ("GET", "/api/v1/componentstatuses", {}, 404, "NotFound"),
         ("GET", "/api/v1/namespaces/default/configmaps/none", {}, 404, "NotFound"),
         ("GET", "/api/v1/configmaps/none", {}, 404, "NotFound"),
         ("GET", "/favicon.ico", {}, 404, "NotFound"),

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from headgate.api.status import ApiError
-from headgate.resources.registry import GROUPS
+from headgate.resources.registry import BUILT_IN
 from headgate.resources.schema import catalog
 from headgate.standalone.apiserver import openapi
 
-SERVED = [one for versions in GROUPS.values() for many in versions.values() for one in many]
+SERVED = [one for versions in BUILT_IN.groups.values() for many in versions.values() for one in many]
 
 
 @pytest.mark.parametrize("one", SERVED, ids=lambda one: f"{one.api_version} {one.kind.kind}")

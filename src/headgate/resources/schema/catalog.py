@@ -11,9 +11,12 @@ import functools
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from headgate.resources.further.kinds import further_definitions
+from headgate.resources.kind import Kind
+from headgate.resources.kind_set import KindSet
 from headgate.resources.registry import KINDS
 from headgate.resources.schema.builders import Schema
-from headgate.resources.schema.published import linked, published
+from headgate.resources.schema.published import linked, linked_schema, published
 
 GroupVersionKind: TypeAlias = tuple[str, str, str]
 
@@ -60,7 +63,32 @@ def definition_name(group: str, version: str, kind: str) -> str:
 @functools.cache
 def definitions() -> Mapping[str, Schema]:
     """Return all definitions by name. A `$ref` refers to another name of the same mapping."""
-    return {**published(), **_further_versions(), **_own()}
+    return {**published(), **further_definitions(), **_further_versions(), **_own()}
+
+
+@functools.lru_cache(maxsize=4)
+def definitions_of(kinds: KindSet) -> Mapping[str, Schema]:
+    """Return all definitions by name, with those of kinds that CustomResourceDefinitions define."""
+    custom = {
+        (group, version, kind.kind): kind.schema(group, version)
+        for kind in kinds.kinds
+        if kind.definition and kind.schema
+        for group, version in kind.served_versions
+    }
+    return {**definitions(), **{definition_name(*gvk): _of_kind(gvk, schema) for gvk, schema in custom.items()}}
+
+
+def name_of(group: str, version: str, kind: Kind) -> str:
+    """Return the name of the definition of a kind in a version."""
+    return definition_name(group, version, kind.kind) if kind.definition else names()[group, version, kind.kind]
+
+
+@functools.lru_cache(maxsize=1024)
+def schema_of(kind: Kind, group: str, version: str) -> Schema:
+    """Return the schema of a kind in a version, with each `$ref` replaced by the schema that it refers to."""
+    if kind.definition and kind.schema:
+        return linked_schema(definitions(), kind.schema(group, version))
+    return schemas()[group, version, kind.kind]
 
 
 @functools.cache

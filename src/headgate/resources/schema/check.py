@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from headgate import durations
 from headgate.errors import Cause
 from headgate.quantity import PERCENTAGE, SHARE, parse_percentage, parse_share
+from headgate.resources import regexes
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 from headgate.resources.schema.builders import DURATION, MATCH_NAME, PERCENTILE, REQUEST_PATH, Schema
 
@@ -288,4 +289,4 @@ def _grammar_fault(text: str, schema: Schema) -> str:
     grammar = FORMATS.get(schema.get("format", "")) or PATTERNS.get(pattern)
     if grammar:
         return grammar(text)
-    return "" if re.search(pattern, text) else f"{text!r} does not match {pattern}"
+    return "" if not pattern or regexes.search(pattern, text) else f"{text!r} does not match {pattern}"

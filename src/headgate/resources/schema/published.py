@@ -35,6 +35,11 @@ def linked(definitions: Mapping[str, Schema], name: str, done: dict[str, Schema]
     return done[name]
 
 
+def linked_schema(definitions: Mapping[str, Schema], schema: Schema) -> Schema:
+    """Return a schema with each `$ref` replaced by the schema that it refers to."""
+    return _linked(definitions, schema, {})
+
+
 def _linked(definitions: Mapping[str, Schema], schema: Schema, done: dict[str, Schema]) -> Schema:
     """Replace the references in a schema. Fields beside a `$ref` override those of the definition."""
     own = {key: value for key, value in schema.items() if key != "$ref"}

@@ -29,7 +29,7 @@ from headgate.api.webhooks import WriteWarnings
 from headgate.atomic_file import write_private
 from headgate.errors import Unavailable
 from headgate.plane.inspector import Inspector
-from headgate.resources.registry import GROUPS
+from headgate.resources.kind_set import KindSet
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import openapi, request_parsing
 from headgate.standalone.apiserver.objects import Objects
@@ -43,7 +43,6 @@ _OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in _HEALTH)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # The number of parts of the longest discovery path, by its first part. Longer paths name resources.
 _DISCOVERY_PARTS = {"api": 2, "apis": 3}
-_CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
@@ -167,7 +166,7 @@ class _Api:
             raise method_not_allowed("use GET")
         if parts[0] in _HEALTH:
             return await _health(parts, request.query_params, self._resources.check)
-        return _discovery(request, parts)
+        return _discovery(request, parts, self._resources.kinds)
 
     async def _answer_resource(self, request: Request, parts: list[str]) -> Response:
         if any(name.startswith("impersonate-") for name in request.headers):
@@ -175,10 +174,9 @@ class _Api:
                 403, "the embedded API has a single user and does not support impersonation; omit --as and --as-group"
             )
         group, version, *rest = parts[1:] if parts[0] == "apis" else ["", *parts[1:]]
-        if group in GROUPS:
-            return await self._resources.answer(request, request_parsing.parse_path(group, version, rest))
-        if parts[1:] == _CUSTOM_RESOURCES and request.method == "GET":
-            return responses.json_response(discovery.custom_resources())
+        kinds = self._resources.kinds
+        if group in kinds.groups and (group, version) not in COMPUTED_GROUPS:
+            return await self._resources.answer(request, request_parsing.parse_path(kinds, group, version, rest))
         if tuple(parts[1:]) in self_subject_reviews.REVIEWS:
             return await _review(request, rest[0])
         if computed := COMPUTED_GROUPS.get((group, version)):
@@ -217,44 +215,46 @@ async def _review(request: Request, resource: str) -> Response:
     )
 
 
-def _discovery(request: Request, parts: list[str]) -> Response:
+def _discovery(request: Request, parts: list[str], kinds: KindSet) -> Response:
     """Answer a request for the version, for discovery or for a schema."""
     match parts:
         case ["openapi", *document]:
-            return _openapi(request, document)
+            return _openapi(request, document, kinds)
         case ["api" | "apis"]:
-            return discovery.answer_groups(request, core=parts == ["api"])
+            return discovery.answer_groups(request, core=parts == ["api"], kinds=kinds)
         case _:
-            return responses.json_response(_discovery_document(parts))
+            return responses.json_response(_discovery_document(parts, kinds))
 
 
-def _discovery_document(parts: list[str]) -> dict[str, Any]:
+def _discovery_document(parts: list[str], kinds: KindSet) -> dict[str, Any]:
     match parts:
         case [""]:
-            return discovery.root()
+            return discovery.root(kinds)
         case ["version"]:
             return discovery.version()
         case ["api", version]:
-            return discovery.resource_list("", version)
-        case ["apis", version] if version in GROUPS[""]:  # clients before 1.27 request v1beta1 without a group here
-            return discovery.resource_list("", version)
+            return discovery.resource_list("", version, kinds)
+        case ["apis", version] if (
+            version in kinds.groups[""]
+        ):  # clients before 1.27 request v1beta1 without a group here
+            return discovery.resource_list("", version, kinds)
         case ["apis", group]:
-            return discovery.group(group)
+            return discovery.group(group, kinds)
         case ["apis", group, version]:
-            return discovery.resource_list(group, version)
+            return discovery.resource_list(group, version, kinds)
         case _:
             raise no_such_path()
 
 
-def _openapi(request: Request, document: list[str]) -> Response:
+def _openapi(request: Request, document: list[str], kinds: KindSet) -> Response:
     match document:
         case ["v2"] if _OPENAPI_PROTOBUF in request.headers.get("accept", ""):
-            return Response(openapi.v2_protobuf(), media_type=f"{_OPENAPI_PROTOBUF}.v1+protobuf")
+            return Response(openapi.v2_protobuf(kinds), media_type=f"{_OPENAPI_PROTOBUF}.v1+protobuf")
         case ["v2"]:
-            return Response(openapi.v2_json(), media_type=responses.JSON)
+            return Response(openapi.v2_json(kinds), media_type=responses.JSON)
         case ["v3"]:
-            return responses.json_response(openapi.v3_index())
+            return responses.json_response(openapi.v3_index(kinds))
         case ["v3", *rest]:
-            return Response(openapi.v3_json("/".join(rest)), media_type=responses.JSON)
+            return Response(openapi.v3_json("/".join(rest), kinds), media_type=responses.JSON)
         case _:
             raise no_such_path()

@@ -16,9 +16,9 @@ from headgate.resources import decode
 from headgate.resources.kind import ServedKind
 from headgate.resources.meta import Key, Object
 from headgate.resources.schema.builders import Schema
-from headgate.resources.schema.catalog import schemas
+from headgate.resources.schema.catalog import schema_of
 from headgate.resources.schema.check import check_schema
-from headgate.resources.versions import from_hub, with_metadata_name
+from headgate.resources.versions import as_version, with_metadata_name
 from headgate.standalone.store.memory import MemoryStore, Warn
 
 Mutation: TypeAlias = Callable[[Object], Object]
@@ -45,7 +45,7 @@ class PathTarget(NamedTuple):
     @property
     def schema(self) -> Schema:
         """The schema of the kind in the version of the path."""
-        return schemas()[self.served.group, self.served.version, self.served.kind.kind]
+        return schema_of(self.served.kind, self.served.group, self.served.version)
 
 
 class WriteOptions(NamedTuple):
@@ -78,7 +78,7 @@ def as_served(obj: Object, served: ServedKind) -> Object:
     if served.is_hub:
         return obj
     try:
-        return from_hub(obj, served.group, served.version)
+        return as_version(obj, served.kind, served.group, served.version)
     except DecodeError:  # the old version can't represent the object, but lists with the object must not fail
         return {**obj, "apiVersion": served.api_version}
 
@@ -191,7 +191,8 @@ class Objects:
         """Return the result of a write; `written` has the object before and after it."""
         old, stored = written
         advice = await self._write_warnings(old, stored, dry_run=options.dry_run) if self._write_warnings else ()
-        texts = list(dict.fromkeys((*warnings, *advice)))  # a finding about a pod may say what its review says
+        effect = [target.served.kind.without_effect] if old is None and target.served.kind.without_effect else []
+        texts = list(dict.fromkeys((*warnings, *effect, *advice)))  # a finding about a pod may say what its review says
         return WriteResult(as_served(stored, target.served), texts, created=old is None)
 
 

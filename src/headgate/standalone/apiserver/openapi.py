@@ -14,7 +14,8 @@ from headgate.api.inspect import schema as inspect_schema
 from headgate.api.metrics import schema as metrics_schema
 from headgate.api.status import no_such_path
 from headgate.resources.kind import ServedKind, api_version
-from headgate.resources.registry import GROUPS
+from headgate.resources.kind_set import KindSet
+from headgate.resources.registry import BUILT_IN
 from headgate.resources.schema import catalog
 from headgate.resources.schema.builders import REF, Schema
 from headgate.standalone.apiserver import openapi_pb
@@ -22,47 +23,50 @@ from headgate.standalone.apiserver import openapi_pb
 _GVK = "x-kubernetes-group-version-kind"
 _PATCH_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 _V3_REF = "#/components/schemas/"
+_once_for_kinds = functools.lru_cache(maxsize=4)  # for the present kinds, and for those before a change of definitions
 
 
-@functools.cache
-def v2_json() -> bytes:
+@_once_for_kinds
+def v2_json(kinds: KindSet = BUILT_IN) -> bytes:
     """Return the Swagger 2.0 document as JSON."""
-    return msgspec.json.encode(_v2())
+    return msgspec.json.encode(_v2(kinds))
 
 
-@functools.cache
-def v2_protobuf() -> bytes:
+@_once_for_kinds
+def v2_protobuf(kinds: KindSet = BUILT_IN) -> bytes:
     """Return the Swagger 2.0 document in protobuf, for older versions of kubectl."""
-    return openapi_pb.document(_v2())
+    return openapi_pb.document(_v2(kinds))
 
 
-def v3_index() -> dict[str, Any]:
+def v3_index(kinds: KindSet = BUILT_IN) -> dict[str, Any]:
     """Return the index of OpenAPI 3.0 documents: the URL of each group and version, with a hash of the content."""
     return {
         "paths": {
-            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hashlib.sha256(v3_json(path)).hexdigest()[:32]}"}
-            for path in _v3_paths()
+            path: {
+                "serverRelativeURL": f"/openapi/v3/{path}?hash={hashlib.sha256(v3_json(path, kinds)).hexdigest()[:32]}"
+            }
+            for path in _v3_paths(kinds)
         }
     }
 
 
-@functools.cache
-def v3_json(path: str) -> bytes:
+@functools.lru_cache(maxsize=512)
+def v3_json(path: str, kinds: KindSet = BUILT_IN) -> bytes:
     """Return the OpenAPI 3.0 document of `api/v1` or `apis/GROUP/VERSION` as JSON. Raises ApiError 404."""
-    found = _v3_paths().get(path)
-    if found is None:
+    served_version = _v3_paths(kinds).get(path)
+    if served_version is None:
         raise no_such_path()
-    group, version = found
+    group, version = served_version
     if computed := COMPUTED_GROUPS.get((group, version)):
-        return _v3_document(computed.paths(), computed.definitions())
-    served = GROUPS[group][version]
+        return _v3_document(computed.paths(), computed.definitions(), kinds)
+    served = kinds.groups[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
-    return _v3_document(paths, {catalog.names()[group, version, one.kind.kind] for one in served})
+    return _v3_document(paths, {catalog.name_of(group, version, one.kind) for one in served}, kinds)
 
 
-def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
+def _v3_document(paths: Mapping[str, Any], names: set[str], kinds: KindSet) -> bytes:
     """Return a document with `paths`, the definitions called `names`, and the definitions that these reference."""
-    schemas = json.dumps({name: _definitions()[name] for name in sorted(_closure(names))})
+    schemas = json.dumps({name: _definitions(kinds)[name] for name in sorted(_closure(names, kinds))})
     document = {
         "openapi": "3.0.0",
         "info": _info(),
@@ -72,36 +76,37 @@ def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
     return msgspec.json.encode(document)
 
 
-def _definitions() -> Mapping[str, Schema]:
-    return {**catalog.definitions(), **metrics_schema.definitions(), **inspect_schema.definitions()}
+@_once_for_kinds
+def _definitions(kinds: KindSet) -> Mapping[str, Schema]:
+    return {**catalog.definitions_of(kinds), **metrics_schema.definitions(), **inspect_schema.definitions()}
 
 
-def _v3_paths() -> Mapping[str, tuple[str, str]]:
-    stored = [(group, version) for group, versions in GROUPS.items() for version in versions]
+def _v3_paths(kinds: KindSet) -> Mapping[str, tuple[str, str]]:
+    stored = [(group, version) for group, versions in kinds.groups.items() for version in versions]
     return {
         f"{'apis' if group else 'api'}/{api_version(group, version)}": (group, version)
         for group, version in (*stored, *(key for key, computed in COMPUTED_GROUPS.items() if computed.paths()))
     }
 
 
-def _closure(names: set[str]) -> set[str]:
+def _closure(names: set[str], kinds: KindSet) -> set[str]:
     found: set[str] = set()
     while names - found:
         name = (names - found).pop()
         found.add(name)
-        text = json.dumps(_definitions()[name])
+        text = json.dumps(_definitions(kinds)[name])
         names |= {part.partition('"')[0] for part in text.split(REF)[1:]}
     return found
 
 
-def _v2() -> dict[str, Any]:
-    every = [one for versions in GROUPS.values() for many in versions.values() for one in many]
+def _v2(kinds: KindSet) -> dict[str, Any]:
+    every = [one for versions in kinds.groups.values() for many in versions.values() for one in many]
     return {
         "swagger": "2.0",
         "info": _info(),
         "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
         | {path: item for computed in COMPUTED_GROUPS.values() for path, item in computed.paths().items()},
-        "definitions": dict(_definitions()),
+        "definitions": dict(_definitions(kinds)),
     }
 
 

@@ -15,8 +15,8 @@ from headgate.api.selectors import Predicate, everything, field_selector, label_
 from headgate.api.status import ApiError, no_such_path, unsupported_value
 from headgate.manifests import documents
 from headgate.resources.kind import ServedKind
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Object, Value
-from headgate.resources.registry import served_at
 from headgate.standalone.apiserver import protobuf
 from headgate.standalone.apiserver.objects import PathTarget, WriteOptions
 from headgate.standalone.apiserver.tables import table
@@ -37,12 +37,12 @@ class ResourcePath(NamedTuple):
     subresource: str = ""
 
 
-def parse_path(group: str, version: str, parts: list[str]) -> ResourcePath:
+def parse_path(kinds: KindSet, group: str, version: str, parts: list[str]) -> ResourcePath:
     """Parse a path after its version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
     namespace = ""
-    if parts[0] == "namespaces" and len(parts) >= 3 and served_at(group, version, parts[2]):
+    if parts[0] == "namespaces" and len(parts) >= 3 and kinds.served_at(group, version, parts[2]):
         _, namespace, *parts = parts
-    served = served_at(group, version, parts[0])
+    served = kinds.served_at(group, version, parts[0])
     if served is None or len(parts) > 3 or not all(parts) or (namespace and not served.kind.namespaced):
         raise no_such_path()
     name = parts[1] if len(parts) > 1 else ""

@@ -14,6 +14,7 @@ from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, method_not_allowed, no_such_path, unsupported_value
 from headgate.errors import Cause, DecodeError, StoreError
 from headgate.resources.kind import ServedKind
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Key, Object
 from headgate.resources.schema.catalog import schemas
 from headgate.standalone.apiserver.objects import Objects, PathTarget, Subresource, WriteResult, as_served
@@ -59,6 +60,11 @@ class ResourceApi:
             "eviction": {"POST": self._evict},
             "log": {"GET": self._log},
         }
+
+    @property
+    def kinds(self) -> KindSet:
+        """The kinds that are served now."""
+        return self._objects.store.kinds
 
     async def check(self) -> None:
         """Check that the store can persist a write. Raises Unavailable."""

@@ -19,10 +19,13 @@ from headgate.merge.server_side_apply import tracked_apply
 from headgate.merge.structured_merge import MergeError
 from headgate.objects import lifecycle
 from headgate.objects.ports import Change, ChangeListener, Listing, View
+from headgate.resources.custom.definition import definition_key
+from headgate.resources.custom.kinds import defined_kind, with_definitions
 from headgate.resources.decode import Check, Checked
 from headgate.resources.kind import Kind
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import find, key_of
+from headgate.resources.registry import DEFINITION, key_of
 from headgate.settings import DEFAULTS
 from headgate.standalone.store.history import RecentChanges
 from headgate.standalone.store.object_index import ObjectIndex, known_owners, owners
@@ -88,6 +91,7 @@ class MemoryStore:
         revision, objects = journal.load() if journal else (0, ())
         for obj in objects:
             self._index.put(key_of(obj), obj)
+        self.kinds = self._defined_kinds()
         self._history = RecentChanges(revision, history)
         self._steps: list[_Step] = []
         self._garbage_candidates: deque[Key] = deque()  # objects to check for deleted owners at the end of the call
@@ -95,7 +99,7 @@ class MemoryStore:
         for name in sorted({*SYSTEM_NAMESPACES, *(key_of(obj).namespace for obj in objects)} - {""}):
             if self._index.get(lifecycle.namespace_key(name)) is None:
                 with self._transaction():
-                    self._add(lifecycle.namespace(name), _kind("", "Namespace"))
+                    self._add(lifecycle.namespace(name), self._kind("", "Namespace"))
 
     @property
     def revision(self) -> int:
@@ -121,7 +125,7 @@ class MemoryStore:
 
     def checked(self, obj: Object) -> Checked:
         """Validate a client's object of any version. The result's `hub` can then be stored with `sound=True`."""
-        return (self._check or _DEFAULT_CHECK)(obj, request=True)
+        return (self._check or _DEFAULT_CHECK)(obj, request=True, kinds=self.kinds)
 
     async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False, warn: Warn = _ignore) -> Object:
         """Store a new object. Raises AlreadyExists, Invalid, TooLarge, NotFound (when its namespace does not exist).
@@ -129,7 +133,7 @@ class MemoryStore:
         `sound` says that `checked` has validated the object and converted it to the hub version already. `warn` is called
         with the warnings of the review.
         """
-        kind = lifecycle.kind_of(obj)
+        kind = lifecycle.kind_of(obj, self.kinds)
         wanted = self._named(lifecycle.with_namespace(obj, kind), kind)
         with self._transaction(dry_run=dry_run):
             self._check_namespace(wanted["metadata"].get("namespace"))
@@ -152,7 +156,7 @@ class MemoryStore:
         warn: Warn = _ignore,
     ) -> Object:
         """Replace an object, or only its status. Equal content changes nothing. Raises Conflict, NotFound, Invalid, TooLarge."""
-        kind = lifecycle.kind_of(obj)
+        kind = lifecycle.kind_of(obj, self.kinds)
         new = lifecycle.with_namespace(obj, kind)
         key, metadata = key_of(new), new["metadata"]
         old = self._existing(key)
@@ -172,13 +176,15 @@ class MemoryStore:
             if "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
                 stored = self._finish(key)
             self._garbage_candidates.append(key)
+            if kind is DEFINITION:
+                self._store_as_defined(defined_kind(stored))
         return (
             lifecycle.with_metadata(stored, resourceVersion=old["metadata"]["resourceVersion"]) if dry_run else stored
         )
 
     async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
         """Apply a manager's configuration as a forced server-side apply does. Raises NotFound, Invalid."""
-        kind = lifecycle.kind_of(config)
+        kind = lifecycle.kind_of(config, self.kinds)
         config = lifecycle.with_namespace(config, kind)
         by = Manager(manager, "Apply", kind.hub, subresource)
         write = Write(by, lifecycle.now(), versions_of(kind), has_status=kind.status, force=True)
@@ -198,7 +204,7 @@ class MemoryStore:
         Raises NotFound, Conflict, and Invalid for a system namespace.
         """
         old = self._existing(key)
-        lifecycle.check_preconditions(old, _kind(key.group, key.kind), uid=uid, resource_version=resource_version)
+        lifecycle.check_preconditions(old, self._kind(key.group, key.kind), uid=uid, resource_version=resource_version)
         if key in map(lifecycle.namespace_key, SYSTEM_NAMESPACES):
             raise Invalid(Cause("metadata.name", f"namespace {key.name} is a system namespace and may not be deleted"))
         with self._transaction(dry_run=dry_run):
@@ -227,6 +233,8 @@ class MemoryStore:
                         kept_by(change)
                 self._history.append(changes)
                 kept = True
+                if any(change.key.kind == DEFINITION.kind for change in changes):
+                    self.kinds = self._defined_kinds()
         finally:
             steps, self._steps = self._steps, []
             self._garbage_candidates.clear()
@@ -253,13 +261,13 @@ class MemoryStore:
 
     def _add(self, obj: Object, kind: Kind) -> Object:
         stored = self._put("ADDED", key_of(obj), lifecycle.prepare_create(obj, kind))
-        if kind.kind == "Namespace":
-            self._add(lifecycle.service_account(stored["metadata"]["name"]), _kind("", "ServiceAccount"))
+        if (kind.group, kind.kind) == ("", "Namespace"):
+            self._add(lifecycle.service_account(stored["metadata"]["name"]), self._kind("", "ServiceAccount"))
         return stored
 
     def _admitted(self, new: Object, old: Object | None, *, sound: bool, warn: Warn) -> Object:
         if self._check and not sound:
-            found = self._check(new)
+            found = self._check(new, kinds=self.kinds)
             if found.hub is None:
                 raise Invalid(*found.causes)
             new = found.hub
@@ -273,7 +281,7 @@ class MemoryStore:
     def _existing(self, key: Key) -> Object:
         obj = self._index.get(key)
         if obj is None:
-            raise NotFound(f'{lifecycle.qualified_name(_kind(key.group, key.kind))} "{key.name}" not found')
+            raise NotFound(f'{lifecycle.qualified_name(self._kind(key.group, key.kind))} "{key.name}" not found')
         return obj
 
     def _named(self, obj: Object, kind: Kind) -> Object:
@@ -299,21 +307,14 @@ class MemoryStore:
             )
 
     def _delete_or_mark(self, key: Key, *, orphan: bool = False) -> Object:
-        """Delete an object. If it has finalizers, or is a namespace with objects, only set its deletionTimestamp."""
+        """Delete an object with its content. If it has finalizers, or if its content has, only set its deletionTimestamp."""
         obj = self._existing(key)
         if orphan:
             for dependent in self._index.owned_by(obj["metadata"]["uid"]):
                 self._disown(dependent, obj)
-        if key.kind == "Namespace":
-            return self._delete_namespace(key, obj)
-        if obj["metadata"].get("finalizers"):
-            return self._mark(key, obj)
-        return self._remove(key)
-
-    def _delete_namespace(self, key: Key, obj: Object) -> Object:
-        for content in self._index.in_namespace(key.name):
+        for content in self._index.content(key, self.kinds):
             self._delete_or_mark(content)
-        if obj["metadata"].get("finalizers") or self._index.in_namespace(key.name):
+        if obj["metadata"].get("finalizers") or self._index.content(key, self.kinds):
             return self._mark(key, obj)
         return self._remove(key)
 
@@ -323,24 +324,27 @@ class MemoryStore:
         return self._put("MODIFIED", key, lifecycle.mark_deleted(obj))
 
     def _finish(self, key: Key) -> Object:
-        """Remove an object that has no finalizers left, unless it is a namespace with objects in it."""
-        if key.kind == "Namespace" and self._index.in_namespace(key.name):
+        """Remove an object that has no finalizers left, unless it is a namespace or a definition that still has objects."""
+        if self._index.content(key, self.kinds):
             return self._existing(key)
         return self._remove(key)
 
     def _remove(self, key: Key) -> Object:
         gone = self._put("DELETED", key, self._existing(key))
         self._garbage_candidates.extend(self._index.owned_by(gone["metadata"]["uid"]))
-        self._end_namespace(key.namespace)
+        kind = self._kind(key.group, key.kind)
+        if key.namespace:
+            self._end(lifecycle.namespace_key(key.namespace))
+        if kind.definition:
+            self._end(definition_key(kind.definition))
         return gone
 
-    def _end_namespace(self, name: str) -> None:
-        """Remove a terminating namespace when its last object is gone."""
-        key = lifecycle.namespace_key(name)
-        obj = self._index.get(key) if name else None
+    def _end(self, key: Key) -> None:
+        """Remove a terminating namespace or definition when its last object is gone."""
+        obj = self._index.get(key)
         if obj is None or "deletionTimestamp" not in obj["metadata"]:
             return
-        if not obj["metadata"].get("finalizers") and not self._index.in_namespace(name):
+        if not obj["metadata"].get("finalizers") and not self._index.content(key, self.kinds):
             self._remove(key)
 
     def _collect(self, key: Key) -> None:
@@ -352,7 +356,7 @@ class MemoryStore:
         if obj is None:
             return
         named = owners(obj)
-        gone = {uid for uid in known_owners(obj) if not self._index.can_own(uid, key.namespace)}
+        gone = {uid for uid in known_owners(obj, self.kinds) if not self._index.can_own(uid, key.namespace)}
         if gone and gone == named:
             self._delete_or_mark(key)
         elif gone:
@@ -361,15 +365,24 @@ class MemoryStore:
     def _disown(self, key: Key, owner: Object) -> None:
         self._put("MODIFIED", key, lifecycle.without_owners(self._existing(key), {owner["metadata"]["uid"]}))
 
+    def _kind(self, group: str, name: str) -> Kind:
+        kind = self.kinds.find(group, name)
+        if kind is None:
+            raise NotFound(f'no matches for kind "{name}" in group "{group}"')
+        return kind
+
+    def _defined_kinds(self) -> KindSet:
+        """Return the kinds that the store has: the built-in ones, and those of the stored CustomResourceDefinitions."""
+        return with_definitions(self._index.select(DEFINITION.group, DEFINITION.kind, ""))
+
+    def _store_as_defined(self, kind: Kind) -> None:
+        """Store the objects of a kind in its hub version, which a change of its definition may have changed."""
+        for obj in self._index.select(kind.group, kind.kind, ""):
+            if obj["apiVersion"] != kind.hub:
+                self._put("MODIFIED", key_of(obj), {**obj, "apiVersion": kind.hub})
+
 
 def _check_size(obj: Object) -> None:
     """Limit the size of a written object, as etcd limits its requests. Raises TooLarge."""
     if (size := len(msgspec.json.encode(obj))) > LARGEST_OBJECT:
         raise TooLarge(f"Request entity too large: the object has {size} bytes; the limit is {LARGEST_OBJECT}")
-
-
-def _kind(group: str, name: str) -> Kind:
-    kind = find(group, name)
-    if kind is None:
-        raise NotFound(f'no matches for kind "{name}" in group "{group}"')
-    return kind

@@ -3,8 +3,10 @@
 import bisect
 from collections import defaultdict
 
+from headgate.objects import lifecycle
+from headgate.resources.custom.definition import definition_key
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import find
 
 
 def owners(obj: Object) -> set[str]:
@@ -12,10 +14,10 @@ def owners(obj: Object) -> set[str]:
     return {reference["uid"] for reference in obj["metadata"].get("ownerReferences") or ()}
 
 
-def known_owners(obj: Object) -> set[str]:
+def known_owners(obj: Object, kinds: KindSet) -> set[str]:
     """Return the UIDs in an object's owner references to kinds that the embedded API serves."""
     references = obj["metadata"].get("ownerReferences") or ()
-    return {one["uid"] for one in references if find(one["apiVersion"].rpartition("/")[0], one["kind"])}
+    return {one["uid"] for one in references if kinds.find(one["apiVersion"].rpartition("/")[0], one["kind"])}
 
 
 class ObjectIndex:
@@ -43,6 +45,13 @@ class ObjectIndex:
     def in_namespace(self, namespace: str) -> list[Key]:
         """Return the keys of all objects in a namespace."""
         return list(self._by_namespace.get(namespace, ()))
+
+    def content(self, key: Key, kinds: KindSet) -> list[Key]:
+        """Return the keys of the objects in a namespace, or of those of a kind that a CustomResourceDefinition defines."""
+        if key == lifecycle.namespace_key(key.name):
+            return self.in_namespace(key.name)
+        kind = kinds.defined_by(key.name) if key == definition_key(key.name) else None
+        return list(self._keys.get((kind.group, kind.kind), ())) if kind else []
 
     def owned_by(self, uid: str) -> list[Key]:
         """Return the keys of the objects whose owner references contain `uid`."""

@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions: the kinds that they define, and the checks of their objects."""

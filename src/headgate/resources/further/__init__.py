@@ -1,0 +1,1 @@
+"""The kinds of Kubernetes that headgate stores and lists without effect, as data."""

@@ -1,0 +1,61 @@
+"""Objects of files that headgate does not carry out are stored or left out, and named in one line each."""
+
+import json
+
+from tests.make.definitions import cron_tab, definition
+from tests.make.objects import config_map
+
+from headgate.manifests.files import read
+from headgate.manifests.without_effect import lines
+
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "a"},
+    "spec": {"template": {"spec": {"containers": []}}},
+}
+MONITOR = {"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": {"name": "web"}}
+
+
+def write(directory, *objects):
+    for index, obj in enumerate(objects):
+        (directory / f"{index}.json").write_text(json.dumps(obj))
+    return read([directory])
+
+
+def test_known_objects_of_a_file_stay_when_the_file_has_others(tmp_path):
+    (tmp_path / "all.yaml").write_text("---\n".join(json.dumps(obj) + "\n" for obj in (config_map("a"), JOB, MONITOR)))
+    found = read([tmp_path])
+    assert found.problems == ()
+    assert [item.key.kind for item in found.objects] == ["ConfigMap", "Job"]
+    assert [(item.kind, item.position.line) for item in found.left_out] == [("ServiceMonitor", 5)]
+
+
+def test_each_line_counts_objects_and_kinds(tmp_path):
+    named = {**JOB, "metadata": {"name": "b"}}
+    found = write(tmp_path, JOB, named, MONITOR, definition(), cron_tab(), config_map("a"))
+    assert [*lines(found)] == [
+        "3 objects of 2 kinds are stored without effect: 1 CronTab, 2 Job",
+        "1 object is left out, because no CustomResourceDefinition defines the kind: 1 ServiceMonitor "
+        "(monitoring.coreos.com/v1); add the definitions to the files to have the objects stored",
+    ]
+
+
+def test_files_that_are_carried_out_have_no_line(tmp_path):
+    assert [*lines(write(tmp_path, config_map("a"), definition()))] == []
+
+
+def test_an_object_may_come_before_its_definition(tmp_path):
+    found = write(tmp_path, cron_tab(), definition())
+    assert (found.problems, found.left_out) == ((), ())
+    assert found.objects[0].object["spec"]["image"] == "none"
+
+
+def test_an_object_that_breaks_the_schema_of_its_definition_is_a_problem(tmp_path):
+    (problem,) = write(tmp_path, definition(), cron_tab(cronSpec="hourly")).problems
+    assert problem.field == "spec.cronSpec"
+
+
+def test_a_line_names_at_most_twelve_kinds(tmp_path):
+    monitors = [{**MONITOR, "kind": f"Kind{index:02}"} for index in range(14)]
+    assert "and 2 more kinds" in [*lines(write(tmp_path, *monitors))][0]

@@ -1,0 +1,43 @@
+"""HorizontalPodAutoscalers keep every metric between autoscaling/v1 and autoscaling/v2."""
+
+from typing import Any
+
+from headgate.resources.registry import BUILT_IN
+from headgate.resources.versions import as_version, hub_of
+
+KIND = BUILT_IN.find("autoscaling", "HorizontalPodAutoscaler")
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}
+PODS = {"type": "Pods", "pods": {"metric": {"name": "rps"}, "target": {"type": "AverageValue", "averageValue": "10"}}}
+
+
+def autoscaler(version: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"autoscaling/{version}",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web"},
+        "spec": {"maxReplicas": 3, **spec},
+    }
+
+
+def test_the_target_of_v1_is_a_metric_of_v2() -> None:
+    assert KIND
+    assert hub_of(autoscaler("v1", targetCPUUtilizationPercentage=70), KIND) == autoscaler("v2", metrics=[CPU])
+    assert hub_of(autoscaler("v1"), KIND) == autoscaler("v2")
+
+
+def test_further_metrics_survive_a_change_by_a_client_of_v1() -> None:
+    assert KIND
+    stored = autoscaler("v2", metrics=[CPU, PODS])
+    old = as_version(stored, KIND, "autoscaling", "v1")
+    assert old["spec"]["targetCPUUtilizationPercentage"] == 70
+    assert "metrics" not in old["spec"]
+    assert hub_of(old, KIND) == stored
+
+
+def test_an_annotation_that_is_not_json_is_kept() -> None:
+    assert KIND
+    odd = {
+        **autoscaler("v1"),
+        "metadata": {"name": "web", "annotations": {"autoscaling.alpha.kubernetes.io/metrics": "["}},
+    }
+    assert hub_of(odd, KIND)["metadata"] == odd["metadata"]
