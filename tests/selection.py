@@ -102,6 +102,7 @@ PROGRAMS = (
     "tests/render/test_bound_port.py",
     "tests/standalone/apiserver/test_access_kinds.py",
     "tests/standalone/apiserver/test_canary_kind.py",
+    "tests/standalone/apiserver/test_further_kinds.py",
     "tests/standalone/apiserver/test_health.py",
     "tests/standalone/apiserver/test_kubectl.py",
     "tests/standalone/apiserver/test_kubectl_apply.py",

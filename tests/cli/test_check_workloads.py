@@ -122,6 +122,39 @@ def test_a_misspelled_kind_is_an_error_with_a_suggestion(run: Run, tmp_path: Pat
     )
 
 
+APPLICATION = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: migrate, image: migrate}]}}}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata: {name: web}
+"""
+
+
+def test_kinds_without_effect_are_notes_and_network_policies_are_warnings(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(APPLICATION)
+    ran = run("check", "a.yaml")
+    policy, left_out, stored = ran.out.splitlines()
+    assert policy.startswith(
+        "a.yaml:8: warning KindWithoutEffect NetworkPolicy default/web: spec: NetworkPolicies have no effect"
+    )
+    assert left_out.startswith("note KindNotDefined 1 object is left out")
+    assert stored == ("note KindWithoutEffect 2 objects of 2 kinds are stored without effect: 1 Job, 1 NetworkPolicy")
+    assert ran.code == 0
+
+
 def test_check_reads_standard_input_like_a_file(tmp_path: Path) -> None:
     for text in (
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 99999}]\n",

@@ -102,7 +102,7 @@ def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
         [
             "is not YAML",
             "is not text (byte 0 is not UTF-8)",
-            "kind: 'Toaster' is not a kind that headgate knows; known kinds are Canary, ConfigMap",
+            "kind: 'Toaster' is not a kind that headgate knows; kinds of the core group are ConfigMap, Endpoints",
             "spec.color: is not a field",
             "is binary",
             "has 10.0 MB; files up to 5 MB are read",

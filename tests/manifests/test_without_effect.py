@@ -36,8 +36,10 @@ def test_each_line_counts_objects_and_kinds(tmp_path):
     found = write(tmp_path, JOB, named, MONITOR, definition(), cron_tab(), config_map("a"))
     assert [*lines(found)] == [
         "3 objects of 2 kinds are stored without effect: 1 CronTab, 2 Job",
-        "1 object is left out, because no CustomResourceDefinition defines the kind: 1 ServiceMonitor "
-        "(monitoring.coreos.com/v1); add the definitions to the files to have the objects stored",
+        (
+            "1 object is left out, because no CustomResourceDefinition defines the kind: 1 ServiceMonitor "
+            "(monitoring.coreos.com/v1); add the definitions to the files to have the objects stored"
+        ),
     ]
 
 
@@ -58,4 +60,4 @@ def test_an_object_that_breaks_the_schema_of_its_definition_is_a_problem(tmp_pat
 
 def test_a_line_names_at_most_twelve_kinds(tmp_path):
     monitors = [{**MONITOR, "kind": f"Kind{index:02}"} for index in range(14)]
-    assert "and 2 more kinds" in [*lines(write(tmp_path, *monitors))][0]
+    assert "and 2 more kinds" in next(iter(lines(write(tmp_path, *monitors))))

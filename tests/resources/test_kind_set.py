@@ -14,7 +14,8 @@ def test_a_kind_is_found_by_object_path_and_definition() -> None:
     assert kinds.find_written("stable.example.com/v1", "CronTab") is kind
     assert kinds.find_written("stable.example.com/v2", "CronTab") is None
     served = kinds.served_at("stable.example.com", "v1", "crontabs")
-    assert served and served.kind is kind
+    assert served
+    assert served.kind is kind
     assert kinds.defined_by("crontabs.stable.example.com") is kind
     assert kinds.defined_by("pods") is None
     assert list(kinds.groups["stable.example.com"]) == ["v1"]

@@ -65,7 +65,7 @@ def _hint(group: str, name: str, kinds: KindSet) -> str:
         return f"did you mean {near}?"
     if near := _near_group(group, kinds):
         return f"did you mean the group {near}?"
-    in_group = sorted({kind.kind for kind in kinds.kinds if group in _groups_of(kind)})
+    in_group = sorted({kind.kind for kind in kinds.kinds if kind.group == group})
     where = f"kinds of {group or 'the core group'} are" if in_group else "known kinds are"
     some = in_group or sorted({kind.kind for kind in kinds.kinds if kind.is_of_mesh})
     return f"{where} {', '.join(some)}{_DRAFTS.get(name, '')}"

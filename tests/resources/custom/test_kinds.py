@@ -26,7 +26,8 @@ def test_a_defined_kind_has_the_names_scope_versions_and_subresources_of_its_def
 def test_a_scale_with_further_paths_has_no_subresource() -> None:
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
     kind = with_definitions([definition(version(subresources={"scale": scale}))]).find("stable.example.com", "CronTab")
-    assert kind and kind.subresources == ()
+    assert kind
+    assert kind.subresources == ()
 
 
 @pytest.mark.parametrize("names", [("Gateway", "gateways"), ("HTTPRoute", "httproutes")])
@@ -39,7 +40,8 @@ def test_the_definition_of_a_built_in_kind_adds_nothing(names: tuple[str, str]) 
 def test_defaults_are_set_and_unknown_fields_removed() -> None:
     checked = check(cron_tab(foo=1, port="http"), request=True, kinds=KINDS)
     assert checked.causes == ()
-    assert checked.hub and checked.hub["spec"] == {
+    assert checked.hub
+    assert checked.hub["spec"] == {
         "cronSpec": "* * * * *",
         "port": "http",
         "image": "none",
