@@ -23,7 +23,7 @@ def write(directory, *objects):
     return read([directory])
 
 
-def test_known_objects_of_a_file_stay_when_the_file_has_others(tmp_path):
+def test_known_objects_of_a_file_are_read_beside_foreign_objects(tmp_path):
     (tmp_path / "all.yaml").write_text("---\n".join(json.dumps(obj) + "\n" for obj in (config_map("a"), JOB, MONITOR)))
     found = read([tmp_path])
     assert found.problems == ()

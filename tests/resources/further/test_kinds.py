@@ -8,7 +8,7 @@ from headgate.resources.registry import BUILT_IN, KINDS
 from headgate.resources.schema.catalog import names
 
 
-def test_no_further_kind_is_one_that_headgate_works_with() -> None:
+def test_headgate_works_with_no_further_kind() -> None:
     own = {(kind.group, kind.kind) for kind in KINDS}
     assert own.isdisjoint((kind.group, kind.kind) for kind in FURTHER_KINDS)
     short = [name for kind in BUILT_IN.kinds for name in kind.names.short]
