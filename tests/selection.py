@@ -100,6 +100,7 @@ PROGRAMS = (
     "tests/render/nginx/test_golden.py",
     "tests/render/nginx/test_regexes.py",
     "tests/render/test_bound_port.py",
+    "tests/manifests/test_generated.py",
     "tests/standalone/apiserver/test_access_kinds.py",
     "tests/standalone/apiserver/test_canary_kind.py",
     "tests/standalone/apiserver/test_further_kinds.py",

@@ -58,8 +58,8 @@ def test_a_namespace_that_no_file_creates_is_a_warning(run: Run, tmp_path: Path)
     )
     (finding,) = findings(run, "a.yaml")
     assert finding == (
-        "warning NamespaceMissing ConfigMap shop/a: metadata.namespace: no file creates the namespace shop, and its objects "
-        "are rejected until it exists; add a Namespace, or run `kubectl create namespace shop`"
+        "warning NamespaceMissing ConfigMap shop/a: metadata.namespace: no file creates the namespace shop: `headgate up` "
+        "creates it, and kubectl rejects its objects until it exists; add a Namespace, or run `kubectl create namespace shop`"
     )
     write(tmp_path / "b.yaml", objects.namespace("shop"))
     assert findings(run, "a.yaml", "b.yaml") == []

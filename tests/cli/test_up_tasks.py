@@ -22,6 +22,7 @@ from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
 NO_COMMAND = {"name": "main", "state": {"waiting": {"reason": "NoCommand", "message": "no command"}}}
+SHOP = Key("", "Namespace", "", "shop")
 CRASHED = {"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
 
 
@@ -57,7 +58,7 @@ class StartRig:
         runtime = SimpleNamespace(failures=self.failures, logs=None)
         current: Any = SimpleNamespace(store=self.store, live_state=live_state, runtime=runtime)
         reporter: Any = self.report
-        self.up = UpTasks(directory, current, reporter)
+        self.up = UpTasks([directory], current, reporter)
 
     async def _in_force(self) -> None:
         return
@@ -141,27 +142,37 @@ async def test_the_start_waits_for_a_pod_that_crashes_because_it_may_run_later(r
     assert await next_value(rig.report.ready_with) == []
 
 
-async def test_a_rejected_file_is_applied_when_its_namespace_exists(rig: StartRig) -> None:
+async def end_namespace(rig: StartRig) -> Object:
+    """Delete the namespace `shop`; return the object in it that holds up the deletion."""
+    await rig.store.create(objects.namespace("shop"))
+    held = await rig.store.create(
+        objects.config_map("held", namespace="shop", metadata={"finalizers": ["example.com/a"]})
+    )
+    await rig.store.delete(SHOP)
+    return {**held, "metadata": {**held["metadata"], "finalizers": [], "resourceVersion": ""}}
+
+
+async def test_a_file_in_a_namespace_that_ends_is_applied_to_a_new_one(rig: StartRig) -> None:
+    released = await end_namespace(rig)
     write(rig.directory / "a.yaml", objects.config_map("a", namespace="shop"))
     await rig.up.apply_at_start()
-    assert [problem.message.partition(":")[0] for problem in rig.report.problem_lists[-1]] == [
-        'namespaces "shop" not found'
-    ]
+    assert "is being terminated" in rig.report.problem_lists[-1][0].message
     rig.start(rig.up.retry_rejected())
     await rig.store.create(objects.namespace("unrelated"))  # the file stays rejected, and is not reported again
-    await rig.store.create(objects.namespace("shop"))
+    await rig.store.update(released)
     (applied,) = await next_value(rig.report.applies)
-    assert applied.created == (Key("", "ConfigMap", "shop", "a"),)
+    assert applied.created == (SHOP, Key("", "ConfigMap", "shop", "a"))
     assert rig.report.problem_lists[-1] == ()
     assert len(rig.report.problem_lists) == 2
 
 
 async def test_a_retry_creates_no_object_that_a_user_deleted(rig: StartRig) -> None:
+    released = await end_namespace(rig)
     write(rig.directory / "a.yaml", objects.config_map("a", namespace="shop"))
     write(rig.directory / "b.yaml", objects.config_map("b"))
     await rig.up.apply_at_start()
     rig.start(rig.up.retry_rejected())
     await rig.store.delete(Key("", "ConfigMap", "default", "b"))
-    await rig.store.create(objects.namespace("shop"))
+    await rig.store.update(released)
     (applied,) = await next_value(rig.report.applies)
-    assert applied.created == (Key("", "ConfigMap", "shop", "a"),)
+    assert applied.created == (SHOP, Key("", "ConfigMap", "shop", "a"))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from tests.decoding import admit
+from tests.make.objects import config_map, namespace
 
 from headgate.errors import NotFound
 from headgate.manifests.apply import APPLIED_FROM, LAST_APPLIED, ApplyResult, apply
@@ -261,14 +262,24 @@ async def test_services_and_tls_configs_are_created_before_pods(applied):
 
 
 async def test_an_object_that_the_store_rejects_is_reported_with_file_and_line(applied):
+    await applied.store.create(namespace("shop"))
+    await applied.store.create(config_map("held", namespace="shop", metadata={"finalizers": ["example.com/a"]}))
+    await applied.store.delete(Key("", "Namespace", "", "shop"))
     applied.write("a.yaml", config_map_text("x", "shop"))
     applied.write("b.yaml", split_text())
     settled = await applied.settle()
     assert settled.created == (key(),)
     (problem,) = settled.problems
-    assert str(problem) == (
-        f'{applied.path / "a.yaml"}:1:1: namespaces "shop" not found: create it first (kubectl create namespace shop)'
-    )
+    assert str(problem).startswith(f"{applied.path / 'a.yaml'}:4:")
+    assert "because it is being terminated" in problem.message
+
+
+async def test_a_namespace_that_no_file_declares_is_created_and_stays(applied):
+    applied.write("a.yaml", config_map_text("x", "shop"))
+    assert (await applied.settle()).created == (Key("", "Namespace", "", "shop"), Key("", "ConfigMap", "shop", "x"))
+    (applied.path / "a.yaml").unlink()
+    assert (await applied.settle()).removed == (Key("", "ConfigMap", "shop", "x"),)
+    assert await applied.store.get(Key("", "Namespace", "", "shop"))
 
 
 async def test_a_deleted_object_is_created_again_by_the_next_apply(applied):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import StoreError
-from headgate.manifests.files import read, watch
+from headgate.manifests.files import read, read_texts, watch
 from headgate.resources.meta import Key
 
 SPLIT = """\
@@ -108,7 +108,7 @@ def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
             "has 10.0 MB; files up to 5 MB are read",
             "is not a regular file",
             "can't be read: Too many levels of symbolic links",
-            "is a symlink to a file outside the directory",
+            "is a symlink to a file that is no manifest",
             "an object in a file needs a name",
         ],
         strict=True,
@@ -137,6 +137,34 @@ def test_a_symlink_inside_the_directory_is_read_once(tmp_path):
     assert (names(manifests), manifests.problems) == (["birds"], ())
 
 
+def test_symlinks_to_manifests_and_directories_outside_are_followed(tmp_path):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    inside.mkdir()
+    write(outside, a_yaml=split_text("a"), more__b_yaml=split_text("b"))
+    (inside / "a.yaml").symlink_to(outside / "a.yaml")
+    (inside / "more").symlink_to(outside / "more")
+    (inside / "again").symlink_to(inside)
+    manifests = read([inside])
+    assert (sorted(names(manifests)), manifests.problems) == (["a", "b"], ())
+
+
+def test_texts_that_were_read_before_come_first(tmp_path):
+    write(tmp_path, a_yaml=split_text("a"))
+    given, _ = read_texts([tmp_path])
+    write(tmp_path, a_yaml=split_text("b"))
+    assert names(read([tmp_path], given=given)) == ["a", "b"]
+
+
+async def test_an_edit_of_a_single_file_is_seen_when_an_editor_replaces_it(tmp_path):
+    write(tmp_path, a_yaml=split_text("a"))
+    readings = watch([tmp_path / "a.yaml"])
+    assert names(await anext(readings)) == ["a"]
+    write(tmp_path, new_yaml=split_text("b"))
+    (tmp_path / "new.yaml").rename(tmp_path / "a.yaml")
+    assert names(await anext(readings)) == ["b"]
+    await readings.aclose()
+
+
 def test_an_empty_file_is_a_problem_and_a_file_of_comments_is_not(tmp_path):
     write(tmp_path, a_yaml=" \n", b_yaml="# nothing yet\n---\n")
     assert problems_in(read([tmp_path]), tmp_path) == [
@@ -151,7 +179,7 @@ def test_a_missing_path_is_a_problem(tmp_path):
 
 async def test_watching_yields_edits_and_skips_writes_without_a_change(tmp_path):
     write(tmp_path, a_yaml=split_text(weight=1))
-    readings = watch(tmp_path)
+    readings = watch([tmp_path])
     first = await anext(readings)
     assert names(first) == ["birds"]
     (tmp_path / ".headgate").mkdir()
@@ -168,7 +196,7 @@ async def test_watching_yields_edits_and_skips_writes_without_a_change(tmp_path)
 
 async def test_an_edit_right_after_the_first_read_is_not_missed(tmp_path):
     write(tmp_path, a_yaml=split_text(weight=1))
-    readings = watch(tmp_path)
+    readings = watch([tmp_path])
     await anext(readings)
     write(tmp_path, a_yaml=split_text(weight=2))
     (manifest,) = (await anext(readings)).objects
@@ -177,7 +205,7 @@ async def test_an_edit_right_after_the_first_read_is_not_missed(tmp_path):
 
 
 async def test_watching_a_missing_directory_raises_an_error(tmp_path):
-    readings = watch(tmp_path / "none")
+    readings = watch([tmp_path / "none"])
     with pytest.raises(StoreError, match="can't be watched"):
         [reading async for reading in readings]
 

@@ -200,7 +200,7 @@ def _missing_namespaces(manifests: Sequence[Manifest]) -> Iterator[FindingRow]:
         if (namespace := manifest.key.namespace) not in existing:
             existing.add(namespace)
             message = (
-                f"no file creates the namespace {namespace}, and its objects are rejected until it exists; add a Namespace, "
+                f"no file creates the namespace {namespace}: `headgate up` creates it, and kubectl rejects its objects until it exists; add a Namespace, "
                 f"or run `kubectl create namespace {namespace}`"
             )
             yield _row(manifest, NAMESPACE_MISSING, "metadata.namespace", message)

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ import typer
 from msgspec import structs
 
 from headgate import event_loop
-from headgate.cli.arguments import DEFAULT_STATE
+from headgate.cli.arguments import DEFAULT_STATE, check_paths
 from headgate.cli.common_options import duration
 from headgate.cli.live import watch_table
 from headgate.cli.mesh_options import with_mesh_options
@@ -72,8 +73,12 @@ Output = Annotated[
 
 @with_mesh_options(*(field for field, declared in OPTIONS.items() if not declared.option.cluster), sidecars="all")
 def up(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Directory of manifests; changes of files are applied.")
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR|FILE...",
+            help="Directories or files of manifests, kustomizations, or charts; changes of files are applied. - reads standard input.",
+        ),
     ],
     *,
     state: Annotated[
@@ -96,13 +101,12 @@ def up(
     output: Output = "text",
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Write a detailed log to stderr.")] = False,
 ) -> None:
-    """Run a directory of manifests on this machine: API, workloads and Envoy.
+    """Run manifests on this machine: API, workloads and Envoy.
 
     Everything listens on loopback only. Ctrl-C stops all processes. The objects stay for the next start, except with
     --ephemeral.
     """
-    if not directory.is_dir():
-        raise usage_error(f"{directory} is not a directory", option="DIR")
+    check_paths(paths)
     messages = Messages(note)
     if not verbose:
         messages.addFilter(OncePerReason())
@@ -120,7 +124,7 @@ def up(
         metrics_address=metrics_address,
     )
     reporter = _reporter(output, messages, table=table)
-    _run(_up(directory, options, reporter, table=messages if table else None))
+    _run(_up(paths, options, reporter, table=messages if table else None))
 
 
 def parse_authority(certificate: Path | None, key: Path | None) -> Files | None:
@@ -187,7 +191,7 @@ def _user_error(error: BaseException) -> HeadgateError | None:
     return error if isinstance(error, HeadgateError) else None
 
 
-async def _up(directory: Path, options: MachineOptions, reporter: Reporter, *, table: Messages | None) -> None:
+async def _up(paths: Sequence[Path], options: MachineOptions, reporter: Reporter, *, table: Messages | None) -> None:
     """Run until the first signal, which shuts headgate down; a second one kills the workloads."""
     main, force, signals = asyncio.current_task(), asyncio.Event(), 0
 
@@ -206,7 +210,7 @@ async def _up(directory: Path, options: MachineOptions, reporter: Reporter, *, t
     try:
         async with running(options) as current:
             try:
-                await _serve(directory, current, reporter, table=table)
+                await _serve(paths, current, reporter, table=table)
             except asyncio.CancelledError:
                 if not signals or not main:
                     raise
@@ -234,8 +238,8 @@ async def _report_shutdown(current: Running, force: asyncio.Event, reporter: Rep
     current.runtime.kill()
 
 
-async def _serve(directory: Path, current: Running, reporter: Reporter, *, table: Messages | None) -> None:
-    up_tasks = UpTasks(directory, current, reporter)
+async def _serve(paths: Sequence[Path], current: Running, reporter: Reporter, *, table: Messages | None) -> None:
+    up_tasks = UpTasks(paths, current, reporter)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(up_tasks.report_pods(), name="pods")
         tasks.create_task(up_tasks.report_envoy(), name="envoy")

@@ -9,10 +9,11 @@ from typing import Any
 from headgate.cli.reporter import Reporter
 from headgate.compiler.report import Compiled, Finding, differing
 from headgate.latest import Latest, until, wait_for_change
-from headgate.manifests import without_effect
+from headgate.manifests import STANDARD_INPUT, without_effect
 from headgate.manifests.apply import ApplyResult, apply, apply_objects
 from headgate.manifests.drift import drift
-from headgate.manifests.files import FileProblem, Manifest, Manifests, read, watch
+from headgate.manifests.files import FileProblem, Manifest, Manifests, read, read_texts, watch
+from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.objects.ports import follow_all
 from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.plane.workload_readiness import unstartable
@@ -28,13 +29,14 @@ QUIET_S = 3.0  # Seconds until the start prints which Deployments it waits for.
 
 
 class UpTasks:
-    """Applies a directory to a running headgate and reports changes.
+    """Applies files and directories to a running headgate and reports changes.
 
     Call `apply_at_start` first. `report_ready` returns, and each other public method runs until canceled.
     """
 
-    def __init__(self, directory: Path, current: Running, reporter: Reporter) -> None:
-        self._directory = directory
+    def __init__(self, paths: Sequence[Path], current: Running, reporter: Reporter) -> None:
+        self._paths = [path for path in paths if path != STANDARD_INPUT]
+        self._given, self._unreadable = read_texts([path for path in paths if path == STANDARD_INPUT])
         self._current = current
         self._live_state = current.live_state
         self._reporter = reporter
@@ -44,9 +46,9 @@ class UpTasks:
         self._rejected: Latest[tuple[Manifest, ...]] = Latest(())
 
     async def apply_at_start(self) -> None:
-        """Apply the directory."""
+        """Apply the files."""
         store = self._current.store
-        self._reading = read([self._directory], kinds=store.kinds)
+        self._reading = await asyncio.to_thread(read, self._paths, DEFAULT_NAMESPACE, store.kinds, self._given)
         if differences := await drift(store, self._reading):
             self._reporter.drift(differences)
         applied = await apply(store, self._reading)
@@ -103,8 +105,10 @@ class UpTasks:
         ]
 
     async def watch_files(self) -> None:
-        """Apply each edit of the directory."""
-        async for current in watch(self._directory, lambda: self._current.store.kinds):
+        """Apply each edit of the files and directories."""
+        if not self._paths:
+            return
+        async for current in watch(self._paths, lambda: self._current.store.kinds, self._given):
             if current == self._reading:
                 continue
             before, self._reading = self._reading, current

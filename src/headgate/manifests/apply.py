@@ -67,11 +67,12 @@ async def apply(store: Store, manifests: Manifests) -> ApplyResult:
 
 async def apply_objects(store: Store, manifests: Iterable[Manifest]) -> ApplyResult:
     """Create or update the objects of some manifests, and delete nothing. Raises Unavailable as `apply` does."""
-    created: list[Key] = []
+    in_order = sorted(manifests, key=_order)
+    created = await _create_namespaces(store, in_order)
     changed: list[Key] = []
     problems: list[FileProblem] = []
     rejected: list[Manifest] = []
-    for manifest in sorted(manifests, key=_order):
+    for manifest in in_order:
         try:
             before, after = await _apply_one(store, manifest)
         except (AlreadyExists, Conflict, Invalid, NotFound) as error:
@@ -83,6 +84,23 @@ async def apply_objects(store: Store, manifests: Iterable[Manifest]) -> ApplyRes
         elif before != after:
             changed.append(manifest.key)
     return ApplyResult(tuple(created), tuple(changed), (), tuple(problems), tuple(rejected))
+
+
+async def _create_namespaces(store: Store, manifests: Iterable[Manifest]) -> list[Key]:
+    """Create the missing namespaces of manifests that no manifest declares; return their keys. Nothing deletes them again."""
+    manifests = tuple(manifests)
+    declared = {manifest.key for manifest in manifests}
+    created: list[Key] = []
+    for name in dict.fromkeys(manifest.key.namespace for manifest in manifests if manifest.key.namespace):
+        key = lifecycle.namespace_key(name)
+        if key in declared:
+            continue
+        try:
+            await store.get(key)
+        except NotFound:
+            await store.create(lifecycle.namespace(name))
+            created.append(key)
+    return created
 
 
 def _order(manifest: Manifest) -> int:

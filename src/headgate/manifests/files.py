@@ -1,7 +1,8 @@
 """Read manifest files and directories: their objects, and the problems in them with line and column.
 
 A directory is read recursively: `.yaml`, `.yml` and `.json` files in the order of their names, without hidden files and
-directories. A symlink is followed only to a file inside the directory. The path `-` is standard input.
+directories. A symlink is followed to a file or directory of manifests. The path `-` is standard input. A directory that is a
+kustomization or a chart generates its manifests (`generated`).
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from headgate.errors import StoreError
 from headgate.inotify import message_from_watchfiles
 from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, Position, parse
+from headgate.manifests.generated import generated, generates
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.objects.lifecycle import with_metadata
 from headgate.resources.custom.definition import with_names
@@ -105,12 +107,26 @@ class _UnreadableError(Exception):
     """The error of a file that can't be read; its message is for the user."""
 
 
-def read(paths: Sequence[Path], namespace: str = DEFAULT_NAMESPACE, kinds: KindSet = BUILT_IN) -> Manifests:
+def read(
+    paths: Sequence[Path],
+    namespace: str = DEFAULT_NAMESPACE,
+    kinds: KindSet = BUILT_IN,
+    given: Iterable[TextFile] = (),
+) -> Manifests:
     """Read files and directories; objects that name no namespace are put into `namespace`.
 
-    Missing files and mistakes raise no error; they are in `problems`. `kinds` has the kinds that are known already.
+    A directory that is a kustomization or a chart stands for the manifests that it generates. Missing files and mistakes
+    raise no error; they are in `problems`. `kinds` has the kinds that are known already, `given` texts that were read before.
     """
-    texts, problems = read_texts(paths)
+    generators = [path for path in paths if path != STANDARD_INPUT and generates(path)]
+    texts, problems = read_texts([path for path in paths if path not in generators])
+    for directory in generators:
+        made = generated(directory)
+        if made.problem:
+            problems.append(_file_problem(directory, made.problem))
+        else:
+            texts.append(TextFile(_shown(directory), made.text, is_json=False))
+    texts = [*given, *texts]
     documents: list[tuple[str, Document]] = []
     for text in texts:
         parsed, mistakes = parse(text.text, is_json=text.is_json)
@@ -181,16 +197,22 @@ def _real(file: Path) -> Path:
 def _below(root: Path) -> Iterator[tuple[Path, str]]:
     refused: list[OSError] = []
     inside = _real(root)
-    for folder, folders, names in os.walk(root, onerror=refused.append):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    walked: set[Path] = set()
+    for folder, folders, names in os.walk(root, onerror=refused.append, followlinks=True):
+        walked.add(_real(Path(folder)))
+        # a link may lead to a directory that contains it
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and _real(Path(folder, name)) not in walked
+        )
         for name in sorted(names):
             file = Path(folder, name)
             if name.startswith(".") or file.suffix not in SUFFIXES:
                 continue
-            inner = _real(file).is_relative_to(inside) or not file.is_symlink()
+            real = _real(file)
+            is_manifest = real.suffix in SUFFIXES or real.is_relative_to(inside) or not file.is_symlink()
             yield (
                 file,
-                "" if inner else "is a symlink to a file outside the directory; copy the file into the directory",
+                "" if is_manifest else "is a symlink to a file that is no manifest; copy the file into the directory",
             )
     for error in refused:
         yield Path(str(error.filename)), f"can't be read: {error.strerror}"
@@ -312,29 +334,37 @@ def _duplicate(one: Manifest, other: Manifest) -> FileProblem:
     return one.problem("metadata.name", message)
 
 
-def _visible(root: Path) -> Callable[[Change, str], bool]:
+def _visible(roots: Iterable[Path]) -> Callable[[Change, str], bool]:
     """Return a filter for changes of manifest files. It ignores hidden files, such as a state directory."""
-    resolved = root.resolve()
+    resolved = [root.resolve() for root in roots]
 
     def visible(_change: Change, path: str) -> bool:
-        parts = Path(path).relative_to(resolved).parts if Path(path).is_relative_to(resolved) else ()
+        inside = [Path(path).relative_to(root).parts for root in resolved if Path(path).is_relative_to(root)]
+        parts = min(inside, key=len, default=())
         return not any(part.startswith(".") and not part.startswith("..") for part in parts)
 
     return visible
 
 
-async def watch(directory: Path, known: Callable[[], KindSet] = lambda: BUILT_IN) -> AsyncIterator[Manifests]:
-    """Yield the manifests of the directory, then again after each change of its content. `known` returns the known kinds.
+async def watch(
+    paths: Sequence[Path],
+    known: Callable[[], KindSet] = lambda: BUILT_IN,
+    given: Sequence[TextFile] = (),
+) -> AsyncIterator[Manifests]:
+    """Yield the manifests of files and directories, then again after each change of their content.
 
-    Raises StoreError if the directory can't be watched.
+    `known` returns the known kinds; `given` has texts that were read before. Raises StoreError if a path can't be watched.
     """
-    events = awatch(directory, watch_filter=_visible(directory), step=_QUIET, debounce=_LONGEST_WAIT)
+    # Editors replace a file, which ends the watch of the file itself.
+    roots = [path.absolute().parent if path.is_file() else path for path in paths]
+    directory = ", ".join(map(str, roots))
+    events = awatch(*roots, watch_filter=_visible(roots), step=_QUIET, debounce=_LONGEST_WAIT)
     pending = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0)  # set up the watch before the first read, so that no edit is missed
     last: Manifests | None = None
     try:
         while True:
-            reading = await asyncio.to_thread(read, [directory], DEFAULT_NAMESPACE, known())
+            reading = await asyncio.to_thread(read, paths, DEFAULT_NAMESPACE, known(), given)
             if reading != last:
                 last = reading
                 yield reading
