@@ -270,7 +270,7 @@ async def test_an_object_that_the_store_rejects_is_reported_with_file_and_line(a
     settled = await applied.settle()
     assert settled.created == (key(),)
     (problem,) = settled.problems
-    assert str(problem).startswith(f"{applied.path / 'a.yaml'}:4:")
+    assert str(problem).startswith(f"{applied.path / 'a.yaml'}:5:")
     assert "because it is being terminated" in problem.message
 
 
