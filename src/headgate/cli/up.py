@@ -1,4 +1,4 @@
-"""`headgate up`: run a directory of manifests on this machine."""
+"""`headgate up`: run manifests on this machine."""
 
 import asyncio
 import errno
