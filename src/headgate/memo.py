@@ -1,6 +1,6 @@
 """Results of pure functions, which the next run reuses where the input is the same.
 
-`Stages` keeps those of a compilation: once, for each key, or for each item of a mapping. `LastBuilds` keeps what a build of
+`Stages` keeps those of a compilation: once, for each key, for each item of a mapping, or as a series. `LastBuilds` keeps what a build of
 configurations has used, by key.
 """
 
@@ -37,13 +37,14 @@ class Stages:
     def __init__(self) -> None:
         self._results: dict[object, dict[Any, tuple[Any, Any]]] = {}
         self._items: dict[tuple[object, ...], _Items] = {}
+        self._series: dict[tuple[object, Hashable], tuple[Any, Any]] = {}
         self._unions: dict[str, tuple[tuple[SharedMap[Any, Any], ...], SharedMap[Any, Any]]] = {}
 
     def fork(self) -> "Stages":
         """Return stages that begin with these results, and change none of them: results are replaced, never changed."""
         found = Stages()
         found._results, found._items = self._results.copy(), self._items.copy()
-        found._unions = self._unions.copy()
+        found._series, found._unions = self._series.copy(), self._unions.copy()
         return found
 
     def once(self, stage: Callable[[*A], R], *values: *A) -> R:
@@ -90,6 +91,19 @@ class Stages:
         results = last.results.edited(new, gone)
         self._items[stage, *part] = _Items(shared, items, results)
         return results
+
+    def following(self, stage: Callable[[R, *A], R], first: R, *values: *A, part: Hashable = None) -> R:
+        """Return the result of `stage(last, *values)`, or its last result if the values are equal.
+
+        `last` is the last result, at first `first`: the stage returns what is unchanged in it as the same objects. `part`
+        distinguishes several runs of a stage in one compilation.
+        """
+        before: tuple[tuple[*A] | None, R] = self._series.get((stage, part), (None, first))
+        if before[0] == values:
+            return before[1]
+        result = stage(before[1], *values)
+        self._series[stage, part] = values, result
+        return result
 
     def united(self, name: str, *maps: SharedMap[K, V]) -> SharedMap[K, V]:
         """Return the items of several maps; no key is in two of them."""

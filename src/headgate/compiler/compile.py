@@ -48,7 +48,7 @@ from headgate.compiler.report import (
     finding_order,
 )
 from headgate.compiler.resilience import of_services, with_resilience
-from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.snapshot import KindSource, Snapshot, of_sources
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.trace_sources import tracing
 from headgate.compiler.unreachable_routes import RouteList
@@ -92,6 +92,7 @@ at least two fifths of its lifetime left, so it stays valid until the end of eac
 POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 """The kinds of objects that configure the mutual TLS and the authorization of workloads."""
 NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
+NO_OBJECTS, NO_GROUPS = Snapshot(), RouteGroups(SharedMap(), {}, {})
 
 
 def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS) -> Compiled:
@@ -143,11 +144,7 @@ class Compiler:
     """
 
     def __init__(self) -> None:
-        self._last = Snapshot()
-        self._parts: dict[tuple[type[Resource], ...], tuple[object, Snapshot]] = {}
         self._stages = Stages()
-        self._groups = RouteGroups(SharedMap(), {}, {})
-        self._tables: dict[PortRef, RouteTable] = {}
 
     def fork(self) -> "Compiler":
         """Return a compiler that begins with the results of this one, and changes none of them.
@@ -155,15 +152,14 @@ class Compiler:
         Another thread may use this compiler: the results are replaced and never changed.
         """
         found = Compiler()
-        found._last, found._tables, found._groups = self._last, self._tables, self._groups
-        found._parts, found._stages = self._parts.copy(), self._stages.fork()
+        found._stages = self._stages.fork()
         return found
 
     def compile(
         self, snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS
     ) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
-        snapshot = self._last = snapshot.following(self._last)
+        snapshot = self._stages.following(_with_indexes, NO_OBJECTS, snapshot)
         written, served = self._part(snapshot, Service), self._served(snapshot, settings)
         service_endpoints = self._stages.once(
             self._service_endpoints, snapshot.services, snapshot.slices, settings.domain
@@ -187,7 +183,7 @@ class Compiler:
                 gateways=api.gateways,
                 gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Namespace, Pod)),
                 tracing=tracing(settings),
-                tables=self._kept(api.tables),
+                tables=tuple(self._stages.each(_itself, {table.ref: (table,) for table in api.tables})),
                 endpoints=known,
                 workloads=policies.workloads,
             ),
@@ -233,7 +229,7 @@ class Compiler:
         offered = tuple((table.ref, table.protocol) for table in tables)
         parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings)
         attached = self._attached(snapshot, places, parents)
-        groups = self._groups = grouped(self._groups, attached)
+        groups = self._stages.following(grouped, NO_GROUPS, attached)
         wanted = {table.ref: (table, found) for table in tables if (found := groups.of_service(table.ref))}
         ports = dict(zip(wanted, self._stages.each(compile_port, wanted), strict=True))
         listeners = list(listener_hosts(parents, groups))
@@ -301,12 +297,8 @@ class Compiler:
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""
-        source = [snapshot.source(shape) for shape in shapes]
-        last = self._parts.get(shapes)
-        if last is None or last[0] != source:
-            last = source, snapshot.only(*shapes).following(last[1] if last else Snapshot())
-            self._parts[shapes] = last
-        return last[1]
+        sources = tuple(snapshot.source(shape) for shape in shapes)
+        return self._stages.following(_of_sources, NO_OBJECTS, sources, part=shapes)
 
     def _service_endpoints(
         self, listed: Mapping[str, tuple[Key, Service]], slices: Mapping[str, tuple[EndpointSlice, ...]], domain: str
@@ -323,15 +315,6 @@ class Compiler:
     ) -> tuple[Endpoints, ...]:
         known = self._stages.once(known_pods, workloads, pods)
         return tuple(self._stages.each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
-
-    def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
-        """Return the tables; a table that did not change is the same object as in the last compilation."""
-        last, found = self._tables, []
-        for table in tables:
-            before = last.get(table.ref)
-            found.append(before if before is not None and before == table else table)
-        self._tables = {table.ref: table for table in found}
-        return tuple(found)
 
     def _seen(self, snapshot: Snapshot) -> SharedMap[Key, int]:
         invalid = dict.fromkeys((key for key in snapshot.mistakes if key not in snapshot.objects), 0)
@@ -379,6 +362,18 @@ def _served(snapshot: Snapshot, settings: Settings, other_proxies: frozenset[str
         resilience=resilience.settings,
         findings=(*findings, *resilience.findings, *protocols.unknown(snapshot)),
     )
+
+
+def _with_indexes(last: Snapshot, snapshot: Snapshot) -> Snapshot:
+    return snapshot.following(last)
+
+
+def _of_sources(last: Snapshot, sources: tuple[KindSource, ...]) -> Snapshot:
+    return of_sources(sources).following(last)
+
+
+def _itself(table: RouteTable) -> RouteTable:
+    return table
 
 
 def _generation(_shared: None, _key: Key, item: Resource) -> int:

@@ -88,16 +88,6 @@ class Snapshot:
         found._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # objects of this class
         return found
 
-    def only(self, *shapes: type[Resource]) -> "Snapshot":
-        """Return a snapshot that has only objects of some kinds, with their mistakes."""
-        sources = [self.source(shape) for shape in shapes]
-        return Snapshot(
-            0,
-            {key: item for source in sources for key, item in source.objects.items()},
-            {key: causes for source in sources for key, causes in source.mistakes.items()},
-            fail_closed={key: item for source in sources for key, item in source.fail_closed.items()},
-        )
-
     def source(self, shape: type[Resource]) -> KindSource:
         """Return everything about the objects of one kind."""
         name = _KIND_NAMES[shape]
@@ -208,6 +198,17 @@ class Snapshot:
             for name, pod in self.pods.items()
             for label in pod.metadata.labels.items()
         )
+
+
+def of_sources(sources: Iterable[KindSource]) -> Snapshot:
+    """Return a snapshot that has only the objects of some kinds, with their mistakes."""
+    sources = tuple(sources)
+    return Snapshot(
+        0,
+        {key: item for source in sources for key, item in source.objects.items()},
+        {key: causes for source in sources for key, causes in source.mistakes.items()},
+        fail_closed={key: item for source in sources for key, item in source.fail_closed.items()},
+    )
 
 
 def has_same_objects(one: Snapshot, other: Snapshot) -> bool:
