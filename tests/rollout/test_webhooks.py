@@ -13,7 +13,7 @@ from tests.make.objects import service
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import Latest
 from headgate.plane.feed import snapshot_of
-from headgate.resources.mesh.canary.types import Webhook, When
+from headgate.resources.mesh.canary.analysis import Webhook, When
 from headgate.resources.meta import Key
 from headgate.resources.registry import key_of
 from headgate.rollout.state import WebhookAnswer

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from headgate.durations import from_microseconds, microseconds
 from headgate.model.latency_buckets import BOUNDS_US
-from headgate.resources.mesh.canary.types import Analysis, LatencyCriterion
+from headgate.resources.mesh.canary.analysis import Analysis, LatencyCriterion
 from headgate.resources.meta import Value
 from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
 from headgate.statistics.clusters import ClusterTest, ClusterWealth

@@ -5,7 +5,8 @@ from fractions import Fraction
 
 from headgate.durations import formatted
 from headgate.formatting import pluralize
-from headgate.resources.mesh.canary.types import Analysis, StepKind, When
+from headgate.resources.mesh.canary.analysis import Analysis, When
+from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
 from headgate.rollout.plan import Plan

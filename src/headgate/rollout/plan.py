@@ -8,7 +8,8 @@ from functools import cached_property
 import msgspec
 
 from headgate.quantity import parse_percentage
-from headgate.resources.mesh.canary.types import Analysis, Canary, CanarySpec, RolloutStep, StepKind, When
+from headgate.resources.mesh.canary.analysis import Analysis, When
+from headgate.resources.mesh.canary.types import Canary, CanarySpec, RolloutStep, StepKind
 from headgate.resources.smi.split_fields import STICKY
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Criterion, Thresholds

@@ -6,7 +6,8 @@ sets the same weights.
 
 from msgspec import structs
 
-from headgate.resources.mesh.canary.types import Action, Analysis, StepKind, When
+from headgate.resources.mesh.canary.analysis import Analysis, When
+from headgate.resources.mesh.canary.types import Action, StepKind
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Comparison, Judgment, Verdict
 from headgate.rollout.plan import Plan

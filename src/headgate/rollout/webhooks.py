@@ -14,7 +14,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.http_failures import describe
 from headgate.latest import Latest
 from headgate.model.authorities import url_host
-from headgate.resources.mesh.canary.types import Webhook, When
+from headgate.resources.mesh.canary.analysis import Webhook, When
 from headgate.resources.meta import Key
 from headgate.rollout.state import Pause, Phase, State, WebhookAnswer
 

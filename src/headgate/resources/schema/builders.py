@@ -95,14 +95,14 @@ def quantity(description: str) -> Schema:
 
 
 def ruled(schema: Schema, *rules: tuple[str, str]) -> Schema:
-    """Return a schema with rules, pairs of a CEL expression and the message when it is false.
+    """Return a schema with more rules, pairs of a CEL expression and the message when it is false.
 
     API servers of Kubernetes 1.25 and newer evaluate them, also while the webhook is away. `self` is the value. An API server
     rejects a definition whose rules may be too expensive, so a rule visits a list without `maxItems` only once, and
     compares texts there with short constants only. It estimates at most 3 MiB for each list, which are up to 262,144
     items with a name; of the allowed 10,000,000 units, 38 remain for an item.
     """
-    return {**schema, RULES: [{"rule": rule, "message": message} for rule, message in rules]}
+    return {**schema, RULES: [*schema.get(RULES, ()), *({"rule": rule, "message": message} for rule, message in rules)]}
 
 
 def kind(description: str, required: str = "spec", /, **fields: Schema) -> Schema:

@@ -8,6 +8,7 @@ the same message.
 import builtins
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -48,8 +49,8 @@ class Field(msgspec.Struct, frozen=True):
 
     `grammar` is the format of a text, `pattern` its regular expression, and `choices` are its only values. `key` names the
     fields that identify the items of a list (`builders.listing`), and `item` describes an item. `limits` are those of the
-    type, such as minItems. A field without a default is required, and so is one with `required`. `schema` replaces
-    everything that would derive from the type.
+    type, such as minItems. A field without a default is required, and so is one with `required`. With `defaulted`,
+    the schema has the default of the type. `schema` replaces everything that would derive from the type.
     """
 
     description: str = ""
@@ -60,6 +61,7 @@ class Field(msgspec.Struct, frozen=True):
     item: "Field | None" = None
     limits: Mapping[str, int] = {}
     required: bool = False
+    defaulted: bool = False
     schema: Schema | None = None
 
 
@@ -74,8 +76,12 @@ def declared_schema(shape: type[msgspec.Struct], description: str) -> Schema:
 
 def field_schema(shape: type[msgspec.Struct], name: str) -> Schema:
     """Return the schema of one field of a type."""
-    hint = _hints(shape)[name]
-    return _schema(get_args(hint)[0] if get_origin(hint) is Annotated else hint, _declaration(shape, name))
+    hint, declaration = _hints(shape)[name], _declaration(shape, name)
+    schema = _schema(get_args(hint)[0] if get_origin(hint) is Annotated else hint, declaration)
+    if not declaration.defaulted:
+        return schema
+    default = next(own.default for own in _fields(shape) if own.name == name)
+    return {**schema, "default": {} if isinstance(default, msgspec.Struct) else default}
 
 
 def rule_causes(shape: type[msgspec.Struct], value: object, where: str) -> Iterator[Cause]:
@@ -121,10 +127,10 @@ def _single(kind: type, field: Field) -> Schema:
         return flag(field.description)
     if kind is int:
         return whole(field.description, **field.limits)
-    if field.choices:
-        return choice(field.description, " ".join(field.choices))
+    if choices := [member.value for member in kind] if issubclass(kind, Enum) else field.choices:
+        return choice(field.description, " ".join(choices))
     if field.pattern:
-        return matching(field.description, field.pattern)
+        return matching(field.description, field.pattern, **field.limits)
     return text(field.description, field.grammar, **field.limits)
 
 

@@ -86,15 +86,21 @@ def route_group_causes(obj: Object) -> Iterator[Cause]:
     if "matches" in obj:
         if spec.get("matches") is not None:
             yield Cause("matches", "is also in spec; write it in only one of the two places")
-        yield from match_causes(obj["matches"], "matches")
+        yield from _group_causes(obj["matches"], "matches")
     elif obj.get("spec") is None:
         yield Cause("spec", "is missing")
     elif isinstance(obj["spec"], Mapping):
-        yield from match_causes(spec.get("matches"), "spec.matches")
+        yield from _group_causes(spec.get("matches"), "spec.matches")
+
+
+def _group_causes(matches: object, where: str) -> Iterator[Cause]:
+    for index, match in rows(matches):
+        yield from rule_causes(HttpMatch, match, f"{where}[{index}]")
+    yield from match_causes(matches, where)
 
 
 def match_causes(matches: object, where: str) -> Iterator[Cause]:
-    """Yield the mistakes in a list of matches at a field path."""
+    """Yield the mistakes in a list of matches at a field path that are not broken rules of `HttpMatch`."""
     if matches is None:
         yield Cause(where, "is missing")
     elif matches == []:
@@ -102,7 +108,6 @@ def match_causes(matches: object, where: str) -> Iterator[Cause]:
     names: dict[str, int] = {}
     for index, match in rows(matches):
         place, name = f"{where}[{index}]", match.get("name")
-        yield from rule_causes(HttpMatch, match, place)
         if name and isinstance(name, str) and names.setdefault(name, index) != index:
             yield Cause(f"{place}.name", f"{name!r} is the name of {where}[{names[name]}] too; names must differ")
         yield from _match(match, place)

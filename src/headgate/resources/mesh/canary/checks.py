@@ -8,8 +8,9 @@ from headgate import durations
 from headgate.errors import Cause, DecodeError
 from headgate.quantity import parse_percentage, parse_share
 from headgate.resources.gateway_api.proxies import PROXIES, SERVICE_GATEWAY
-from headgate.resources.mesh.canary.types import SuccessCriteria
+from headgate.resources.mesh.canary.analysis import Analysis, SuccessCriteria
 from headgate.resources.meta import Object, annotation, part, rows
+from headgate.resources.schema.declared import rule_causes
 from headgate.resources.smi.http_route_group import match_causes
 from headgate.resources.smi.split_fields import shared_causes
 from headgate.resources.weights import quantity
@@ -49,6 +50,8 @@ def canary_causes(obj: Object) -> Iterator[Cause]:
     if not isinstance(analysis, Mapping):
         return
     backends = {str(row.get("service")): (index, row.get("weight")) for index, row in rows(spec.get("backends"))}
+    broken = tuple(rule_causes(Analysis, analysis, _ANALYSIS))
+    yield from broken
     roles = (*_role_causes(analysis, backends), *_count_causes(analysis, len(backends)))
     yield from roles
     weights = None if roles else _weights(analysis, backends)
@@ -70,9 +73,6 @@ def _role_causes(analysis: Mapping[str, Any], services: Collection[str]) -> Iter
             known = f": {' or '.join(services)}" if services else ""
             message = f"{name!r} is not one of spec.backends; name the backend with the {version} version{known}"
             yield Cause(f"{_ANALYSIS}.{field}", message)
-    if isinstance(baseline, str) and baseline == canary:
-        message = f"{baseline!r} is the canary; name another backend, with the primary's version, or remove the field"
-        yield Cause(f"{_ANALYSIS}.baseline", message)
 
 
 def _count_causes(analysis: Mapping[str, Any], count: int) -> Iterator[Cause]:
@@ -118,20 +118,11 @@ def _first_step_causes(analysis: Mapping[str, Any], backends: _Backends, weights
 
 def _step_causes(analysis: Mapping[str, Any], first: Fraction | None) -> Iterator[Cause]:
     """Yield the mistakes in the steps. `first` is the canary's share in the first step, None if it is unknown."""
-    steps, rise, most = (analysis.get(name) for name in ("steps", "stepShare", "maxShare"))
+    steps, most = analysis.get("steps"), analysis.get("maxShare")
     with_baseline = analysis.get("baseline") is not None
     if steps:
-        for name, value in (("stepShare", rise), ("maxShare", most)):
-            if value is not None:
-                yield Cause(f"{_ANALYSIS}.{name}", "can't be combined with spec.analysis.steps; remove one of them")
         yield from _share_causes(steps, first, with_baseline=with_baseline)
         return
-    if rise is None and most is not None:
-        message = "is missing: write by how much each step raises the canary's share up to maxShare, for example 10%"
-        yield Cause(f"{_ANALYSIS}.stepShare", message)
-    if rise is not None and most is None:
-        message = "is missing: write the canary's share at which the steps of stepShare end, for example 50%"
-        yield Cause(f"{_ANALYSIS}.maxShare", message)
     last = _parsed(most, parse_share)
     if last and (fault := _first_fault(last, first) or (_BESIDE if with_baseline and last > _HALF else "")):
         yield Cause(f"{_ANALYSIS}.maxShare", fault)
@@ -163,22 +154,15 @@ def _first_fault(share: Fraction, first: Fraction | None) -> str:
 
 def _trial_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
     """Yield the mistakes in the steps before the first share."""
-    mirror, matches = analysis.get("mirror"), analysis.get("matches")
+    matches = analysis.get("matches")
     if matches is not None:
         yield from match_causes(matches, f"{_ANALYSIS}.matches")
     for index, match in rows(matches):
         if isinstance(match.get("headers"), list):
             yield Cause(f"{_ANALYSIS}.matches[{index}].headers", "must be a map of header names to regular expressions")
-    for name, value in (("mirror", mirror), ("matches", matches)):
-        if value is not None and analysis.get("dryRun") is True:
-            message = "can't be combined with dryRun, which changes nothing for the canary; remove one of them"
-            yield Cause(f"{_ANALYSIS}.{name}", message)
 
 
 def _limit_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
-    interval = _parsed(analysis.get("interval"), durations.milliseconds)
-    if interval == 0:
-        yield Cause(f"{_ANALYSIS}.interval", "must be longer than 0; write for example 30s")
     error = _parsed(analysis.get("errorProbability"), parse_percentage)
     if error is not None and not 0 < error < _HALF:
         message = f"must be above 0% and below 50%, not {analysis['errorProbability']}; write for example 1%"
@@ -215,8 +199,6 @@ def _latency_causes(latencies: object) -> Iterator[Cause]:
     seen: dict[str, int] = {}
     for index, criterion in rows(latencies):
         where = f"{_ANALYSIS}.latencies[{index}]"
-        if criterion.get("max") is None and criterion.get("maxIncrease") is None:
-            yield Cause(where, "has no limit: write max, for example 500ms, or maxIncrease, for example 10%")
         if _parsed(criterion.get("max"), durations.milliseconds) == 0:
             yield Cause(f"{where}.max", "must be longer than 0; write for example 500ms")
         first = seen.setdefault(str(criterion.get("percentile")).rstrip("0"), index)

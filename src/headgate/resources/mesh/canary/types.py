@@ -7,12 +7,14 @@ the kind guarantee that each of these texts has a value.
 from collections.abc import Iterator
 from enum import Enum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from headgate import durations
 from headgate.quantity import parse_percentage
+from headgate.resources.mesh.canary.analysis import Analysis
 from headgate.resources.meta import Input, Resource
-from headgate.resources.smi.http_route_group import HttpMatch
+from headgate.resources.schema import builders
+from headgate.resources.schema.builders import MATCH_NAME
+from headgate.resources.schema.declared import Field
 from headgate.resources.weights import integer_weights, quantity, whole_weights
 
 CANARY_WEIGHTS = "headgate.dev/canary-weights"
@@ -27,20 +29,20 @@ ONE = Fraction(1)
 class CanaryBackend(Input, frozen=True, kw_only=True):
     """A backend of a Canary: a Service (or `name.namespace`, D12) and its relative weight, a quantity such as `900m`."""
 
-    service: str
-    weight: int | float | str
+    service: Annotated[str, Field("The Service; name.namespace when it is in another namespace that grants this.")]
+    weight: Annotated[
+        int | float | str,
+        Field(
+            schema=builders.quantity(
+                "The relative share of the root's traffic, in the first step if there is an analysis. A quantity: 1 is 1000m."
+            )
+        ),
+    ]
 
     @property
     def amount(self) -> Fraction:
         """The exact weight."""
         return quantity(self.weight, "spec.backends.weight")
-
-
-class Step(Input, frozen=True, kw_only=True):
-    """A step of the analysis: the canary's share, a percentage. With `pause`, it ends only when a user promotes."""
-
-    share: str
-    pause: bool = False
 
 
 class StepKind(Enum):
@@ -59,132 +61,6 @@ class RolloutStep(NamedTuple):
     kind: StepKind = StepKind.SHARE
 
 
-class SuccessCriteria(Input, frozen=True, kw_only=True):
-    """The limits of the canary's success rate: relative to the primary (`max_drop`, `margin`), and absolute (`min`)."""
-
-    max_drop: str = "0%"
-    margin: str = "1%"
-    min: str = ""
-
-    @property
-    def tolerated_drop(self) -> Fraction:
-        """The drop below the primary's success rate that is no reason to roll back."""
-        return parse_percentage(self.max_drop)
-
-    @property
-    def excluded_drop(self) -> Fraction:
-        """The drop that must be ruled out before the canary is promoted: `max_drop` and `margin` together."""
-        return parse_percentage(self.max_drop) + parse_percentage(self.margin)
-
-    @property
-    def least(self) -> Fraction | None:
-        """The least success rate of the canary; None without an absolute limit."""
-        return parse_percentage(self.min) if self.min else None
-
-
-class ClientErrorCriterion(Input, frozen=True, kw_only=True):
-    """The limit of the canary's share of client errors (4xx), relative to the primary's."""
-
-    max_increase: str = "0%"
-    margin: str = "1%"
-
-    @property
-    def tolerated_increase(self) -> Fraction:
-        """The increase above the primary's share that is no reason to roll back."""
-        return parse_percentage(self.max_increase)
-
-    @property
-    def excluded_increase(self) -> Fraction:
-        """The increase that must be ruled out before the canary is promoted: `max_increase` and `margin` together."""
-        return parse_percentage(self.max_increase) + parse_percentage(self.margin)
-
-
-class LatencyCriterion(Input, frozen=True, kw_only=True):
-    """A limit of one of the canary's latency percentiles: absolute (`max`), relative to the primary, or both."""
-
-    percentile: str
-    max: str = ""
-    max_increase: str = ""
-
-    @property
-    def quantile(self) -> Fraction:
-        """The share of requests that are at most as slow as the percentile: 99/100 for `p99`, 999/1000 for `p999`."""
-        digits = self.percentile.removeprefix("p")
-        return Fraction(int(digits), 10 ** len(digits))
-
-    @property
-    def max_microseconds(self) -> int | None:
-        """The highest latency in microseconds; None without an absolute limit."""
-        return durations.milliseconds(self.max) * 1000 if self.max else None
-
-    @property
-    def tolerated_increase(self) -> Fraction | None:
-        """The highest increase above the primary's latency: 1/10 for `10%`; None without a relative limit."""
-        return parse_percentage(self.max_increase) if self.max_increase else None
-
-
-class When(Enum):
-    """When a webhook is called: before the first request to the canary, during each step, or after the end."""
-
-    BEFORE = "Before"
-    DURING = "During"
-    AFTER = "After"
-
-
-class Webhook(Input, frozen=True, kw_only=True):
-    """A program that headgate calls: a Service in the Canary's namespace."""
-
-    name: str
-    when: When
-    service: str
-    port: int
-    path: str = "/"
-
-
-class Analysis(Input, frozen=True, kw_only=True):
-    """`spec.analysis`: the roles of the backends, the steps of the rollout, and the criteria of the decision.
-
-    The steps are either listed, or computed from `step_share` and `max_share`. Before them, the canary gets copies of a
-    part of the requests (`mirror`), and then the requests that fit `matches`. All shares are percentages.
-    """
-
-    canary: str
-    baseline: str = ""
-    mirror: str = ""
-    matches: tuple[HttpMatch, ...] = ()
-    steps: tuple[Step, ...] = ()
-    step_share: str = ""
-    max_share: str = ""
-    interval: str = "1m"
-    min_requests: int = 20
-    error_probability: str = "1%"
-    failures_within: str = ""
-    dry_run: bool = False
-    success: SuccessCriteria = SuccessCriteria()
-    client_errors: ClientErrorCriterion | None = None
-    latencies: tuple[LatencyCriterion, ...] = ()
-    webhooks: tuple[Webhook, ...] = ()
-
-    def hooks(self, when: When) -> tuple[Webhook, ...]:
-        """Return the webhooks of a time."""
-        return tuple(hook for hook in self.webhooks if hook.when == when)
-
-    @property
-    def interval_seconds(self) -> float:
-        """The shortest length of a step in seconds."""
-        return durations.milliseconds(self.interval) / 1000
-
-    @property
-    def cluster_seconds(self) -> float:
-        """The seconds within which failures of one version count as one; 0 if each failure counts."""
-        return durations.milliseconds(self.failures_within) / 1000 if self.failures_within else 0.0
-
-    @property
-    def tolerated_error(self) -> Fraction:
-        """The tolerated probability of a wrong rollback, and of a wrong promotion."""
-        return parse_percentage(self.error_probability)
-
-
 class Action(Enum):
     """What a request asks of a rollout."""
 
@@ -197,8 +73,19 @@ class Action(Enum):
 class Request(Input, frozen=True, kw_only=True):
     """An action that the rollout takes once for each ID."""
 
-    action: Action
-    id: str
+    action: Annotated[
+        Action,
+        Field(
+            "Promote ends the step as passed, Abort rolls back, Resume continues after an edit of the split, Restart begins "
+            "with the first step again."
+        ),
+    ]
+    id: Annotated[
+        str,
+        Field(
+            "A name of the requester's choice. A request whose id was the last one has no effect.", pattern=MATCH_NAME
+        ),
+    ]
 
 
 class CanarySpec(Input, frozen=True, kw_only=True):
@@ -207,11 +94,30 @@ class CanarySpec(Input, frozen=True, kw_only=True):
     Without `analysis` the shares are those of the backends' weights. With `analysis` they are those of the first step.
     """
 
-    service: str
-    backends: tuple[CanaryBackend, ...]
-    paused: bool = False
-    request: Request | None = None
-    analysis: Analysis | None = None
+    service: Annotated[str, Field("The root: the Service that clients call, as a short name or a full domain name.")]
+    backends: Annotated[
+        tuple[CanaryBackend, ...],
+        Field(
+            "The Services that share the root's traffic. With analysis: the primary, the canary, and the baseline if it is "
+            "named.",
+            key="service",
+            item=Field("One Service and its share."),
+        ),
+    ]
+    paused: Annotated[
+        bool, Field("Whether the rollout keeps its weights until this is false again.", defaulted=True)
+    ] = False
+    request: Annotated[
+        Request | None,
+        Field("An action that the rollout takes once for each id, as `headgate rollout` writes it."),
+    ] = None
+    analysis: Annotated[
+        Analysis | None,
+        Field(
+            "How the canary is compared with the primary, and moved to all traffic or back to none. When absent, the backends "
+            "keep their weights."
+        ),
+    ] = None
 
     @property
     def command(self) -> str:
