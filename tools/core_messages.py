@@ -40,6 +40,19 @@ ROOTS = (
     APPS + "Deployment",
     APPS + "ReplicaSet",
     BETA + "EndpointSlice",
+    *(CORE + kind for kind in ("Endpoints", "LimitRange", "PersistentVolume", "PersistentVolumeClaim", "PodTemplate")),
+    *(CORE + kind for kind in ("ReplicationController", "ResourceQuota")),
+    *(APPS + kind for kind in ("DaemonSet", "StatefulSet")),
+    *(f"k8s.io.api.networking.v1.{kind}" for kind in ("Ingress", "IngressClass", "NetworkPolicy")),
+    *(f"k8s.io.api.rbac.v1.{kind}" for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")),
+    "k8s.io.api.batch.v1.Job",
+    "k8s.io.api.batch.v1beta1.CronJob",
+    "k8s.io.api.policy.v1beta1.PodDisruptionBudget",
+    "k8s.io.api.autoscaling.v1.HorizontalPodAutoscaler",
+    "k8s.io.api.autoscaling.v2beta2.HorizontalPodAutoscaler",
+    "k8s.io.api.scheduling.v1.PriorityClass",
+    "k8s.io.api.storage.v1.StorageClass",
+    "k8s.io.api.coordination.v1.Lease",
     "k8s.io.api.autoscaling.v1.Scale",
     "k8s.io.api.authorization.v1.SelfSubjectAccessReview",
     "k8s.io.api.authorization.v1.SelfSubjectRulesReview",
@@ -83,6 +96,23 @@ POINTERS = frozenset(
         "orphanDependents",
         "emptyDir",
         "allocateLoadBalancerNodePorts",
+        "parallelism",
+        "completions",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "manualSelector",
+        "suspend",
+        "startingDeadlineSeconds",
+        "successfulJobsHistoryLimit",
+        "failedJobsHistoryLimit",
+        "minReplicas",
+        "targetCPUUtilizationPercentage",
+        "averageUtilization",
+        "stabilizationWindowSeconds",
+        "leaseDurationSeconds",
+        "leaseTransitions",
+        "allowVolumeExpansion",
+        "storageClassName",
         "nanos",
         "seconds",
     ]
@@ -136,19 +166,35 @@ def add(message: DescriptorProto, number: int, name: str, type_name: str = "", *
         field.type_name = type_name
 
 
+# Groups whose stable version came after 1.20 with the field numbers of a beta version.
+STABLE = {
+    BETA: V1,
+    "k8s.io.api.batch.v1beta1.": "k8s.io.api.batch.v1.",
+    "k8s.io.api.policy.v1beta1.": "k8s.io.api.policy.v1.",
+    "k8s.io.api.autoscaling.v2beta2.": "k8s.io.api.autoscaling.v2.",
+}
+
+
+def stable(messages: dict[str, DescriptorProto]) -> None:
+    """Derive the messages of stable versions from those of beta versions."""
+    for old, new in STABLE.items():
+        for name in [name for name in messages if name.startswith(old)]:
+            made = copy.deepcopy(messages[name])
+            for field in (field for part in (made, *made.nested_type) for field in part.field):
+                if field.type_name:
+                    field.type_name = field.type_name.replace(old, new)
+            messages[name.replace(old, new)] = made
+    add(messages["k8s.io.api.batch.v1.CronJobSpec"], 8, "timeZone")
+
+
 def newer(messages: dict[str, DescriptorProto]) -> None:
-    """Derive EndpointSlice v1 from v1beta1, and add the fields of releases after 1.20 to both."""
+    """Add the fields of releases after 1.20, and derive stable versions, such as EndpointSlice v1 from v1beta1."""
     add(messages[META + "ManagedFieldsEntry"], 8, "subresource")
     messages[BETA + "ForZone"] = DescriptorProto(name="ForZone")
     add(messages[BETA + "ForZone"], 1, "name")
     messages[BETA + "EndpointHints"] = DescriptorProto(name="EndpointHints")
     add(messages[BETA + "EndpointHints"], 1, "forZones", f".{BETA}ForZone", repeated=True)
-    for name in [name for name in messages if name.startswith(BETA)]:
-        made = copy.deepcopy(messages[name])
-        for field in made.field:
-            if field.type_name:
-                field.type_name = field.type_name.replace(BETA, V1)
-        messages[name.replace(BETA, V1)] = made
+    stable(messages)
     slices = messages[V1 + "Endpoint"]
     next(field for field in slices.field if field.number == 5).name = "deprecatedTopology"
     for nested in slices.nested_type:  # a map's entry type is named after its field

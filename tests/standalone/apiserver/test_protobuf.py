@@ -73,7 +73,7 @@ def test_an_unknown_field_is_rejected_with_the_advice_to_send_json() -> None:
 
 def test_an_unknown_kind_is_rejected() -> None:
     with pytest.raises(ApiError) as caught:
-        decode(envelope("batch/v1", "Job", b""))
+        decode(envelope("resource.k8s.io/v1", "ResourceClaim", b""))
     assert caught.value.code == 415
 
 
