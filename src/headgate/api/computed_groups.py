@@ -23,6 +23,7 @@ from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.resource_attributes import ResourceAttributes
 from headgate.resources import inspect
 from headgate.resources.metrics import TRAFFIC_METRICS
+from headgate.resources.schema.builders import Schema
 
 ApiResources = list[dict[str, Any]]
 """Resources as in an APIResourceList."""
@@ -48,7 +49,7 @@ class ComputedGroup(NamedTuple):
 
     `parse` reads a path after the version. `answer` responds to a request for a parsed path. `resources` returns the
     resources for discovery, `aggregated` those for aggregated discovery. `paths` returns the OpenAPI paths, `definitions` the
-    names of the definitions that they reference; a group without paths has no OpenAPI document. A cluster may have another
+    schemas of their kinds by name; a group without paths has no OpenAPI document. A cluster may have another
     server of an `optional` group.
     """
 
@@ -59,7 +60,7 @@ class ComputedGroup(NamedTuple):
     resources: Callable[[], ApiResources]
     aggregated: Callable[[], ApiResources]
     paths: Callable[[], Mapping[str, Any]] = dict
-    definitions: Callable[[], set[str]] = set
+    definitions: Callable[[], Mapping[str, Schema]] = dict
     optional: bool = False
 
 
@@ -93,7 +94,7 @@ def _metrics(group: MetricsGroup) -> ComputedGroup:
         resources=lambda: [listed(plural, TRAFFIC_METRICS) for plural in group.kinds],
         aggregated=aggregated,
         paths=lambda: metrics_schema.paths(group),
-        definitions=lambda: metrics_schema.names(group),
+        definitions=lambda: metrics_schema.definitions(group),
     )
 
 
@@ -138,7 +139,7 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
             resources=_inspect_resources,
             aggregated=_inspect_resources,
             paths=inspect_schema.paths,
-            definitions=inspect_schema.names,
+            definitions=inspect_schema.definitions,
         ),
         *map(_metrics, METRICS_GROUPS.values()),
         ComputedGroup(

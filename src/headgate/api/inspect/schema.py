@@ -1,6 +1,5 @@
 """The OpenAPI schemas of the inspect API, generated from the types of its objects, for `kubectl explain` and clients."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +8,13 @@ import msgspec
 from headgate.api.inspect.registry import RESOURCES
 from headgate.api.inspect.resource import CREATE, InspectResource
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
-from headgate.resources.schema.builders import META, Schema, anything, flag, kind, listing, record, text, whole
+from headgate.resources.schema.builders import Schema, anything, flag, kind, listing, record, text, whole
 from headgate.resources.schema.catalog import definition_name
 
 _GVK = "x-kubernetes-group-version-kind"
 _COMMON = ("apiVersion", "kind", "metadata")
 
 
-@functools.cache
 def definitions() -> Mapping[str, Schema]:
     """Return the schemas by the names of their OpenAPI definitions."""
     return {_name(name): {**_of_kind(shape), _GVK: [_gvk(name)]} for name, shape in shapes().items()}
@@ -28,11 +26,6 @@ def shapes() -> Mapping[str, type[msgspec.Struct]]:
     whole = {resource.kind: resource.shape for resource in resources if resource.shape}
     parts = (part for resource in resources for part in resource.subresources.values())
     return whole | {part.kind: part.shape for part in parts if part.shape}
-
-
-def names() -> set[str]:
-    """Return the names of all definitions, and of the definitions that they reference."""
-    return {*map(_name, shapes()), f"{META}ObjectMeta"}
 
 
 def paths() -> dict[str, Any]:

@@ -1,32 +1,23 @@
 """The OpenAPI schemas of TrafficMetrics, for `kubectl explain` and generated clients (R83, R84)."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
+from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
 from headgate.resources.metrics import TRAFFIC_METRICS, TRAFFIC_METRICS_LIST
-from headgate.resources.schema.builders import META, REF, Schema, choice, flag, kind, listing, record, text, whole
+from headgate.resources.schema.builders import REF, Schema, choice, flag, kind, listing, record, text, whole
 from headgate.resources.schema.catalog import definition_name
 
 _GVK = "x-kubernetes-group-version-kind"
-_META_DEFINITION = f"{META}ObjectMeta"
 
 
-@functools.cache
-def definitions() -> Mapping[str, Schema]:
-    """Return the schemas by the names of their OpenAPI definitions."""
-    found: dict[str, Schema] = {}
-    for group in METRICS_GROUPS.values():
-        name = _name(group, TRAFFIC_METRICS)
-        found[name] = {**_metrics(group), **_kinds(group, *map(distinct_kind, group.kinds.values()))}
-        found[_name(group, TRAFFIC_METRICS_LIST)] = {**_list(name), **_kinds(group, TRAFFIC_METRICS_LIST)}
-    return found
-
-
-def names(group: MetricsGroup) -> set[str]:
-    """Return the names of a group's definitions, and of the definitions that they reference."""
-    return {_name(group, TRAFFIC_METRICS), _name(group, TRAFFIC_METRICS_LIST), _META_DEFINITION}
+def definitions(group: MetricsGroup) -> Mapping[str, Schema]:
+    """Return the schemas of a group by the names of their OpenAPI definitions."""
+    name = _name(group, TRAFFIC_METRICS)
+    return {
+        name: {**_metrics(group), **_kinds(group, *map(distinct_kind, group.kinds.values()))},
+        _name(group, TRAFFIC_METRICS_LIST): {**_list(name), **_kinds(group, TRAFFIC_METRICS_LIST)},
+    }
 
 
 def paths(group: MetricsGroup) -> dict[str, Any]:

@@ -10,8 +10,6 @@ import msgspec
 
 import headgate
 from headgate.api.computed_groups import COMPUTED_GROUPS
-from headgate.api.inspect import schema as inspect_schema
-from headgate.api.metrics import schema as metrics_schema
 from headgate.api.status import no_such_path
 from headgate.resources.kind import ServedKind, api_version
 from headgate.resources.kind_set import KindSet
@@ -58,7 +56,7 @@ def v3_json(path: str, kinds: KindSet = BUILT_IN) -> bytes:
         raise no_such_path()
     group, version = served_version
     if computed := COMPUTED_GROUPS.get((group, version)):
-        return _v3_document(computed.paths(), computed.definitions(), kinds)
+        return _v3_document(computed.paths(), {*computed.definitions()}, kinds)
     served = kinds.groups[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
     return _v3_document(paths, {catalog.name_of(group, version, one.kind) for one in served}, kinds)
@@ -78,7 +76,8 @@ def _v3_document(paths: Mapping[str, Any], names: set[str], kinds: KindSet) -> b
 
 @_once_for_kinds
 def _definitions(kinds: KindSet) -> Mapping[str, Schema]:
-    return {**catalog.definitions_of(kinds), **metrics_schema.definitions(), **inspect_schema.definitions()}
+    computed = (row for group in COMPUTED_GROUPS.values() for row in group.definitions().items())
+    return {**catalog.definitions_of(kinds), **dict(computed)}
 
 
 def _v3_paths(kinds: KindSet) -> Mapping[str, tuple[str, str]]:
