@@ -292,9 +292,16 @@ async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metr
         assert (code, [item["metadata"]["name"] for item in found["items"]]) == (200, ["one", "two"])
         for path in ("proxies/two", "proxies/two/config", "pods/one/sidecar"):
             assert (await way("irene", f"{INSPECT}/namespaces/b/{path}"))[0] == 200, (way, path)
-        for path in ("meshstatuses", "meshstatuses/mesh", "proxies", "findings", "explanations"):
+        for path in ("meshstatuses", "meshstatuses/mesh", "proxies", "findings", "plans"):
             assert (await way("irene", f"{INSPECT}/{path}"))[0] == 403, (way, path)
-        for path in ("proxies", "proxies/one", "proxies/one/config", "pods/one/sidecar", "pods/one/tap"):
+        for path in (
+            "proxies",
+            "proxies/one",
+            "proxies/one/config",
+            "pods/one/sidecar",
+            "pods/one/tap",
+            "explanations",
+        ):
             assert (await way("irene", f"{INSPECT}/namespaces/a/{path}"))[0] == 403, (way, path)
 
 
