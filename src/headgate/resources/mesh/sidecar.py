@@ -1,7 +1,7 @@
 """Sidecars (R79, D18): containers, volumes and variables that are added to pods."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,19 +14,78 @@ from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, label_fault, part, rows
 from headgate.resources.schema.builders import Schema, kind, listing, record, ruled, status, text, whole
 from headgate.resources.schema.check import check_schema
-from headgate.resources.schema.declared import rule_causes
+from headgate.resources.schema.declared import Field, FieldRule, declared_schema, rule_causes
 from headgate.resources.schema.published import pod_schema
 from headgate.resources.selectors import SELECTOR, LabelSelector
 
+_CONTAINERS = ("initContainers", "containers")
+_ADDITIONS = ("containers", "initContainers", "volumes", "env")
+RESERVED_CONTAINERS = ("headgate-redirect", "headgate-sidecar")
+RESERVED_VOLUMES = ("headgate", "headgate-secrets")
+
+
+def _additions(description: str, item: str, reserved: Iterable[str] = ()) -> Schema:
+    """Return the schema of a list of named items, whose names are not empty and not reserved."""
+    named = ruled(
+        record(item, "name", name=text("The name.")),
+        ("self.name != ''", "name is empty"),
+        *((f"self.name != '{name}'", f"{name} is a name of headgate's own; choose another name") for name in reserved),
+    )
+    return listing(description, {**named, "x-kubernetes-preserve-unknown-fields": True}, key="name")
+
 
 class SidecarSpec(Input, frozen=True, kw_only=True):
-    """`spec` of a Sidecar: the selected pods, and the items that are added to them, with all of their fields."""
+    """`spec` of a Sidecar: the selected pods, and the items that are added to them, with all of their fields.
 
-    selector: LabelSelector
-    containers: tuple[dict[str, Any], ...] = ()
-    init_containers: tuple[dict[str, Any], ...] = ()
-    volumes: tuple[dict[str, Any], ...] = ()
-    env: tuple[dict[str, Any], ...] = ()
+    The schema of Pods has the fields of containers and volumes; `sidecar_causes` checks them with that schema.
+    """
+
+    __rules__ = (
+        FieldRule(
+            "",
+            "adds nothing: write containers, initContainers, volumes or env",
+            cel=" || ".join(f"has(self.{name}) && size(self.{name}) > 0" for name in _ADDITIONS),
+            broken=lambda spec: not any(spec.get(name) for name in _ADDITIONS),
+        ),
+    )
+
+    selector: Annotated[
+        LabelSelector,
+        Field(
+            schema={
+                **SELECTOR,
+                "description": "The selector of pods in the Sidecar's own namespace; {} selects all.",
+            }
+        ),
+    ]
+    containers: Annotated[
+        tuple[dict[str, Any], ...],
+        Field(
+            schema=_additions(
+                "Containers that run beside the application.", "A container, as in a pod.", RESERVED_CONTAINERS
+            )
+        ),
+    ] = ()
+    init_containers: Annotated[
+        tuple[dict[str, Any], ...],
+        Field(
+            schema=_additions(
+                "Containers that end before the application starts, after those of the pod.",
+                "A container, as in a pod.",
+                RESERVED_CONTAINERS,
+            )
+        ),
+    ] = ()
+    volumes: Annotated[
+        tuple[dict[str, Any], ...],
+        Field(
+            schema=_additions("Volumes of the pod, for these containers.", "A volume, as in a pod.", RESERVED_VOLUMES)
+        ),
+    ] = ()
+    env: Annotated[
+        tuple[dict[str, Any], ...],
+        Field(schema=_additions("Variables for the containers of the application.", "A variable, as in a container.")),
+    ] = ()
 
 
 class Sidecar(Resource, frozen=True, kw_only=True):
@@ -35,8 +94,6 @@ class Sidecar(Resource, frozen=True, kw_only=True):
     spec: SidecarSpec
 
 
-_CONTAINERS = ("initContainers", "containers")
-_ADDITIONS = (*_CONTAINERS, "volumes", "env")
 _UNSELECTED = "is missing: select pods by their labels, or write {} for all pods of the namespace"
 
 
@@ -46,10 +103,8 @@ def sidecar_causes(obj: Object) -> Iterator[Cause]:
     if isinstance(obj.get("spec"), Mapping):
         if spec.get("selector") is None:
             yield Cause("spec.selector", _UNSELECTED)
-        if not any(spec.get(field) for field in _ADDITIONS):
-            yield Cause("spec", "adds nothing: write containers, initContainers, volumes or env")
+        yield from rule_causes(SidecarSpec, spec, "spec")
     yield from selector_causes(part(spec, "selector"), "spec.selector")
-    yield from rule_causes(LabelSelector, part(spec, "selector"), "spec.selector")
     yield from _typed(spec)
     seen: dict[str, str] = {}
     for field in _CONTAINERS:
@@ -117,39 +172,9 @@ def _mounts(spec: Mapping[str, Any]) -> Iterator[Cause]:
                     yield Cause(where, f"{name!r} is not the name of a volume in spec.volumes; add the volume")
 
 
-RESERVED_CONTAINERS = ("headgate-redirect", "headgate-sidecar")
-RESERVED_VOLUMES = ("headgate", "headgate-secrets")
-
-
 def sidecar() -> Schema:
-    """Return the schema of a Sidecar (R79, D18). The schema of Pods has the fields of containers and volumes.
-
-    `checks.sidecars` checks them with that schema.
-    """
-    container, volume = "A container, as in a pod.", "A volume, as in a pod."
-    additions = {
-        "containers": _additions("Containers that run beside the application.", container, RESERVED_CONTAINERS),
-        "initContainers": _additions(
-            "Containers that end before the application starts, after those of the pod.", container, RESERVED_CONTAINERS
-        ),
-        "volumes": _additions("Volumes of the pod, for these containers.", volume, RESERVED_VOLUMES),
-        "env": _additions("Variables for the containers of the application.", "A variable, as in a container."),
-    }
-    spec = ruled(
-        record(
-            "The selected pods, and what they get in addition.",
-            "selector",
-            selector={
-                **SELECTOR,
-                "description": "The selector of pods in the Sidecar's own namespace; {} selects all.",
-            },
-            **additions,
-        ),
-        (
-            " || ".join(f"has(self.{name}) && size(self.{name}) > 0" for name in additions),
-            "adds nothing: write containers, initContainers, volumes or env",
-        ),
-    )
+    """Return the schema of a Sidecar (R79, D18)."""
+    spec = declared_schema(SidecarSpec, "The selected pods, and what they get in addition.")
     current = status(
         "Sidecar",
         pods=record(
@@ -161,16 +186,6 @@ def sidecar() -> Schema:
         ),
     )
     return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=current)
-
-
-def _additions(description: str, item: str, reserved: Iterable[str] = ()) -> Schema:
-    """Return the schema of a list of named items, whose names are not empty and not reserved."""
-    named = ruled(
-        record(item, "name", name=text("The name.")),
-        ("self.name != ''", "name is empty"),
-        *((f"self.name != '{name}'", f"{name} is a name of headgate's own; choose another name") for name in reserved),
-    )
-    return listing(description, {**named, "x-kubernetes-preserve-unknown-fields": True}, key="name")
 
 
 KIND = Kind(
