@@ -17,7 +17,7 @@ from headgate.plane.status.work_queue import (
     Observation,
     ReportIndex,
     StatusQueue,
-    Step,
+    WriterStep,
 )
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
@@ -105,21 +105,21 @@ def test_a_full_pass_waits_in_proportion_to_the_work_of_the_last_pass() -> None:
 
 def test_a_step_is_due_after_a_quiet_time_at_the_latest_after_the_longest_and_not_before_the_end_of_its_rest() -> None:
     rig = Rig()
-    rig.queue.debounce(Step.OBSERVATION, quiet=QUIET, longest=LONGEST)
+    rig.queue.debounce(WriterStep.OBSERVATION, quiet=QUIET, longest=LONGEST)
     assert rig.queue.next_due == pytest.approx(QUIET)
-    assert not rig.queue.take(Step.OBSERVATION)
+    assert not rig.queue.take(WriterStep.OBSERVATION)
     while rig.queue.next_due > 0:
         rig.now += QUIET / 2
-        rig.queue.debounce(Step.OBSERVATION, quiet=QUIET, longest=LONGEST)
+        rig.queue.debounce(WriterStep.OBSERVATION, quiet=QUIET, longest=LONGEST)
     assert rig.now - 100.0 == pytest.approx(LONGEST)
-    assert rig.queue.take(Step.OBSERVATION)
-    assert not rig.queue.take(Step.OBSERVATION)
-    rig.queue.rest(Step.OBSERVATION, 2.0)
-    rig.queue.debounce(Step.OBSERVATION, quiet=QUIET, longest=LONGEST)
-    rig.queue.add(Step.OBSERVATION, after=0.0)  # no proxy may answer
+    assert rig.queue.take(WriterStep.OBSERVATION)
+    assert not rig.queue.take(WriterStep.OBSERVATION)
+    rig.queue.rest(WriterStep.OBSERVATION, 2.0)
+    rig.queue.debounce(WriterStep.OBSERVATION, quiet=QUIET, longest=LONGEST)
+    rig.queue.add(WriterStep.OBSERVATION, after=0.0)  # no proxy may answer
     assert rig.queue.next_due == pytest.approx(2.0)
     rig.now += 2.0
-    assert rig.queue.take(Step.OBSERVATION)
+    assert rig.queue.take(WriterStep.OBSERVATION)
 
 
 def hold(rig: Rig) -> bool:

@@ -161,7 +161,7 @@ class Observation(NamedTuple):
         return report
 
 
-class Step(Enum):
+class WriterStep(Enum):
     """What the status writer does beside the statuses of single objects."""
 
     OBSERVATION = auto()
@@ -190,9 +190,9 @@ class StatusQueue:
         self._changed: dict[Key, None] = {}
         self._pass: dict[Key, None] = {}
         self._pass_work = 0.0  # seconds of processor time in the last full pass
-        self._due: dict[Key | Step, float] = {}
-        self._earliest: dict[Step, float] = {}  # the ends of the pauses in proportion to work
-        self._windows: dict[Key | Step, float] = {}  # when the current series of `debounce` or `hold` began
+        self._due: dict[Key | WriterStep, float] = {}
+        self._earliest: dict[WriterStep, float] = {}  # the ends of the pauses in proportion to work
+        self._windows: dict[Key | WriterStep, float] = {}  # when the current series of `debounce` or `hold` began
         self._held: dict[Key, float] = {}  # until when `hold` has delayed objects
         self._clock = clock
 
@@ -206,7 +206,7 @@ class StatusQueue:
             # needed even if the change is soon undone, because statuses computed meanwhile would stay wrong
             is_lost = observation.receipts.has_lost(before.receipts)
             quiet = RECONNECT_SECONDS if is_lost else MEMBERSHIP_QUIET_SECONDS
-            self.debounce(Step.PASS, quiet=quiet, longest=MAX_MEMBERSHIP_SECONDS)
+            self.debounce(WriterStep.PASS, quiet=quiet, longest=MAX_MEMBERSHIP_SECONDS)
         self._put_first(self._differing(before, observation))
 
     def touch(self, keys: Iterable[Key]) -> None:
@@ -214,11 +214,11 @@ class StatusQueue:
         self._changed.update(dict.fromkeys(keys))
         self._put_first(())
 
-    def add(self, entry: Key | Step, *, after: float) -> None:
+    def add(self, entry: Key | WriterStep, *, after: float) -> None:
         """Queue an object or a step in `after` seconds, unless it is due before, or the object's status is computed before."""
         self._due[entry] = min(self._clock() + after, self._due.get(entry, math.inf))
 
-    def debounce(self, step: Step, *, quiet: float, longest: float) -> None:
+    def debounce(self, step: WriterStep, *, quiet: float, longest: float) -> None:
         """Queue a step `quiet` seconds after the last call, at most `longest` seconds after the first one since the last step."""
         now = self._clock()
         self._due[step] = min(now + quiet, self._windows.setdefault(step, now) + longest)
@@ -237,11 +237,11 @@ class StatusQueue:
         self._due[key] = self._held[key] = min(now + quiet, written + longest)
         return True
 
-    def rest(self, step: Step, seconds: float) -> None:
+    def rest(self, step: WriterStep, seconds: float) -> None:
         """Delay the next step of this kind: it is due in `seconds` at the earliest."""
         self._earliest[step] = self._clock() + seconds
 
-    def take(self, step: Step) -> bool:
+    def take(self, step: WriterStep) -> bool:
         """Return whether a step is due; then remove it."""
         if self._due_time(step) > self._clock():
             return False
@@ -259,14 +259,14 @@ class StatusQueue:
         """The seconds until the next object or step that is queued for later is due; infinite if there is none."""
         return min(map(self._due_time, self._due), default=math.inf) - self._clock()
 
-    def _due_time(self, entry: Key | Step) -> float:
-        earliest = self._earliest.get(entry, 0.0) if isinstance(entry, Step) else 0.0
+    def _due_time(self, entry: Key | WriterStep) -> float:
+        earliest = self._earliest.get(entry, 0.0) if isinstance(entry, WriterStep) else 0.0
         return max(self._due.get(entry, math.inf), earliest)
 
     def take_due(self) -> None:
         """Move the objects that are due to the changed ones."""
         now = self._clock()
-        if ripe := [key for key, due in self._due.items() if due <= now and not isinstance(key, Step)]:
+        if ripe := [key for key, due in self._due.items() if due <= now and not isinstance(key, WriterStep)]:
             self.touch(ripe)
             for key in ripe:
                 del self._due[key]
@@ -285,18 +285,18 @@ class StatusQueue:
     @property
     def is_pass_due(self) -> bool:
         """Whether proxies connected or disconnected since the last full pass began, and no pass is running."""
-        return Step.PASS in self._due and not self._pass
+        return WriterStep.PASS in self._due and not self._pass
 
     def begin_due_pass(self) -> None:
         """Begin a full pass if it is time for it: queue all objects."""
-        if self._observation and not self._pass and self.take(Step.PASS):
+        if self._observation and not self._pass and self.take(WriterStep.PASS):
             self._pass_work = 0.0
             self._pass = dict.fromkeys(self._observation.reports.keys(self._kinds))
 
     def spend_on_pass(self, seconds: float) -> None:
         """Add processor time to the current full pass, and delay the next one in proportion."""
         self._pass_work += seconds
-        self.rest(Step.PASS, PAUSE_FACTOR * self._pass_work)
+        self.rest(WriterStep.PASS, PAUSE_FACTOR * self._pass_work)
 
     def next(self) -> tuple[Key, bool] | None:
         """Remove and return the next object, and whether it belongs to a full pass; None if the queue is empty."""

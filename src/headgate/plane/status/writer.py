@@ -40,7 +40,7 @@ from headgate.plane.status.receipts import AckStates, Receipts
 from headgate.plane.status.sidecars import sidecar_status
 from headgate.plane.status.slices import Slice
 from headgate.plane.status.takeover import Takeover
-from headgate.plane.status.work_queue import PAUSE_FACTOR, Observation, ReportIndex, StatusQueue, Step
+from headgate.plane.status.work_queue import PAUSE_FACTOR, Observation, ReportIndex, StatusQueue, WriterStep
 from headgate.resources.columns import with_summary
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, find
@@ -149,7 +149,7 @@ class StatusWriter:
                 if self._wake.is_set():
                     self._wake.clear()
                     self._request_observation()
-                if self._queue.take(Step.OBSERVATION):
+                if self._queue.take(WriterStep.OBSERVATION):
                     await self._observe()
                 current = Slice()
                 await self._work(current)
@@ -161,10 +161,10 @@ class StatusWriter:
         count = self._fleet.change_count.get()
         if self._change_count != count:
             self._change_count = count
-            self._queue.debounce(Step.OBSERVATION, quiet=ANSWER_QUIET_SECONDS, longest=MAX_WAIT_SECONDS)
+            self._queue.debounce(WriterStep.OBSERVATION, quiet=ANSWER_QUIET_SECONDS, longest=MAX_WAIT_SECONDS)
         self._late = self._fleet.find(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
         if not self._late:
-            self._queue.add(Step.OBSERVATION, after=0.0)
+            self._queue.add(WriterStep.OBSERVATION, after=0.0)
 
     async def _wait(self) -> None:
         """Wait for a change, or until an object, an observation or a full pass is due."""
@@ -200,7 +200,7 @@ class StatusWriter:
         )
         self._queue.observe(observation)
         if change := next_change(compiled.mesh.gateways, time.time()):
-            self._queue.add(Step.OBSERVATION, after=min(change - time.time(), _LONGEST_WAIT_S))
+            self._queue.add(WriterStep.OBSERVATION, after=min(change - time.time(), _LONGEST_WAIT_S))
         if is_built:
             for key in self._finding_events.keys() - compiled.report.seen.keys():
                 self._forget(key)
@@ -216,7 +216,7 @@ class StatusWriter:
                 await asyncio.sleep(0)
                 began = time.monotonic()
         self._ack_states.keep(receipts.states)
-        self._queue.rest(Step.OBSERVATION, min(PAUSE_FACTOR * took, MAX_WAIT_SECONDS))
+        self._queue.rest(WriterStep.OBSERVATION, min(PAUSE_FACTOR * took, MAX_WAIT_SECONDS))
         return receipts
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
