@@ -32,6 +32,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused 
 	$(BIN)/python tools/sizes.py
 	$(BIN)/python tools/unused.py
 	$(BIN)/python tools/class_names.py
+	$(BIN)/python tools/empty_names.py
 	$(BIN)/codespell src tests tools benchmarks examples docs *.md
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/chart.py --check

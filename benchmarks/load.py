@@ -132,7 +132,7 @@ class Client(asyncio.Protocol):
 
 
 async def drive(port: int, *, connections: int, seconds: float) -> Load:
-    """Send requests to 127.0.0.1:`port` for some seconds, on each connection as fast as responses arrive."""
+    """Send requests to 127.0.0.1:`port` for a few seconds, on each connection as fast as responses arrive."""
     if shutil.which("wrk"):
         return await asyncio.to_thread(_wrk, port, connections, seconds)
     return await _drive(port, connections, seconds)

@@ -68,7 +68,7 @@ def mirrored(plain: Mesh, case: Case) -> Mesh:
 
 
 async def paced(port: int, seconds: float) -> tuple[list[float], int]:
-    """Send requests for some seconds; return the sorted latencies in milliseconds, and the number of failures."""
+    """Send requests for a few seconds; return the sorted latencies in milliseconds, and the number of failures."""
     end = time.perf_counter() + seconds
     clients = await connect(f"127.0.0.1:{port}", CONNECTIONS, lambda: time.perf_counter() < end, pause=PAUSE_S)
     await asyncio.gather(*(client.done for client in clients))

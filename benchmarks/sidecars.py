@@ -181,7 +181,7 @@ async def _connected(way: Way, kind: Kind, *, until: float, pause: float) -> Ask
 
 
 async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause: float = 0) -> list[float]:
-    """Send requests for some seconds; return the sorted durations in milliseconds, including connecting.
+    """Send requests for a few seconds; return the sorted durations in milliseconds, including connecting.
 
     Raises RuntimeError if a request fails.
     """

@@ -39,7 +39,7 @@ class Forked:
             return None
 
     def wait(self, seconds: float | None = None) -> int:
-        """Wait for the end of headgate; return the same as `poll`. Raises TimeoutError after some seconds."""
+        """Wait for the end of headgate; return the same as `poll`. Raises TimeoutError after a few seconds."""
         if self._code is None:
             polled = select.poll()
             polled.register(self._socket.fileno(), select.POLLIN)

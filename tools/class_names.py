@@ -17,9 +17,7 @@ _TWO = "two things of one name, each imported by ten modules and more; rename on
 ALLOWED: Mapping[str, str] = {
     "Backend": "the backend of a split, what metrics count of it, and what an explanation shows of it",
     "Certificate": _TWO,
-    "Comparison": "counts of two versions, and of a mirror with its origin; merge them with the statistics of rollouts",
     "Criterion": _SHOWN,
-    "Decision": "the route of a request, and whether a pod gets a sidecar",
     "Finding": _API,
     "Plan": "the spec of a Canary as a plan, and the plan of a change; both are kinds of answers to users",
     "Pod": _READ,
@@ -27,10 +25,7 @@ ALLOWED: Mapping[str, str] = {
     "Proxy": _API,
     "Request": "a request of HTTP, and of xDS: both protocols call it so",
     "Revision": _API,
-    "Sample": "a sample of a counter, and of events",
-    "Subject": "the ServiceAccount in a TrafficTarget, and the subject of a comparison",
     "TCPRoute": "SMI and the Gateway API each have a kind of this name",
-    "Windows": "windows of counts, of traffic and of a rollout",
 }
 
 

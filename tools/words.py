@@ -28,6 +28,8 @@ WORDS = {
     "hold against|holds against|held against": "compare with",
     "anew": "again",
     "what becomes of|what is known of|is no news": "say what happens",
+    "say whether": "return whether",
+    "some seconds": "a few seconds, or the number",
 }
 ALLOWED: tuple[tuple[str, str], ...] = (
     ("kubectl auth whoami|whoami", "the name of a command"),

@@ -88,14 +88,14 @@ def expected_failure(error: BaseException) -> OSError | StoreError | None:
     For an exception group, return the first of its failures; None if any exception in the group is a bug.
     """
     every = single_errors(error)
-    found = [one for one in every if isinstance(one, OSError | StoreError)]
-    return found[0] if len(found) == len(every) else None
+    failures = [single for single in every if isinstance(single, OSError | StoreError)]
+    return failures[0] if len(failures) == len(every) else None
 
 
 def single_errors(error: BaseException) -> tuple[BaseException, ...]:
     """Return the errors of an exception group and of the groups in it, in order; of another error the error itself."""
     if isinstance(error, BaseExceptionGroup):
-        return tuple(one for part in error.exceptions for one in single_errors(part))
+        return tuple(single for part in error.exceptions for single in single_errors(part))
     return (error,)
 
 
@@ -105,4 +105,4 @@ _NUMBERS = {"int": "a whole number", "float": "a number"}
 def usage_message(formatted: str) -> str:
     """Rewrite typer's message about a wrong argument: remove `Value error`, replace `a valid int` by words."""
     plain = formatted.replace(": Value error, ", ": ", 1)
-    return re.sub(r"a valid (int|float)(?: range)?\b", lambda found: _NUMBERS[found[1]], plain)
+    return re.sub(r"a valid (int|float)(?: range)?\b", lambda match: _NUMBERS[match[1]], plain)

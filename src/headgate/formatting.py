@@ -53,12 +53,12 @@ def size(number: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something happened, as kubectl prints it: `12s`, `5m`, `3h`, `9d`. It is never negative."""
-    found = max(seconds, 0.0)
+    """Return how long ago something happened, in its largest unit: `12s`, `5m`, `3h`, `9d`. It is never negative."""
+    elapsed = max(seconds, 0.0)
     for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
-        if found < size * most:
-            return f"{found // size:.0f}{unit}"
-    return f"{found // 86400:.0f}d"
+        if elapsed < size * most:
+            return f"{elapsed // size:.0f}{unit}"
+    return f"{elapsed // 86400:.0f}d"
 
 
 def printable(text: str) -> str:
@@ -72,12 +72,12 @@ def json_text(value: Any) -> str:
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def pluralize(number: int, one: str, many: str = "") -> str:
+def pluralize(number: int, singular: str, many: str = "") -> str:
     """Return a number with its noun: `1 pod`, `2 pods`.
 
-    `many` is an irregular plural; the default adds an `s` to `one`.
+    `many` is an irregular plural; the default adds an `s` to `singular`.
     """
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
+    return f"{number} {singular if number == 1 else many or f'{singular}s'}"
 
 
 def _plain(value: float, unit: str) -> str:

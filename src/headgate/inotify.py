@@ -43,8 +43,8 @@ def limit_message(machine: str) -> str:
     # `user` has the limit of the user namespace, and the same value as `fs` outside of user namespaces
     name = min(limits, key=lambda name: limits[name], default=_LIMITS[0])
     value = f" ({limits[name]})" if name in limits else ""
-    wanted = max(1024, 4 * limits.get(name, 0))
+    suggested = max(1024, 4 * limits.get(name, 0))
     return (
         f"the limit {name}{value} of inotify instances is reached; "
-        f"raise it as root on {machine}: sysctl -w {name}={wanted}"
+        f"raise it as root on {machine}: sysctl -w {name}={suggested}"
     )

@@ -42,29 +42,29 @@ class Stages:
 
     def fork(self) -> "Stages":
         """Return stages that begin with these results, and change none of them: results are replaced, never changed."""
-        found = Stages()
-        found._results, found._items = self._results.copy(), self._items.copy()
-        found._series, found._unions = self._series.copy(), self._unions.copy()
-        return found
+        fork = Stages()
+        fork._results, fork._items = self._results.copy(), self._items.copy()
+        fork._series, fork._unions = self._series.copy(), self._unions.copy()
+        return fork
 
     def once(self, stage: Callable[[*A], R], *values: *A) -> R:
         """Return the result of a stage."""
         return self.each(stage, {None: values})[0]
 
-    def each(self, stage: Callable[[*A], R], wanted: Mapping[Any, tuple[*A]]) -> list[R]:
+    def each(self, stage: Callable[[*A], R], arguments: Mapping[Any, tuple[*A]]) -> list[R]:
         """Return the results of a stage for several arguments, in their order. Keys identify results of the last run."""
-        last, known = self._results.get(stage, {}), dict[Any, tuple[tuple[*A], R]]()
-        for key, values in wanted.items():
+        last, results = self._results.get(stage, {}), dict[Any, tuple[tuple[*A], R]]()
+        for key, values in arguments.items():
             before = last.get(key)
             if before is None:
-                known[key] = values, stage(*values)
+                results[key] = values, stage(*values)
             elif before[0] == values:
-                known[key] = before
+                results[key] = before
             else:
                 result = stage(*values)
-                known[key] = values, before[1] if before[1] == result else result
-        self._results[stage] = known
-        return [result for _, result in known.values()]
+                results[key] = values, before[1] if before[1] == result else result
+        self._results[stage] = results
+        return [result for _, result in results.values()]
 
     def each_item(
         self, stage: Callable[[S, K, V], R | None], shared: S, items: Mapping[K, V], *part: Hashable
@@ -82,8 +82,8 @@ class Stages:
         if not same_shared:
             gone = [key for key in last.results if key not in items]
         new: dict[K, R] = {}
-        for key, item in changed.items():
-            result = stage(shared, key, item)
+        for key, value in changed.items():
+            result = stage(shared, key, value)
             if result is None:
                 gone.append(key)
             elif last.results.get(key) != result:
@@ -107,11 +107,11 @@ class Stages:
 
     def united(self, name: str, *maps: SharedMap[K, V]) -> SharedMap[K, V]:
         """Return the items of several maps; no key is in two of them."""
-        before, found = self._unions.get(name, ((), SharedMap[K, V]()))
+        before, united = self._unions.get(name, ((), SharedMap[K, V]()))
         for old, now in zip_longest(before, maps, fillvalue=SharedMap[K, V]()):
-            found = found.edited(*replaced(old, now))
-        self._unions[name] = maps, found
-        return found
+            united = united.edited(*replaced(old, now))
+        self._unions[name] = maps, united
+        return united
 
 
 class LastBuilds(Generic[R]):

@@ -32,12 +32,12 @@ def parse_quantity(text: str) -> Fraction:
     """
     if len(text) > _LONGEST:
         raise ValueError(f"a quantity has at most {_LONGEST} characters")
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not a quantity; write for example 1, 500m or 1.5")
-    value = Fraction(found["number"] if not found["number"].endswith(".") else found["number"][:-1])
-    value *= _scale(found["suffix"], text)
-    return -value if found["sign"] == "-" else value
+    value = Fraction(match["number"] if not match["number"].endswith(".") else match["number"][:-1])
+    value *= _scale(match["suffix"], text)
+    return -value if match["sign"] == "-" else value
 
 
 @lru_cache(1000)

@@ -49,9 +49,9 @@ class SharedMap(Mapping[K, V_co]):
                 parts[index][key] = value
         if not copied:
             return self
-        found: SharedMap[K, V_co | W] = SharedMap()
-        found.parts = tuple(parts)
-        return found
+        edited: SharedMap[K, V_co | W] = SharedMap()
+        edited.parts = tuple(parts)
+        return edited
 
     def pairs_of_parts(self, before: Mapping[K, object]) -> Iterable[tuple[Mapping[K, object], Mapping[K, V_co]]]:
         """Return the parts of `before` and of this mapping that may differ."""

@@ -15,7 +15,7 @@ from tests.history.objects import TIME
 from tests.make.hostile import HUGE, broken, encoded, logged_errors, values
 from tests.make.objects import deployment, meshed_pod, split, traffic_target
 
-from headgate.admission.injection import Decision, PodNamespace, decide
+from headgate.admission.injection import InjectionDecision, PodNamespace, decide
 from headgate.api.aggregated_server import create_aggregated_app
 from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import DelegatedAuthorizer
@@ -101,7 +101,7 @@ class Host:
     async def state(self) -> HostState:
         return HostState()
 
-    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+    def decide(self, pod: Object, around: PodNamespace) -> InjectionDecision:
         return decide(pod, "labelled", around)
 
 

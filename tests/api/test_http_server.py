@@ -105,7 +105,7 @@ def test_a_server_closes_an_idle_connection_after_its_client() -> None:
 
 
 class Late:
-    """A server with one connection, and the same server as it is some seconds later."""
+    """A server with one connection, and the same server as it is a few seconds later."""
 
     def __init__(self) -> None:
         self.closing = asyncio.Event()

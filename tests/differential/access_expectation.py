@@ -49,7 +49,7 @@ def expected(workload: Workload, call: Call) -> ExpectedCall:
     if place is None:
         return ExpectedCall(arrives=False)
     meant = PortRef(f"default/{call.service[0]}", call.service[1]) if call.service else PortRef("none/none", 0)
-    protocol = protocol_at(place, meant, known=known)
+    protocol = protocol_at(place, meant, has_identity=known)
     identity = CALLERS.get(call.caller, "")
     request = sent(call)
     asked = Asked(protocol=protocol, identity=identity if known else "", request=request)

@@ -95,7 +95,7 @@ def _assert_stated(pair: Compared, meshes: Sequence[Mesh], lab: GatewayLab) -> N
 
 
 def _same(treated: Treatment | list[int], stated: Treatment) -> bool:
-    """Say whether a treatment of the model, or the statuses of the proxy's answers, is the treatment of a plan."""
+    """Return whether a treatment of the model, or the statuses of the proxy's answers, is the treatment of a plan."""
     if isinstance(treated, list):
         return treated == [receiver.status for receiver in stated.receivers]
     return treated == stated

@@ -110,7 +110,7 @@ def is_allowed(mesh: Mesh, port: int, *, called: PortRef | None, identity: str, 
     if workload is None or place is None:
         return False
     known = bool(identity) and workload.target_tls_mode.clients_use_tls
-    protocol = protocol_at(place, called or PortRef("none/none", 0), known=known)
+    protocol = protocol_at(place, called or PortRef("none/none", 0), has_identity=known)
     decision = authorize(workload, port, protocol=protocol, identity=identity if known else "", request=request)
     return None if decision.status else decision.allowed
 

@@ -32,7 +32,7 @@ class Terminal:
         return self._tmux("capture-pane", "-p").rstrip("\n").split("\n")
 
     def shows(self, text: str) -> bool:
-        """Say whether a text is shown, on one or several rows: a path that is longer than a row is broken anywhere."""
+        """Return whether a text is shown, on one or several rows: a path that is longer than a row is broken anywhere."""
         return "".join(text.split()) in "".join("".join(self.rows()).split())
 
     def headers(self) -> int:

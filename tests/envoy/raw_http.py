@@ -128,7 +128,7 @@ class RawConnection:
             raise ConnectionError("closed")
 
     def is_silent(self, seconds: float) -> bool:
-        """Return whether the peer sends nothing for some seconds."""
+        """Return whether the peer sends nothing for a few seconds."""
         self._sock.settimeout(seconds)
         try:
             self.wait_for_bytes()

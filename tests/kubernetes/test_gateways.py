@@ -361,7 +361,7 @@ class RejectedObjects:
         await self.store.update({**found, "spec": edge(*ports)["spec"]})
 
     async def attempt(self, seconds: float = LONGEST_S) -> str:
-        """Reconcile after some seconds; return the reason and the message of the finding."""
+        """Reconcile after a few seconds; return the reason and the message of the finding."""
         self.now += seconds
         await self.proxies.reconcile()
         (found,) = self.proxies.findings.get()
@@ -429,7 +429,7 @@ async def test_rejected_objects_are_applied_again_after_growing_pauses_only(reje
     assert rejecting.store.attempts == 1
     for _ in range(200):
         await rejecting.attempt(1)
-    assert 10 <= rejecting.store.attempts <= 30  # after some seconds, each pause has 10 to 20 s
+    assert 10 <= rejecting.store.attempts <= 30  # after a few seconds, each pause has 10 to 20 s
 
 
 async def test_an_edit_of_a_rejected_gateway_is_applied_at_once(rejecting: RejectedObjects) -> None:

@@ -213,10 +213,10 @@ def test_only_mtls_clients_use_the_protocol_of_the_service_that_they_call():
     """R67, D15. Plaintext clients use the protocol of the oldest Service."""
     port = port_of(EXAMPLE, 8080)
     assert port
-    assert protocol_at(port, HTTP, known=True) is Protocol.HTTP
-    assert protocol_at(port, TCP, known=True) is Protocol.TCP
-    assert protocol_at(port, TCP, known=False) is Protocol.HTTP
-    assert protocol_at(port, PortRef("elsewhere/other", 1), known=True) is Protocol.HTTP
+    assert protocol_at(port, HTTP, has_identity=True) is Protocol.HTTP
+    assert protocol_at(port, TCP, has_identity=True) is Protocol.TCP
+    assert protocol_at(port, TCP, has_identity=False) is Protocol.HTTP
+    assert protocol_at(port, PortRef("elsewhere/other", 1), has_identity=True) is Protocol.HTTP
 
 
 AUDITED = structs.replace(OPEN, access=Access(audited=True, grants=(GRANT,)))

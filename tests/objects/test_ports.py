@@ -19,7 +19,7 @@ KEY = Key("", "Pod", "default", "web")
 class Server:
     """A store whose lists and watches fail in a given order. `listed` has the times of the lists.
 
-    A list raises its error. A watch waits for some seconds, reports some changes, and raises its error.
+    A list raises its error. A watch waits for a few seconds, reports some changes, and raises its error.
     """
 
     def __init__(self, *, lists: Sequence[StoreError | None] = (), watches: Sequence[Any] = ()) -> None:

@@ -8,7 +8,7 @@ from tests.make.objects import backed_service, meshed_pod, split
 from tests.make.values import compiled
 from tests.xds.client import XdsClient, outdate
 
-from headgate.admission.injection import Decision, PodNamespace, decide
+from headgate.admission.injection import InjectionDecision, PodNamespace, decide
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ENDPOINTS
 from headgate.envoy.encode import Memo, encode
@@ -46,7 +46,7 @@ class Host:
     async def state(self) -> HostState:
         return HostState()
 
-    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+    def decide(self, pod: Object, around: PodNamespace) -> InjectionDecision:
         return decide(pod, "labelled", around)
 
 

@@ -15,8 +15,8 @@ from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, PortRe
 from headgate.plane.mirror_comparison import (
     PERIOD_S,
     PUBLISH_S,
-    Comparison,
     MirrorComparer,
+    MirrorComparison,
     after,
     sides,
     subjects,
@@ -56,7 +56,7 @@ def counts(number: int, *, failed: int = 0, slow: int = 0, size: int = 0) -> Sid
 def compared(blocks: int, copies: SideCounts, requests: SideCounts, *rules: Route) -> StatusCondition:
     """Return the condition after some blocks of the same counts."""
     wanted = subjects(mesh(*(rules or (mirroring_route(),))))
-    known: Mapping[PortRef, Comparison] = {}
+    known: Mapping[PortRef, MirrorComparison] = {}
     for number in range(blocks):
         known = after(known, wanted, {NEXT: copies, RULE: requests}, 1000 + number)
     (found,) = verdicts(known)[ROUTE]

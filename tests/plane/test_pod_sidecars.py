@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.make.objects import pod, sidecar
 
-from headgate.admission.injection import Decision, PodNamespace
+from headgate.admission.injection import InjectionDecision, PodNamespace
 from headgate.admission.sidecar_containers import SidecarOptions, decide_transparent, with_transparent_sidecar
 from headgate.options import InjectionMode
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
@@ -173,7 +173,9 @@ def test_notes_explain_jobs_excluded_ports_and_pods_without_a_proxy() -> None:
 
 
 def test_a_namespace_that_the_webhooks_do_not_select_is_named_with_the_remedy() -> None:
-    found = explain_pod(PodFacts(web_pod(), Decision("NamespaceName", "kubernetes.io/metadata.name"), (), None))
+    found = explain_pod(
+        PodFacts(web_pod(), InjectionDecision("NamespaceName", "kubernetes.io/metadata.name"), (), None)
+    )
     assert not found.decision.injected
     assert "the namespace shop has no label kubernetes.io/metadata.name" in found.decision.message
     label = "kubectl label namespace shop kubernetes.io/metadata.name=shop"

@@ -49,7 +49,7 @@ _newest_ports = itertools.count(20001)
 
 
 def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_S) -> T:
-    """Do what `until` of the world on one machine does, with a longer limit, and fewer calls of the API server."""
+    """Do what `until` does on one machine, with a longer limit, and fewer calls of the API server."""
     return waiting.until(condition, what, seconds, poll=POLL_S)
 
 

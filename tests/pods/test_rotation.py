@@ -182,7 +182,7 @@ def wait_until_stable(cluster: Cluster) -> None:
 def states(cluster: Cluster) -> Iterator[Iterator[Any]]:
     """Watch the state of the certificate authority during the block; yield an iterator over all published states.
 
-    The phase `sign-new` lasts only some seconds: on a busy machine, two questions of `headgate ca` are further apart.
+    The phase `sign-new` lasts only a few seconds: on a busy machine, two questions of `headgate ca` are further apart.
     """
     path = r"jsonpath={.data.status\.json}{'\n'}"
     with cluster.lines(BIN / "kubectl", "-n", SYSTEM, "get", "configmap/headgate-ca", "--watch", "-o", path) as lines:

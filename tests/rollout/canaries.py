@@ -47,7 +47,7 @@ class Rollout:
         self.look(0)
 
     def look(self, seconds: int = 1, *, v1: Counts | None = None, v2: Counts | None = None, **facts: Any) -> State:
-        """Let some seconds pass, each with these requests, or up to a transition."""
+        """Let a few seconds pass, each with these requests, or up to a transition."""
         for _ in range(max(seconds, 1)):
             self.now += min(seconds, 1)
             counts = {name: found for name, found in (("v1", v1), ("v2", v2)) if found}

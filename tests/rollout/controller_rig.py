@@ -153,7 +153,7 @@ class RolloutRig:
             await asyncio.sleep(0.01)
 
     async def load(self, seconds: int, copies: Counts | None = None, **backends: Counts) -> None:
-        """Send requests, and copies by the owned split for v2, in each of some seconds."""
+        """Send requests, and copies by the owned split for v2, in each of a few seconds."""
         for _ in range(seconds):
             if copies:
                 flow = Flow(source=POD, destination=POD, service="default/v2", backend="default/v2", copy=True)

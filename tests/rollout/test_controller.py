@@ -119,7 +119,7 @@ def test_the_old_version_counts_as_used_until_every_proxy_has_the_weight_0() -> 
 def test_another_replica_continues_with_the_evidence_of_the_last_one() -> None:
     async def scenario(rig: RolloutRig) -> None:
         key = await rig.create(website_canary())
-        for _ in range(20):  # each replica is killed after some seconds
+        for _ in range(20):  # each replica is killed after a few seconds
             async with rig.replica():
                 await rig.load(9, v1=requests(90), v2=requests(10))
             if state_of(await rig.status(key)) == "Promoted":

@@ -6,7 +6,7 @@ from typing import Any
 from headgate.envoy import pb
 from headgate.envoy.stats_sink import BOUNDS
 from headgate.telemetry.counters.histogram import bucket_of
-from headgate.telemetry.reports.otlp import ProxyReport, Sample, Series
+from headgate.telemetry.reports.otlp import ProxyReport, Series, SeriesSample
 
 START = 1_800_000_000.0
 FLUSH = 2.0  # Seconds between reports.
@@ -51,7 +51,7 @@ class ReportingProxy:
     def flush(self) -> ProxyReport:
         """Return the next report; evict idle series after every few reports."""
         self._flushes += 1
-        samples = [Sample(series, self._values[series]) for series in sorted(self._seen)]
+        samples = [SeriesSample(series, self._values[series]) for series in sorted(self._seen)]
         if self._flushes % self._reports_per_eviction == 0:
             self._values = {series: self._values[series] for series in self._used}
             self._used.clear()

@@ -16,7 +16,7 @@ from headgate.telemetry import checkpoint
 from headgate.telemetry.checkpoint import NAME, load_checkpoint, write_checkpoints
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.receiver import LATE, LOST, UNKNOWN, UNREADABLE, Receiver
-from headgate.telemetry.reports.otlp import METHOD, ProxyReport, Sample, read_report
+from headgate.telemetry.reports.otlp import METHOD, ProxyReport, SeriesSample, read_report
 from headgate.telemetry.windows import Windows
 from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet
@@ -109,9 +109,11 @@ async def test_a_wait_for_a_report_ends_only_with_a_later_report():
 
 async def test_readings_say_which_counts_are_missing():
     receiver, proxy = fresh(), ReportingProxy()
-    receiver.take(ProxyReport(NODE, START, START + 2, [Sample(series_of("server.stats_overflow.counter"), 3)]))
+    receiver.take(ProxyReport(NODE, START, START + 2, [SeriesSample(series_of("server.stats_overflow.counter"), 3)]))
     receiver.take(
-        ReportingProxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(series_of("mesh.sent"), 9)])
+        ReportingProxy(OTHER, START - 100, number=60)
+        .flush()
+        ._replace(samples=[SeriesSample(series_of("mesh.sent"), 9)])
     )
     for _ in range(10):
         proxy.count("a")
@@ -129,7 +131,7 @@ async def test_impossible_values_of_one_proxy_do_not_affect_other_proxies():
         impossible = {name: series_of(f"mesh.{name}", **PLACE) for name in ("sent", "latency")}
         values = {"sent": number * 10**18, "latency": most}
         samples = [
-            Sample(impossible[name], values[name], (1 << 170 * packed_counters.BITS[packed_counters.WIDE]) - 1)
+            SeriesSample(impossible[name], values[name], (1 << 170 * packed_counters.BITS[packed_counters.WIDE]) - 1)
             for name in values
         ]
         receiver.take(ProxyReport(NODE, START + number, START + number, samples))

@@ -30,16 +30,16 @@ def object_check(settings: Settings) -> Check:
     """
 
     def checked(obj: Object, *, request: bool = False, kinds: KindSet = BUILT_IN) -> Checked:
-        found = check(obj, request=request, kinds=kinds)
-        if isinstance(found.value, TrafficSplit | Canary):
-            index = self_reference(found.value, namespace_of(obj), settings.domain)
+        result = check(obj, request=request, kinds=kinds)
+        if isinstance(result.value, TrafficSplit | Canary):
+            index = self_reference(result.value, namespace_of(obj), settings.domain)
             if index is not None:
-                message = SELF_REFERENCE.format(root=found.value.spec.service)
-                return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=found.unknown)
-        if not found.hub:
-            return found
-        complete = DEFAULTERS.get((found.hub["apiVersion"], found.hub["kind"]), with_schema_defaults)
-        return found._replace(hub=complete(found.hub))
+                message = SELF_REFERENCE.format(root=result.value.spec.service)
+                return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=result.unknown)
+        if not result.hub:
+            return result
+        complete = DEFAULTERS.get((result.hub["apiVersion"], result.hub["kind"]), with_schema_defaults)
+        return result._replace(hub=complete(result.hub))
 
     return checked
 

@@ -76,7 +76,7 @@ _OPTIONS = {
 }
 
 
-class Decision(NamedTuple):
+class InjectionDecision(NamedTuple):
     """Whether a pod gets a sidecar when it is created now, and the setting that decides it.
 
     `value` is the value of a label or annotation, the name of a TLSConfig, the injection mode, or the name of a missing label.
@@ -103,7 +103,7 @@ class Sidecars(NamedTuple):
     everything already.
     """
 
-    decide: Callable[[Object, PodNamespace], Decision]
+    decide: Callable[[Object, PodNamespace], InjectionDecision]
     capture: Literal["explicit", "transparent"]
     own_ports: Container[int]
     create: Callable[[Object, PodNamespace, bool], Object]
@@ -116,26 +116,26 @@ def explicit_sidecars(mode: InjectionMode) -> Sidecars:
     return Sidecars(lambda pod, around: decide(pod, mode, around), EXPLICIT, (OUTBOUND_PORT,), _created, _kept)
 
 
-def decide(pod: Object, mode: InjectionMode, around: PodNamespace) -> Decision:
+def decide(pod: Object, mode: InjectionMode, around: PodNamespace) -> InjectionDecision:
     """Decide whether a pod gets a sidecar when it is created now."""
     labels: Mapping[str, str] = part(pod["metadata"], "labels")
     annotations: Mapping[str, str] = part(pod["metadata"], "annotations")
     if mode == "none":
-        return Decision("Option", mode, injected=False)
+        return InjectionDecision("Option", mode, injected=False)
     if annotations.get(PROCESS) == EXTERNAL:  # `headgate run` creates such a pod to get a sidecar for its program
-        return Decision("HeadgateRun", injected=True)
+        return InjectionDecision("HeadgateRun", injected=True)
     own: tuple[tuple[Setting, Mapping[str, str]], ...] = (("PodLabel", labels), ("PodAnnotation", annotations))
     for by, words in own:
         if said := words.get(INJECT):
-            return Decision(by, said, injected=said in INJECTED)
+            return InjectionDecision(by, said, injected=said in INJECTED)
     if config := next((config for config in around.configs if _selects(config, labels)), None):
-        return Decision("TLSConfig", part(config, "metadata").get("name", ""), injected=True)
+        return InjectionDecision("TLSConfig", part(config, "metadata").get("name", ""), injected=True)
     if said := around.labels.get(INJECT):
-        return Decision("NamespaceLabel", said, injected=said in INJECTED)
-    return Decision("Option", mode, injected=mode == "all")
+        return InjectionDecision("NamespaceLabel", said, injected=said in INJECTED)
+    return InjectionDecision("Option", mode, injected=mode == "all")
 
 
-def decision_message(decision: Decision, namespace: str) -> str:
+def decision_message(decision: InjectionDecision, namespace: str) -> str:
     """Return the reason for a decision about a pod of a namespace, as a clause for users."""
     form = _OPTIONS[decision.value] if decision.by == "Option" else _REASONS[decision.by]
     return form.format(key=INJECT, value=decision.value, namespace=namespace)
@@ -228,9 +228,9 @@ def _process_causes(metadata: Metadata) -> Iterator[Cause]:
 def pod_namespace(view: View, obj: Object) -> PodNamespace:
     """Return the properties of the namespace of a pod, or of a workload, that injection uses."""
     namespace = obj["metadata"].get("namespace", "")
-    found = view.get(Key("", "Namespace", "", namespace))
+    stored = view.get(Key("", "Namespace", "", namespace))
     configs, sidecars = (view.select(kind.group, kind.kind, namespace) for kind in (TLS_CONFIG, SIDECAR_KIND))
-    labels = part(found["metadata"], "labels") if found else {}
+    labels = part(stored["metadata"], "labels") if stored else {}
     return PodNamespace(labels=labels, configs=configs, sidecars=sidecars)
 
 

@@ -67,8 +67,8 @@ def _inject(obj: Object, path: str, *, pod: Object, options: SidecarOptions) -> 
 
 def _structure(pod: Object) -> Iterator[Cause]:
     """Yield the fields of a pod whose types are wrong. Unknown fields are no mistakes, as in the API."""
-    found = check_schema({"metadata": pod["metadata"], "spec": pod.get("spec")}, schemas()["", "v1", "Pod"])
-    yield from (cause for cause in found.causes if cause.field not in found.unknown)
+    checked = check_schema({"metadata": pod["metadata"], "spec": pod.get("spec")}, schemas()["", "v1", "Pod"])
+    yield from (cause for cause in checked.causes if cause.field not in checked.unknown)
 
 
 def _replaced(obj: Object, path: list[str], pod: Object) -> Object:

@@ -16,12 +16,12 @@ def proxy_resources(annotations: Mapping[str, str]) -> Resources:
     A default that contradicts an annotation takes the annotation's value, so that no request is above its limit.
     """
     written = {place: annotations[key] for place, key in PROXY_RESOURCES.items() if annotations.get(key)}
-    found = {kind: {**defaults} for kind, defaults in DEFAULTS.items()}
+    resources = {kind: {**defaults} for kind, defaults in DEFAULTS.items()}
     for (kind, resource), value in written.items():
-        found[kind][resource] = value
-    for resource in found["limits"].keys() & found["requests"].keys():
-        request, limit = found["requests"][resource], found["limits"][resource]
+        resources[kind][resource] = value
+    for resource in resources["limits"].keys() & resources["requests"].keys():
+        request, limit = resources["requests"][resource], resources["limits"][resource]
         if parse_quantity(request) > parse_quantity(limit):
             stands = request if ("requests", resource) in written else limit
-            found["requests"][resource] = found["limits"][resource] = stands
-    return found
+            resources["requests"][resource] = resources["limits"][resource] = stands
+    return resources

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.admission.injection import Decision, PodNamespace, Sidecars, decide
+from headgate.admission.injection import InjectionDecision, PodNamespace, Sidecars, decide
 from headgate.admission.proxy_resources import proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
@@ -68,15 +68,15 @@ def transparent_sidecars(mode: InjectionMode, options: SidecarOptions) -> Sideca
 def container_names(pod: Object) -> Collection[str]:
     """Return the names of a pod's containers and init containers."""
     lists = (part(pod, "spec").get(field) or () for field in ("containers", "initContainers"))
-    return {item.get("name", "") for items in lists for item in items}
+    return {container.get("name", "") for items in lists for container in items}
 
 
-def decide_transparent(pod: Object, mode: InjectionMode, around: PodNamespace) -> Decision:
+def decide_transparent(pod: Object, mode: InjectionMode, around: PodNamespace) -> InjectionDecision:
     """Decide whether a pod on a cluster gets a sidecar when it is created now."""
     if part(pod, "spec").get("hostNetwork"):  # the redirection would change the network of the node
-        return Decision("HostNetwork", injected=False)
+        return InjectionDecision("HostNetwork", injected=False)
     if pod["metadata"].get("namespace") in NEVER_INJECTED:
-        return Decision("SystemNamespace", injected=False)
+        return InjectionDecision("SystemNamespace", injected=False)
     return decide(pod, mode, around)
 
 
@@ -100,7 +100,7 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     resources = proxy_resources(annotations)
     sidecar = _sidecar(options, is_job=(spec.get("restartPolicy") or "Always") != "Always") | {"resources": resources}
     redirection = _redirection(options) | {"resources": resources}
-    applications = [_redirected(item) for item in spec.get("containers") or ()]
+    applications = [_redirected(container) for container in spec.get("containers") or ()]
     spec["volumes"] = [*(spec.get("volumes") or ()), *proxy_volumes()]
     if secrets := pull_secrets(spec.get("imagePullSecrets") or (), options):
         spec["imagePullSecrets"] = secrets
@@ -127,7 +127,7 @@ def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
         probe = container.get(name) or {}
         if check := _moved_check(probe):
             kept = {field: value for field, value in probe.items() if field != check}
-            headers = {"httpHeaders": found} if (found := probe[check].get("httpHeaders")) else {}
+            headers = {"httpHeaders": own_headers} if (own_headers := probe[check].get("httpHeaders")) else {}
             path = f"/{container['name']}/{name.removesuffix('Probe')}"
             changed[name] = {**kept, "httpGet": {**headers, "path": path, "port": PROBE_PORT, "scheme": "HTTP"}}
     return changed

@@ -24,13 +24,15 @@ def with_sidecars(pod: Object, sidecars: Iterable[Object]) -> Object:
     A pod of `headgate run` stays unchanged, because no runtime starts containers for it.
     """
     annotations = {name: text for name, text in part(pod["metadata"], "annotations").items() if name not in _WRITTEN}
-    chosen = [] if PROCESS in annotations else sorted(selecting(pod, sidecars), key=lambda item: item.metadata.name)
+    chosen = (
+        [] if PROCESS in annotations else sorted(selecting(pod, sidecars), key=lambda sidecar: sidecar.metadata.name)
+    )
     spec, conflicts = dict(pod["spec"]), list[str]()
-    own = [item["name"] for item in spec.get("containers") or ()]
-    for item in chosen:
-        conflicts += [f"{item.metadata.name}/{conflict}" for conflict in _add(spec, own, item)]
+    own = [container["name"] for container in spec.get("containers") or ()]
+    for sidecar in chosen:
+        conflicts += [f"{sidecar.metadata.name}/{conflict}" for conflict in _add(spec, own, sidecar)]
     if chosen:
-        annotations[ADDED] = ",".join(f"{item.metadata.name}@{item.metadata.generation}" for item in chosen)
+        annotations[ADDED] = ",".join(f"{sidecar.metadata.name}@{sidecar.metadata.generation}" for sidecar in chosen)
     if conflicts:
         annotations[CONFLICTS] = ",".join(conflicts)
     metadata = {name: value for name, value in pod["metadata"].items() if name != "annotations"}
@@ -73,6 +75,6 @@ def _add(spec: dict[str, Any], own: Iterable[str], sidecar: Sidecar) -> Iterator
 
 def _extend(items: Items, additions: Iterable[Mapping[str, Any]], present: Iterable[Mapping[str, Any]]) -> list[str]:
     """Append the additions whose names are free, and return the other names. An equal item is no conflict."""
-    names = {item.get("name"): item for item in present}
-    items += [item for item in additions if item["name"] not in names]
-    return [item["name"] for item in additions if names.get(item["name"], item) != item]
+    names = {entry.get("name"): entry for entry in present}
+    items += [addition for addition in additions if addition["name"] not in names]
+    return [addition["name"] for addition in additions if names.get(addition["name"], addition) != addition]

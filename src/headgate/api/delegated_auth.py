@@ -115,23 +115,23 @@ def authenticate(config: RequestHeaderConfig, common_name: str | None, headers: 
             401,
             f"Unauthorized: the client certificate's common name {common_name!r} is not in requestheader-allowed-names",
         )
-    name = next((value for wanted in config.user_headers for key, value in headers if key == wanted and value), "")
+    name = next((value for header in config.user_headers for key, value in headers if key == header and value), "")
     if not name:
         raise ApiError(401, f"Unauthorized: no user in the request header {' or '.join(config.user_headers)}")
-    groups = tuple(value for wanted in config.group_headers for key, value in headers if key == wanted)
+    groups = tuple(value for header in config.group_headers for key, value in headers if key == header)
     if name != _ANONYMOUS and _AUTHENTICATED not in groups:
         groups = (*groups, _AUTHENTICATED)
     return User(name=name, groups=groups, extra=_extra(config, headers))
 
 
 def _extra(config: RequestHeaderConfig, headers: Sequence[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found: dict[str, tuple[str, ...]] = {}
+    extra: dict[str, tuple[str, ...]] = {}
     for prefix in config.extra_prefixes:
         for key, value in headers:
             if key.startswith(prefix):
                 name = unquote(key.removeprefix(prefix)).lower()
-                found[name] = (*found.get(name, ()), value)
-    return tuple(sorted(found.items()))
+                extra[name] = (*extra.get(name, ()), value)
+    return tuple(sorted(extra.items()))
 
 
 class _Status(Input, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ class DelegatedAuthorizer:
         """Cache a permission; paths, of which a user can invent any number, take no room of resources."""
         allowed = self._allowed[seconds]
         if len(allowed) >= _CACHE_SIZE:
-            allowed = self._allowed[seconds] = {known: end for known, end in allowed.items() if end > now}
+            allowed = self._allowed[seconds] = {cached: end for cached, end in allowed.items() if end > now}
         if len(allowed) < _CACHE_SIZE:
             allowed[key] = now + seconds
 

@@ -157,11 +157,11 @@ def _aggregated_rows(group: str, version: str, kinds: KindSet) -> list[dict[str,
         parent, _, subresource = row["name"].partition("/")
         kind = {"group": row.get("group", group), "version": row.get("version", version), "kind": row["kind"]}
         scope = "Namespaced" if row["namespaced"] else "Cluster"
-        known = rows.setdefault(parent, {"resource": parent, "scope": scope, "verbs": [], "subresources": []})
+        resource = rows.setdefault(parent, {"resource": parent, "scope": scope, "verbs": [], "subresources": []})
         if subresource:
-            known["subresources"].append({"subresource": subresource, "responseKind": kind, "verbs": row["verbs"]})
+            resource["subresources"].append({"subresource": subresource, "responseKind": kind, "verbs": row["verbs"]})
         else:
-            known |= {
+            resource |= {
                 "responseKind": kind,
                 "singularResource": row["singularName"],
                 "verbs": row["verbs"],

@@ -117,7 +117,7 @@ class Server(uvicorn.Server):
         return self._protocol(config=self.config, server_state=self.server_state, app_state={})
 
     def _connections(self) -> list[BoundedProtocol]:
-        return [one for one in self.server_state.connections if isinstance(one, BoundedProtocol)]
+        return [connection for connection in self.server_state.connections if isinstance(connection, BoundedProtocol)]
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections with slow clients, once a second."""

@@ -29,13 +29,13 @@ class Representation(NamedTuple):
     version: str = ""
 
 
-def negotiate(accept: str, known: Sequence[str]) -> Representation:
-    """Return the first representation of an Accept header that has a shape in `known`. Raises ApiError 406."""
+def negotiate(accept: str, shapes: Sequence[str]) -> Representation:
+    """Return the first representation of an Accept header that has a shape in `shapes`. Raises ApiError 406."""
     for part in accept.split(",") if accept.strip() else (JSON,):
         media, _, rest = part.strip().partition(";")
         given = dict(parameter.strip().partition("=")[::2] for parameter in rest.split(";") if parameter.strip())
         form = Representation(given.get("as", ""), given.get("g", ""), given.get("v", ""))
-        if media.strip().lower() in (JSON, "*/*", "application/*") and form.shape in ("", *known):
+        if media.strip().lower() in (JSON, "*/*", "application/*") and form.shape in ("", *shapes):
             return form if form.shape else Representation()
     raise ApiError(406, f"only the following media types are accepted: {JSON}")
 
@@ -75,8 +75,8 @@ def table(
     metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a Table (`meta.k8s.io`), which `kubectl get` prints. A row has `cells` and, optionally, its `object`."""
-    found = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata or {}}
-    return found | {"columnDefinitions": columns, "rows": rows}
+    head = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata or {}}
+    return head | {"columnDefinitions": columns, "rows": rows}
 
 
 def partial_metadata(metadata: object, version: str) -> dict[str, object]:
@@ -88,7 +88,7 @@ def partial_metadata_list(
     several: Sequence[object], version: str, metadata: Mapping[str, Any] | None = None
 ) -> dict[str, object]:
     """Return a PartialObjectMetadataList."""
-    items = [partial_metadata(one, version) for one in several]
+    items = [partial_metadata(obj, version) for obj in several]
     return {**partial_metadata(metadata or {}, version), "kind": "PartialObjectMetadataList", "items": items}
 
 

@@ -40,11 +40,11 @@ def everything(_: Object) -> bool:
 
 def label_selector(text: str) -> Predicate:
     """Parse a label selector such as `app=web,tier in (a, b),!old`. Raises ApiError 400."""
-    wanted = [
+    requirements = [
         Requirement(key=key, operator=_OPERATORS[operator], values=tuple(values))
         for key, operator, values in _requirements(text)
     ]
-    return lambda obj: all(holds(one, obj["metadata"].get("labels") or {}) for one in wanted)
+    return lambda obj: all(holds(requirement, obj["metadata"].get("labels") or {}) for requirement in requirements)
 
 
 def label_selector_object(text: str) -> dict[str, Any]:
@@ -57,19 +57,19 @@ def label_selector_object(text: str) -> dict[str, Any]:
         else:
             expression = {"key": key, "operator": _OPERATORS[operator], "values": values}
             expressions.append({name: value for name, value in expression.items() if value})
-    found: dict[str, Any] = {"matchLabels": labels} if labels else {}
-    return found | ({"matchExpressions": expressions} if expressions else {})
+    selector: dict[str, Any] = {"matchLabels": labels} if labels else {}
+    return selector | ({"matchExpressions": expressions} if expressions else {})
 
 
 def _requirements(text: str) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield label, operator (a key of `_OPERATORS`) and values of each part of a label selector."""
     for part in map(str.strip, _split_outside_parentheses(text)):
-        if found := _SET.fullmatch(part):
-            yield found[1], found[2], [value.strip() for value in found[3].split(",")]
-        elif found := _EQUALITY.fullmatch(part) or _ORDER.fullmatch(part):
-            yield found[1], found[2].replace("==", "="), [found[3]]
-        elif found := _EXISTS.fullmatch(part):
-            yield found[2], found[1], []
+        if match := _SET.fullmatch(part):
+            yield match[1], match[2], [value.strip() for value in match[3].split(",")]
+        elif match := _EQUALITY.fullmatch(part) or _ORDER.fullmatch(part):
+            yield match[1], match[2].replace("==", "="), [match[3]]
+        elif match := _EXISTS.fullmatch(part):
+            yield match[2], match[1], []
         else:
             raise ApiError(
                 400,
@@ -93,15 +93,15 @@ def field_selector(text: str, fields: Collection[str] = ()) -> Predicate:
     `fields` are those that the kind supports besides the name and the namespace. Raises ApiError 400 for a malformed
     selector, and for another field.
     """
-    known = _COMMON_FIELDS.union(fields)
+    supported_fields = _COMMON_FIELDS.union(fields)
     tests = []
     for part in re.split(r"(?<!\\),", text):
-        found = _FIELD.fullmatch(part.strip())
-        if found is None:
+        match = _FIELD.fullmatch(part.strip())
+        if match is None:
             raise ApiError(400, f"invalid field selector: {part!r}; write field=value or field!=value")
-        field, operator, value = found.groups()
-        if field not in known:
-            supported = ", ".join(f'"{name}"' for name in sorted(known))
+        field, operator, value = match.groups()
+        if field not in supported_fields:
+            supported = ", ".join(f'"{name}"' for name in sorted(supported_fields))
             raise ApiError(400, f'"{field}" is not a known field selector: only {supported}')
         tests.append((field.split("."), operator != "!=", _ESCAPED.sub(r"\1", value)))
     return lambda obj: all((_field(obj, path) == value) is equal for path, equal, value in tests)
@@ -109,8 +109,8 @@ def field_selector(text: str, fields: Collection[str] = ()) -> Predicate:
 
 def selected_name(text: str) -> str:
     """Return the only object name that a field selector matches; empty when it may match several."""
-    found = (_FIELD.fullmatch(part.strip()) for part in re.split(r"(?<!\\),", text) if part)
-    names = (part[3] for part in found if part and part[1] == "metadata.name" and part[2] != "!=")
+    matches = (_FIELD.fullmatch(part.strip()) for part in re.split(r"(?<!\\),", text) if part)
+    names = (part[3] for part in matches if part and part[1] == "metadata.name" and part[2] != "!=")
     return _ESCAPED.sub(r"\1", next(names, ""))
 
 

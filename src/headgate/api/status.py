@@ -83,7 +83,7 @@ def method_not_allowed(hint: str = "") -> ApiError:
 
 def unsupported_value(field: str, value: object, supported: Sequence[str]) -> str:
     """Return the API server's message for a value that is not one of the supported values."""
-    listed = ", ".join(f'"{one}"' for one in supported)
+    listed = ", ".join(f'"{choice}"' for choice in supported)
     return f'{field}: Unsupported value: "{value}": supported values: {listed}'
 
 

@@ -217,12 +217,12 @@ def _stored(asked: _Request) -> Object | None:
 
 
 def _warnings(texts: Iterable[str]) -> dict[str, Any]:
-    found = list(texts)
-    if sum(map(len, found)) > MOST_CHARACTERS:
-        found = [shortened(text, LONGEST) for text in found]
-    if len(found) > MOST_WARNINGS:
-        found = [*found[: MOST_WARNINGS - 1], found[-1]]  # the last one is the effect of the write
-    return {"warnings": found} if found else {}
+    warnings = list(texts)
+    if sum(map(len, warnings)) > MOST_CHARACTERS:
+        warnings = [shortened(text, LONGEST) for text in warnings]
+    if len(warnings) > MOST_WARNINGS:
+        warnings = [*warnings[: MOST_WARNINGS - 1], warnings[-1]]  # the last one is the effect of the write
+    return {"warnings": warnings} if warnings else {}
 
 
 async def _with_text_errors(response: Awaitable[Response]) -> Response:

@@ -70,7 +70,7 @@ def run_nginx(calls: Calls) -> NoReturn:
 
 
 def _configuration(calls: Calls, known: str, module: str) -> Configuration:
-    """Return the configuration when it differs from the version `known`, or after some seconds. Raises ProxyError."""
+    """Return the configuration when it differs from the version `known`, or after a few seconds. Raises ProxyError."""
     query = GatewayQuery(node=calls.node_id, known=known, stream_module=module)
     answer = calls.call(METHOD, query, LONGEST_WAIT_S + ANSWER_S)
     try:

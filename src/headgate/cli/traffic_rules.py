@@ -76,7 +76,7 @@ def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audi
 
 
 def is_allowed(record: CallRecord, manifests: Iterable[Object]) -> bool:
-    """Say whether one of the generated TrafficTargets allows a recorded call, read from the manifest alone."""
+    """Return whether one of the generated TrafficTargets allows a recorded call, read from the manifest alone."""
     return any(_allows(manifest, record) for manifest in manifests)
 
 

@@ -48,11 +48,11 @@ def gateway(trust_domain: str, note: str = "") -> Caller:
 
 def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -> Caller:
     """Return a caller for a pod with this ServiceAccount and a sidecar."""
-    known = f"{namespace}/{name}" in snapshot.pods_of_account
+    has_pods = f"{namespace}/{name}" in snapshot.pods_of_account
     return Caller(
         object=Key("", "ServiceAccount", namespace, name),
         identity=spiffe_id(compiled.mesh.trust_domain, namespace, name),
-        note="" if known else "no pod runs as this ServiceAccount now",
+        note="" if has_pods else "no pod runs as this ServiceAccount now",
         home=namespace,
         is_scoped=compiled.mesh.scoped,
     )
@@ -66,9 +66,9 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     """
     namespace, written = name.partition("/")[0], snapshot.pods[name]
     key = Key("", "Pod", *name.split("/"))
-    known = next((item for item in compiled.mesh.workloads if item.name == name), None)
-    if known:
-        return Caller(object=key, identity=known.identity, home=namespace, is_scoped=compiled.mesh.scoped)
+    workload = next((workload for workload in compiled.mesh.workloads if workload.name == name), None)
+    if workload:
+        return Caller(object=key, identity=workload.identity, home=namespace, is_scoped=compiled.mesh.scoped)
     address = written.status.pod_ip
     no_sidecar = f"it has no sidecar, so it calls in plaintext, without the identity of its ServiceAccount {account_name(written)}"
     if address and ip_address(address).is_loopback:
@@ -92,12 +92,14 @@ class Arrivals:
 
     @cached_property
     def _workloads(self) -> Mapping[str, Workload]:
-        found = self._compiled.mesh.workloads
-        return {item.address: item for item in found} | {item.name: item for item in found}
+        workloads = self._compiled.mesh.workloads
+        return {workload.address: workload for workload in workloads} | {
+            workload.name: workload for workload in workloads
+        }
 
     def _arrival(self, endpoint: Endpoint, ref: PortRef, request: Request) -> Arrival:
         workload = self._workloads.get(endpoint.workload) or self._workloads.get(endpoint.address)
-        known = bool(endpoint.identity and self._caller.identity)
+        mutual_tls = bool(endpoint.identity and self._caller.identity)
         if endpoint.resolved:
             answer, remedy = (
                 Authorization(allowed=True, why="it is outside the mesh, so no sidecar authorizes the request"),
@@ -106,12 +108,12 @@ class Arrivals:
         elif workload is None:
             answer, remedy = Authorization(allowed=True, why="it has no sidecar, so every request is allowed"), ""
         else:
-            answer, remedy = self._authorized(workload, endpoint, ref, request=request, known=known)
+            answer, remedy = self._authorized(workload, endpoint, ref, request=request, mutual_tls=mutual_tls)
         return Arrival(
             workload=workload.name if workload else endpoint.workload,
             address=f"{endpoint.address}:{endpoint.port}",
-            transport=MUTUAL_TLS if known else PLAINTEXT,
-            transport_message=f"with {endpoint.identity}" if known else self._plaintext(workload, endpoint),
+            transport=MUTUAL_TLS if mutual_tls else PLAINTEXT,
+            transport_message=f"with {endpoint.identity}" if mutual_tls else self._plaintext(workload, endpoint),
             allowed=answer.allowed,
             object=answer.origin,
             rule=answer.rule,
@@ -120,20 +122,20 @@ class Arrivals:
         )
 
     def _authorized(
-        self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, known: bool
+        self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, mutual_tls: bool
     ) -> tuple[Authorization, str]:
         """Return the sidecar's decision whether the request is allowed, and a remedy if it is refused."""
         port = port_of(workload, endpoint.port)
         if cause := cause_at(self._snapshot, workload, endpoint.port):
             return Authorization(allowed=True, why=_BYPASS_TEXTS[cause].format(port=endpoint.port)), ""
         plain = (table.protocol for table in self._compiled.mesh.tables if table.ref == ref)
-        protocol = protocol_at(port, ref, known=known) if port else next(plain, Protocol.HTTP)
-        identity = self._caller.identity if known else ""
+        protocol = protocol_at(port, ref, has_identity=mutual_tls) if port else next(plain, Protocol.HTTP)
+        identity = self._caller.identity if mutual_tls else ""
         request = _forwarded(request, protocol)
         answer = authorize(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
         if answer.allowed or answer.status:
             return answer, ""
-        if not known:
+        if not mutual_tls:
             return answer, self._identity_remedy(workload)
         targets = [
             f"TrafficTarget {grant.origin.namespace}/{grant.origin.name}"

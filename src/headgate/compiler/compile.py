@@ -151,9 +151,9 @@ class Compiler:
 
         Another thread may use this compiler: the results are replaced and never changed.
         """
-        found = Compiler()
-        found._stages = self._stages.fork()
-        return found
+        fork = Compiler()
+        fork._stages = self._stages.fork()
+        return fork
 
     def compile(
         self, snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS
@@ -171,7 +171,7 @@ class Compiler:
         running = self._stages.once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
         selected, modes = self._part(snapshot, Service, Pod, *POLICY_KINDS), dict(tls_modes)
         policies = self._stages.once(apply_policies, selected, service_endpoints.pod_ports, settings, running, modes)
-        known = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads, pods)
+        entries = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads, pods)
         mesh = with_hosts(
             Mesh(
                 domain=settings.domain,
@@ -184,10 +184,10 @@ class Compiler:
                 gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Namespace, Pod)),
                 tracing=tracing(settings),
                 tables=tuple(self._stages.each(_itself, {table.ref: (table,) for table in api.tables})),
-                endpoints=known,
+                endpoints=entries,
                 workloads=policies.workloads,
             ),
-            self._stages.once(external_hosts, known),
+            self._stages.once(external_hosts, entries),
         )
         sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, Pod, Sidecar))
         findings = [
@@ -198,7 +198,7 @@ class Compiler:
             *claims.findings,
             *api.findings,
             *policies.findings,
-            *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
+            *(finding for selected_pods in sidecar_pods for finding in sidecars.findings(selected_pods)),
             *self._of_service_gateways(snapshot, settings),
             *self._of_routes(snapshot, mesh),
             *unreachable_routes.findings(snapshot, (*self._route_lists(mesh.tables), *api.unreachable)),
@@ -230,8 +230,8 @@ class Compiler:
         parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings)
         attached = self._attached(snapshot, places, parents)
         groups = self._stages.following(grouped, NO_GROUPS, attached)
-        wanted = {table.ref: (table, found) for table in tables if (found := groups.of_service(table.ref))}
-        ports = dict(zip(wanted, self._stages.each(compile_port, wanted), strict=True))
+        routed = {table.ref: (table, routes) for table in tables if (routes := groups.of_service(table.ref))}
+        ports = dict(zip(routed, self._stages.each(compile_port, routed), strict=True))
         listeners = list(listener_hosts(parents, groups))
         hosts = {
             place: self._stages.each_item(compile_host, listener, routes, place)
@@ -245,12 +245,12 @@ class Compiler:
         return CompiledRoutes(
             attached=attached,
             unreachable=tuple(
-                item for several in unreachable for item in sorted(several.values(), key=attrgetter("title"))
+                route for several in unreachable for route in sorted(several.values(), key=attrgetter("title"))
             ),
             gateways=gateways,
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
             outcomes=tuple(outcomes(parents, groups, gateways)),
-            findings=(*parents.findings, *(item for port in ports.values() for item in port.findings)),
+            findings=(*parents.findings, *(finding for port in ports.values() for finding in port.findings)),
         )
 
     def _served(self, snapshot: Snapshot, settings: Settings) -> PlainServices:
@@ -263,19 +263,19 @@ class Compiler:
 
     def _of_service_gateways(self, snapshot: Snapshot, settings: Settings) -> tuple[Finding, ...]:
         asking = self._asking(snapshot, settings)
-        slices = {item.name: snapshot.slices.get(item.name, ()) for item in asking}
+        slices = {gateway.name: snapshot.slices.get(gateway.name, ()) for gateway in asking}
         return self._stages.once(service_gateways.findings, asking, slices, settings)
 
     def _attached(self, snapshot: Snapshot, places: Destinations, parents: Parents) -> SharedMap[Key, AttachedRoute]:
         """Return all routes, attached to their parents."""
-        found: dict[type[Resource], SharedMap[Key, CompiledRoute]] = {}
+        by_kind: dict[type[Resource], SharedMap[Key, CompiledRoute]] = {}
         for kind in (GRPCRoute, HTTPRoute, GatewayTCPRoute):
             source = snapshot.source(kind)
             routes = self._stages.each_item(compile_route, places, source.objects, kind)
             mistaken = {key: (routes[key], causes) for key, causes in source.mistakes.items() if key in routes}
-            found[kind] = routes.edited(self._stages.each_item(with_mistakes, None, mistaken, kind))
-        attached = self._stages.each_item(attach, parents, self._stages.united("routes", *found.values()))
-        if not found[GatewayTCPRoute] and not (found[GRPCRoute] and found[HTTPRoute]):
+            by_kind[kind] = routes.edited(self._stages.each_item(with_mistakes, None, mistaken, kind))
+        attached = self._stages.each_item(attach, parents, self._stages.united("routes", *by_kind.values()))
+        if not by_kind[GatewayTCPRoute] and not (by_kind[GRPCRoute] and by_kind[HTTPRoute]):
             return attached  # no two routes can conflict
         return without_conflicts(parents, attached)
 
@@ -292,8 +292,8 @@ class Compiler:
             if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin)
         }
         missed = self._stages.each(unreachable_routes.unreachable, routed)
-        for (ref, (routes,)), found in zip(routed.items(), missed, strict=True):
-            yield RouteList(str(ref), ref, routes, found)
+        for (ref, (routes,)), unreachable in zip(routed.items(), missed, strict=True):
+            yield RouteList(str(ref), ref, routes, unreachable)
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""
@@ -303,9 +303,9 @@ class Compiler:
     def _service_endpoints(
         self, listed: Mapping[str, tuple[Key, Service]], slices: Mapping[str, tuple[EndpointSlice, ...]], domain: str
     ) -> ServiceEndpoints:
-        sources = {name: (name, item, slices.get(name, ())) for name, (_, item) in listed.items()}
-        found = self._stages.each(endpoints, {name: (*source, domain) for name, source in sources.items()})
-        flat = tuple(entry for entries in found for entry in entries)
+        sources = {name: (name, service, slices.get(name, ())) for name, (_, service) in listed.items()}
+        by_service = self._stages.each(endpoints, {name: (*source, domain) for name, source in sources.items()})
+        flat = tuple(entry for entries in by_service for entry in entries)
         return ServiceEndpoints(
             flat, {entry.ref: entry.ready for entry in flat}, tuple(self._stages.each(pod_ports, sources))
         )
@@ -313,8 +313,8 @@ class Compiler:
     def _identified(
         self, service_endpoints: Iterable[Endpoints], workloads: tuple[Workload, ...], pods: Snapshot
     ) -> tuple[Endpoints, ...]:
-        known = self._stages.once(known_pods, workloads, pods)
-        return tuple(self._stages.each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
+        by_address = self._stages.once(known_pods, workloads, pods)
+        return tuple(self._stages.each(identified, {entry.ref: (entry, by_address) for entry in service_endpoints}))
 
     def _seen(self, snapshot: Snapshot) -> SharedMap[Key, int]:
         invalid = dict.fromkeys((key for key in snapshot.mistakes if key not in snapshot.objects), 0)
@@ -332,27 +332,30 @@ class Compiler:
 
         The findings of a route are in order already, so only those of routes that are in `findings` too are sorted.
         """
-        found = self._stages.each_item(_findings, None, attached)
+        of_routes = self._stages.each_item(_findings, None, attached)
         more: dict[Key, list[Finding]] = defaultdict(list)
         for finding in findings:
             more[finding.about].append(finding)
-        return found.edited(
-            {key: tuple(sorted((*found.get(key, ()), *several), key=finding_order)) for key, several in more.items()}
+        return of_routes.edited(
+            {
+                key: tuple(sorted((*of_routes.get(key, ()), *several), key=finding_order))
+                for key, several in more.items()
+            }
         )
 
 
 def _served(snapshot: Snapshot, settings: Settings, other_proxies: frozenset[str]) -> PlainServices:
     owners = services.address_owners(snapshot.services)
     frontends = {
-        name: structs.replace(services.frontend(name, item, owners, settings), other_proxy=name in other_proxies)
-        for name, (_, item) in snapshot.services.items()
+        name: structs.replace(services.frontend(name, service, owners, settings), other_proxy=name in other_proxies)
+        for name, (_, service) in snapshot.services.items()
     }
     choices = protocols.choices(snapshot)
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
     findings = [
-        found
-        for name, (key, item) in snapshot.services.items()
-        for found in services.findings(key, item, frontends[name], owners, settings)
+        finding
+        for name, (key, service) in snapshot.services.items()
+        for finding in services.findings(key, service, frontends[name], owners, settings)
     ]
     resilience = of_services(snapshot)
     return PlainServices(
@@ -376,17 +379,17 @@ def _itself(table: RouteTable) -> RouteTable:
     return table
 
 
-def _generation(_shared: None, _key: Key, item: Resource) -> int:
-    return item.metadata.generation
+def _generation(_shared: None, _key: Key, resource: Resource) -> int:
+    return resource.metadata.generation
 
 
-def _statuses(_shared: None, _key: Key, item: AttachedRoute) -> tuple[ParentStatus, ...] | None:
-    return item.statuses or None
+def _statuses(_shared: None, _key: Key, attached: AttachedRoute) -> tuple[ParentStatus, ...] | None:
+    return attached.statuses or None
 
 
-def _split_route(_shared: None, _key: Key, item: AttachedRoute) -> SplitRoute | None:
-    return SplitRoute(splits=item.route.splits, parents=item.statuses) if item.route.splits else None
+def _split_route(_shared: None, _key: Key, attached: AttachedRoute) -> SplitRoute | None:
+    return SplitRoute(splits=attached.route.splits, parents=attached.statuses) if attached.route.splits else None
 
 
-def _findings(_shared: None, _key: Key, item: AttachedRoute) -> tuple[Finding, ...] | None:
-    return item.findings or None
+def _findings(_shared: None, _key: Key, attached: AttachedRoute) -> tuple[Finding, ...] | None:
+    return attached.findings or None

@@ -49,8 +49,10 @@ def endpoints(
             for port, ready in places
         )
     external = "" if fault(service, domain) else external_name(service)
-    found = {port: (Endpoint(address=external, port=port.port, resolved=True),) if external else () for port in ports}
-    return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in found.items())
+    ready_by_port = {
+        port: (Endpoint(address=external, port=port.port, resolved=True),) if external else () for port in ports
+    }
+    return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in ready_by_port.items())
 
 
 class KnownPods(NamedTuple):
@@ -71,26 +73,26 @@ def known_pods(workloads: Iterable[Workload], snapshot: Snapshot) -> KnownPods:
     the pod. Of several pods with the same address it is the youngest: the older ones are terminating.
     """
     identities = {
-        (place, port.port): item.identity
-        for item in workloads
-        if item.tls_mode.clients_use_tls
-        for port in item.ports
-        for place in (item.address, item.name)
+        (place, port.port): workload.identity
+        for workload in workloads
+        if workload.tls_mode.clients_use_tls
+        for port in workload.ports
+        for place in (workload.address, workload.name)
     }
     by_age = sorted(snapshot.pods.items(), key=lambda named: (named[1].metadata.creation_timestamp, named[0]))
     named = {pod.status.pod_ip: name for name, pod in by_age if pod.status.pod_ip and not pod.spec.host_network}
     return KnownPods(identities, named)
 
 
-def identified(entry: Endpoints, known: KnownPods) -> Endpoints:
+def identified(entry: Endpoints, pods: KnownPods) -> Endpoints:
     """Return an entry of endpoints with the pod and the SPIFFE ID of each endpoint filled in."""
-    return structs.replace(entry, ready=tuple(_identified(item, known) for item in entry.ready))
+    return structs.replace(entry, ready=tuple(_identified(endpoint, pods) for endpoint in entry.ready))
 
 
-def _identified(endpoint: Endpoint, known: KnownPods) -> Endpoint:
+def _identified(endpoint: Endpoint, pods: KnownPods) -> Endpoint:
     place, port = endpoint.address, endpoint.port
-    workload = endpoint.workload or known.named.get(place, "")
-    identity = known.identities.get((workload, port)) or known.identities.get((place, port), "")
+    workload = endpoint.workload or pods.named.get(place, "")
+    identity = pods.identities.get((workload, port)) or pods.identities.get((place, port), "")
     if (workload, identity) == (endpoint.workload, endpoint.identity):
         return endpoint
     return structs.replace(endpoint, workload=workload, identity=identity)
@@ -100,17 +102,17 @@ def _of_family(
     slices: tuple[endpoint_slice.EndpointSlice, ...], family: str
 ) -> tuple[endpoint_slice.EndpointSlice, ...]:
     """Return the slices with addresses of a family, or of the other one if there is none."""
-    addressed = tuple(item for item in slices if item.address_type in _FAMILIES)
-    return tuple(item for item in addressed if item.address_type == family) or addressed
+    addressed = tuple(slice_ for slice_ in slices if slice_.address_type in _FAMILIES)
+    return tuple(slice_ for slice_ in addressed if slice_.address_type == family) or addressed
 
 
 def _used(slices: tuple[endpoint_slice.EndpointSlice, ...], port_name: str) -> tuple[Endpoint, ...]:
     """Return the ready endpoints of a port, or else those that serve while they terminate."""
     ready: dict[tuple[str, int], Endpoint] = {}
     terminating: dict[tuple[str, int], Endpoint] = {}
-    for item in slices:
-        numbers = [port.port for port in item.ports or () if (port.name or "") == port_name and port.port]
-        for endpoint in item.endpoints or ():
+    for slice_ in slices:
+        numbers = [port.port for port in slice_.ports or () if (port.name or "") == port_name and port.port]
+        for endpoint in slice_.endpoints or ():
             conditions = endpoint.conditions
             if conditions.ready is not False:
                 places, ends = ready, False
@@ -118,7 +120,7 @@ def _used(slices: tuple[endpoint_slice.EndpointSlice, ...], port_name: str) -> t
                 places, ends = terminating, True
             else:
                 continue
-            workload = _workload(item, endpoint)
+            workload = _workload(slice_, endpoint)
             for address in endpoint.addresses[:1]:
                 for number in numbers:
                     places[address, number] = Endpoint(
@@ -131,17 +133,18 @@ def _unnamed(endpoint: Endpoint) -> Endpoint:
     return structs.replace(endpoint, hostname="") if endpoint.hostname else endpoint
 
 
-def _workload(item: endpoint_slice.EndpointSlice, endpoint: endpoint_slice.SliceEndpoint) -> str:
+def _workload(slice_: endpoint_slice.EndpointSlice, endpoint: endpoint_slice.SliceEndpoint) -> str:
     if endpoint.target_ref is None or endpoint.target_ref.kind != "Pod":
         return ""
-    return f"{endpoint.target_ref.namespace or item.metadata.namespace}/{endpoint.target_ref.name}"
+    return f"{endpoint.target_ref.namespace or slice_.metadata.namespace}/{endpoint.target_ref.name}"
 
 
 def external_hosts(endpoints: Iterable[Endpoints]) -> Mapping[PortRef, str]:
     """Return the Host header for requests to each Service port that leads to a DNS name outside the mesh."""
-    resolved = ((entry.ref, item) for entry in endpoints for item in entry.ready if item.resolved)
+    resolved = ((entry.ref, endpoint) for entry in endpoints for endpoint in entry.ready if endpoint.resolved)
     return {
-        ref: item.address if item.port == _DEFAULT_PORT else f"{item.address}:{item.port}" for ref, item in resolved
+        ref: endpoint.address if endpoint.port == _DEFAULT_PORT else f"{endpoint.address}:{endpoint.port}"
+        for ref, endpoint in resolved
     }
 
 
@@ -153,14 +156,14 @@ def with_hosts(mesh: Mesh, hosts: Mapping[PortRef, str]) -> Mesh:
         mesh,
         tables=tuple(_with_routes(table, hosts) if table.protocol.is_http else table for table in mesh.tables),
         gateways=tuple(
-            structs.replace(port, hosts=by_host(*(_with_routes(item, hosts) for item in port.hosts.values())))
+            structs.replace(port, hosts=by_host(*(_with_routes(host, hosts) for host in port.hosts.values())))
             for port in mesh.gateways
         ),
     )
 
 
-def _with_routes(item: R, hosts: Mapping[PortRef, str]) -> R:
-    return structs.replace(item, routes=_routes(item.routes, hosts))
+def _with_routes(routed: R, hosts: Mapping[PortRef, str]) -> R:
+    return structs.replace(routed, routes=_routes(routed.routes, hosts))
 
 
 def _routes(routes: Iterable[Route], hosts: Mapping[PortRef, str]) -> tuple[Route, ...]:
@@ -168,7 +171,7 @@ def _routes(routes: Iterable[Route], hosts: Mapping[PortRef, str]) -> tuple[Rout
 
 
 def _route(route: Route, hosts: Mapping[PortRef, str]) -> Route:
-    mirrors = tuple(structs.replace(item, targets=_targets(item.targets, hosts)) for item in route.mirrors)
+    mirrors = tuple(structs.replace(mirror, targets=_targets(mirror.targets, hosts)) for mirror in route.mirrors)
     own = route.filters.rewrite
     targets = route.split.targets if own and own.hostname else _targets(route.split.targets, hosts)
     if (targets, mirrors) == (route.split.targets, route.mirrors):

@@ -142,8 +142,8 @@ def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Co
     for target in mirror.targets:
         share = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
         service, port = target.ref
-        found = arrivals.at(target.ref, request)
-        yield Copy(service=service, port=port, share=exact_share(share), arrivals=found)
+        arrived = arrivals.at(target.ref, request)
+        yield Copy(service=service, port=port, share=exact_share(share), arrivals=arrived)
 
 
 def _route_filters(route: Route) -> Iterator[str]:
@@ -272,6 +272,6 @@ def _selecting(compiled: Compiled, decision: Decision) -> Iterator[Key]:
     """Yield the TrafficTargets and TLSConfigs that select one of the pods."""
     refs = {portion.ref for portion in decision.shares}
     pods = {endpoint.workload for entry in compiled.mesh.endpoints if entry.ref in refs for endpoint in entry.ready}
-    for item in compiled.report.selected:
-        if not pods.isdisjoint((*item.workloads, *item.without_sidecar)):
-            yield item.about
+    for selected in compiled.report.selected:
+        if not pods.isdisjoint((*selected.workloads, *selected.without_sidecar)):
+            yield selected.about

@@ -74,12 +74,12 @@ def _is_client(name: str, pod: Pod, client: RequestOrigin) -> bool:
 
 
 def _gateway(compiled: Compiled, name: str, *, port: int) -> GatewayPort:
-    served = [item for item in compiled.mesh.gateways if item.gateway == name]
-    for item in served:
-        if item.port == port:
-            return item
+    served = [gateway_port for gateway_port in compiled.mesh.gateways if gateway_port.gateway == name]
+    for gateway_port in served:
+        if gateway_port.port == port:
+            return gateway_port
     if served:
-        ports = ", ".join(str(item.port) for item in served)
+        ports = ", ".join(str(gateway_port.port) for gateway_port in served)
         raise NotFound(f"Gateway {name} does not serve port {port}; it serves {ports}")
     raise NotFound(
         f"Gateway {name} is not found or serves no port; give its namespace with -n, or run `headgate check`"

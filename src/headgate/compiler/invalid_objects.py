@@ -10,9 +10,9 @@ from headgate.resources.meta import Key, Resource
 from headgate.resources.smi.traffic_target import TrafficTarget
 
 
-def useless_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:
+def useless_keys(_shared: None, key: Key, resource: Resource) -> tuple[Finding, ...] | None:
     """Return a warning for each `headgate.dev/` label or annotation without effect on an object; None if there are none."""
-    causes = mesh_keys.useless_keys(key.kind, item.metadata)
+    causes = mesh_keys.useless_keys(key.kind, resource.metadata)
     warnings = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in causes)
     return tuple(warnings) or None
 

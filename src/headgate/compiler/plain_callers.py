@@ -19,7 +19,7 @@ def as_reached(compiled: Compiled, authority: str, caller: Caller) -> tuple[Comp
     ref = resolve(mesh, authority, caller.home)
     if ref is None or not _has_routes(mesh, ref):
         return compiled, caller
-    gateway = next((item for item in compiled.report.service_gateways if item.name == ref.service), None)
+    gateway = next((gateway for gateway in compiled.report.service_gateways if gateway.name == ref.service), None)
     if gateway and not gateway.fault and not gateway.service.spec.selected:
         note = f"{caller.note}; the {gateway.proxy} gateway of the Service {ref.service} forwards its requests"
         identity = gateway_id(mesh.trust_domain) if gateway.proxy == ENVOY else ""
@@ -37,5 +37,5 @@ def _has_routes(mesh: Mesh, ref: PortRef) -> bool:
 
 def _without_routes(mesh: Mesh, ref: PortRef) -> Mesh:
     plain = (Route(split=Split(targets=(Target(ref=ref, weight=1),))),)
-    tables = (structs.replace(item, routes=plain) if item.ref == ref else item for item in mesh.tables)
+    tables = (structs.replace(table, routes=plain) if table.ref == ref else table for table in mesh.tables)
     return structs.replace(mesh, tables=tuple(tables))

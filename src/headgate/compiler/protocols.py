@@ -111,9 +111,9 @@ def choice_at(snapshot: Snapshot, ref: PortRef) -> ProtocolChoice:
 def unknown(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each unknown appProtocol."""
     for key, service in snapshot.services.values():
-        known = {id(port) for port in routed_ports(service)}
+        routed = {id(port) for port in routed_ports(service)}
         for index, port in enumerate(service.spec.ports):
-            if id(port) in known and port.app_protocol and not _app_protocol(port):
+            if id(port) in routed and port.app_protocol and not _app_protocol(port):
                 message = (
                     f"appProtocol {port.app_protocol} of port {port.port} is unknown (and not an IANA service name), so headgate "
                     "treats the port as http. Write http, http2, grpc, tcp, tcp-server-first, tls or an IANA name"
@@ -132,10 +132,10 @@ def _name_word(name: str) -> str:
 
 
 def conflicts(
-    snapshot: Snapshot, known: Mapping[PortRef, ProtocolChoice], places: Iterable[Endpoints]
+    snapshot: Snapshot, choices: Mapping[PortRef, ProtocolChoice], places: Iterable[Endpoints]
 ) -> tuple[Finding, ...]:
     """Return a finding for each Service that declares another protocol for a pod's port than an older Service (R67)."""
-    declared = {ref: choice.protocol for ref, choice in known.items() if choice.declared}
+    declared = {ref: choice.protocol for ref, choice in choices.items() if choice.declared}
     if len(set(declared.values())) < 2:
         return ()
     by_place: dict[tuple[str, int], list[PortRef]] = defaultdict(list)
@@ -143,13 +143,13 @@ def conflicts(
         for place in entry.ready if entry.ref in declared else ():
             if not place.resolved:
                 by_place[place.address, place.port].append(entry.ref)
-    found: dict[PortRef, Finding] = {}
+    findings: dict[PortRef, Finding] = {}
     for refs in by_place.values():
         oldest = min(refs, key=lambda ref: _age(snapshot, ref))
         for ref in refs:
-            if declared[ref] is not declared[oldest] and ref not in found:
-                found[ref] = _conflict(snapshot, ref, oldest, declared)
-    return tuple(found.values())
+            if declared[ref] is not declared[oldest] and ref not in findings:
+                findings[ref] = _conflict(snapshot, ref, oldest, declared)
+    return tuple(findings.values())
 
 
 def _age(snapshot: Snapshot, ref: PortRef) -> tuple[str, Key, int]:

@@ -25,7 +25,7 @@ def missing(name: str, written: str) -> str:
 
 
 def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Service") -> bool:
-    """Say whether the object `about` may refer to a Service (or Secret) given as `namespace/name`.
+    """Return whether the object `about` may refer to a Service (or Secret) given as `namespace/name`.
 
     A reference to another namespace needs a ReferenceGrant there.
     """
@@ -34,7 +34,7 @@ def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Servi
         return True
     source = (about.group, about.kind, about.namespace)
     return any(
-        any((item.group, item.kind, item.namespace) == source for item in grant.spec.from_)
+        any((from_.group, from_.kind, from_.namespace) == source for from_ in grant.spec.from_)
         and any((to.group, to.kind) == ("", kind) and to.name in {"", name} for to in grant.spec.to)
         for grant in snapshot.grants.get(namespace, ())
     )
@@ -60,18 +60,18 @@ def group_key(namespace: str, name: str) -> Key:
 def named_matches(snapshot: Snapshot, key: Key) -> Iterator[tuple[str, Match]]:
     """Yield the matches of an HTTPRouteGroup with their names (`group/match`); none for a missing or invalid group."""
     group = snapshot.objects.get(key)
-    for item in group.spec.matches if isinstance(group, HTTPRouteGroup) else ():
-        yield f"{key.name}/{item.name}", to_match(item)
+    for match in group.spec.matches if isinstance(group, HTTPRouteGroup) else ():
+        yield f"{key.name}/{match.name}", to_match(match)
 
 
-def to_match(item: HttpMatch) -> Match:
+def to_match(http_match: HttpMatch) -> Match:
     """Translate one match of an HTTPRouteGroup.
 
     A path is anchored at its start only; a header's value must match completely (D5).
     """
-    path = Path(kind="regex", value=f"(?:{item.path_regex}).*") if item.path_regex else None
-    methods = tuple(sorted(set(item.methods or ())))
-    headers = ((name.lower(), pattern) for name, pattern in (item.headers or {}).items())
+    path = Path(kind="regex", value=f"(?:{http_match.path_regex}).*") if http_match.path_regex else None
+    methods = tuple(sorted(set(http_match.methods or ())))
+    headers = ((name.lower(), pattern) for name, pattern in (http_match.headers or {}).items())
     return Match(
         path=path,
         methods=() if ANY_METHOD in methods else methods,

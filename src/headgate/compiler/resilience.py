@@ -243,7 +243,7 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
         return mesh
     return structs.replace(
         mesh,
-        workloads=tuple(_workload(item, settings) for item in mesh.workloads),
+        workloads=tuple(_workload(workload, settings) for workload in mesh.workloads),
         tables=tuple(
             structs.replace(table, resilience=settings[table.ref.service]) if table.ref.service in settings else table
             for table in (_with_routes(table, settings, table.ref) for table in mesh.tables)
@@ -251,7 +251,7 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
         gateways=tuple(
             structs.replace(
                 port,
-                hosts=by_host(*(_with_routes(item, settings, None) for item in port.hosts.values())),
+                hosts=by_host(*(_with_routes(host, settings, None) for host in port.hosts.values())),
                 connections=_route(port.connections, settings, "") if port.connections else None,
             )
             for port in mesh.gateways
@@ -259,9 +259,9 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
     )
 
 
-def _with_routes(item: R, settings: Mapping[str, Resilience], ref: PortRef | None) -> R:
-    routes = tuple(_route(route, settings, ref.service if ref else "") for route in item.routes)
-    return item if routes == item.routes else structs.replace(item, routes=routes)
+def _with_routes(routed: R, settings: Mapping[str, Resilience], ref: PortRef | None) -> R:
+    routes = tuple(_route(route, settings, ref.service if ref else "") for route in routed.routes)
+    return routed if routes == routed.routes else structs.replace(routed, routes=routes)
 
 
 def _route(route: Route, settings: Mapping[str, Resilience], called: str) -> Route:
@@ -271,8 +271,8 @@ def _route(route: Route, settings: Mapping[str, Resilience], called: str) -> Rou
     rule have different retries or timeouts, the rule has none of them.
     """
     named = route.origin is not None and route.origin.kind != TRAFFIC_SPLIT.kind
-    targets = tuple(_target(item, settings, "" if named else called) for item in route.split.targets)
-    several = {item.resilience for item in targets}
+    targets = tuple(_target(target, settings, "" if named else called) for target in route.split.targets)
+    several = {target.resilience for target in targets}
     common = several.pop() if len(several) == 1 else DEFAULT
     limits = common.timeouts
     changed = structs.replace(

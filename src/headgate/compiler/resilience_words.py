@@ -12,7 +12,7 @@ def words(route: Route) -> Iterator[str]:
     if route.retry:
         yield from _retry(route.retry)
     for target in route.split.targets:
-        where = f" of {target.ref}" if len({item.resilience for item in route.split.targets}) > 1 else ""
+        where = f" of {target.ref}" if len({other.resilience for other in route.split.targets}) > 1 else ""
         yield from (f"{line}{where}" for line in _of_cluster(target.resilience))
         if not where:
             return

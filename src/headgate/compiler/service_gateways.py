@@ -29,24 +29,24 @@ def asking(snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]
 
     A Canary asks only for a root Service in its own namespace. The annotation of the Service itself has precedence.
     """
-    wanted: dict[str, tuple[Key, str]] = {}
+    requested: dict[str, tuple[Key, str]] = {}
     for key, canary in snapshot.of(Canary):
         root = service_name(canary.spec.service, key.namespace, settings.domain)
         if (proxy := canary.metadata.annotations.get(SERVICE_GATEWAY)) and root.startswith(f"{key.namespace}/"):
-            wanted.setdefault(root, (key, proxy))
+            requested.setdefault(root, (key, proxy))
     for name, (key, service) in snapshot.services.items():
         if (own := service.metadata.annotations.get(SERVICE_GATEWAY)) is not None:
-            wanted[name] = key, own
-    found = (
-        (name, *ask, *snapshot.services[name]) for name, ask in sorted(wanted.items()) if name in snapshot.services
+            requested[name] = key, own
+    existing = (
+        (name, *ask, *snapshot.services[name]) for name, ask in sorted(requested.items()) if name in snapshot.services
     )
     return tuple(
         structs.replace(
-            item, serves=not item.fault and (settings.gateway_pods or (item.proxy == NGINX and settings.nginx))
+            gateway, serves=not gateway.fault and (settings.gateway_pods or (gateway.proxy == NGINX and settings.nginx))
         )
-        for item in (
+        for gateway in (
             ServiceGateway(about=about, proxy=proxy, key=key, service=service, fault=_fault(name, proxy, service))
-            for name, about, proxy, key, service in found
+            for name, about, proxy, key, service in existing
         )
     )
 
@@ -71,14 +71,16 @@ def _fault(name: str, proxy: str, service: Service) -> str:
 
 def served_by_nginx(gateways: Sequence[ServiceGateway], settings: Settings) -> frozenset[str]:
     """Return the Services (`namespace/name`) for which nginx listens on this machine, instead of the gateway."""
-    return frozenset() if settings.gateway_pods else frozenset(item.name for item in gateways if item.serves)
+    return frozenset() if settings.gateway_pods else frozenset(gateway.name for gateway in gateways if gateway.serves)
 
 
 def findings(
     gateways: Sequence[ServiceGateway], slices: Mapping[str, tuple[EndpointSlice, ...]], settings: Settings
 ) -> tuple[Finding, ...]:
     """Return the findings about gateways. `slices` are the EndpointSlices of their Services without headgate's own."""
-    return tuple(item for gateway in gateways for item in _findings(gateway, slices.get(gateway.name, ()), settings))
+    return tuple(
+        finding for gateway in gateways for finding in _findings(gateway, slices.get(gateway.name, ()), settings)
+    )
 
 
 def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings: Settings) -> Iterator[Finding]:
@@ -97,7 +99,7 @@ def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings
             "remove spec.selector from it, and name Services with the pods as backends of a split"
         )
         yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, "spec.selector" if is_own else "spec.service", message)
-    elif names := [item.metadata.name for item in slices if item.endpoints]:
+    elif names := [slice_.metadata.name for slice_ in slices if slice_.endpoints]:
         message = (
             f"clients without a sidecar reach endpoints of the Service {gateway.name} past the gateway: delete its "
             f"EndpointSlices {', '.join(names)}, and its Endpoints, which Kubernetes wrote if it had a selector"

@@ -24,7 +24,7 @@ _LOCALHOST = "localhost"
 
 
 def is_external(service: Service) -> bool:
-    """Say whether a Service stands for a DNS name outside the mesh."""
+    """Return whether a Service stands for a DNS name outside the mesh."""
     return service.spec.type == EXTERNAL_NAME
 
 
@@ -62,11 +62,11 @@ def routed_ports(service: Service) -> tuple[ServicePort, ...]:
     Of two ports with the same number, the first one is used.
     """
     written = service.spec.ports or (UNLISTED if is_external(service) else ())
-    found: dict[int, ServicePort] = {}
+    by_number: dict[int, ServicePort] = {}
     for port in written:
         if port.protocol == "TCP":
-            found.setdefault(port.port, port)
-    return tuple(found.values())
+            by_number.setdefault(port.port, port)
+    return tuple(by_number.values())
 
 
 def address_owners(services: Mapping[str, tuple[Key, Service]]) -> Mapping[str, str]:
@@ -130,29 +130,31 @@ def target_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
     declared port may listen on any port, so pods with such a container are skipped for numeric ports. The port of
     an HTTP probe counts as declared. A named targetPort must be a declared name.
     """
-    selecting = [(key, item) for key, item in snapshot.services.values() if item.spec.selected]
-    targets = ((key, item, snapshot.selected(key.namespace, item.spec.selected)) for key, item in selecting)
-    return tuple(found for key, item, names in targets if names for found in _undeclared(snapshot, key, item, names))
+    selecting = [(key, service) for key, service in snapshot.services.values() if service.spec.selected]
+    targets = ((key, service, snapshot.selected(key.namespace, service.spec.selected)) for key, service in selecting)
+    return tuple(
+        finding for key, service, names in targets if names for finding in _undeclared(snapshot, key, service, names)
+    )
 
 
 def _undeclared(snapshot: Snapshot, key: Key, service: Service, names: Sequence[str]) -> Iterator[Finding]:
-    known = {id(port) for port in routed_ports(service)}
+    routed = {id(port) for port in routed_ports(service)}
     for index, port in enumerate(service.spec.ports):
-        if id(port) not in known:
+        if id(port) not in routed:
             continue
-        wanted = port.target_port or port.port
-        missing = [name for name in names if not _may_have(snapshot.pods[name], wanted)]
-        if missing and (isinstance(wanted, int) or len(missing) == len(names)):
-            message = _undeclared_message(port, wanted, missing, [snapshot.pods[name] for name in missing])
+        target = port.target_port or port.port
+        missing = [name for name in names if not _may_have(snapshot.pods[name], target)]
+        if missing and (isinstance(target, int) or len(missing) == len(names)):
+            message = _undeclared_message(port, target, missing, [snapshot.pods[name] for name in missing])
             field = f"spec.ports[{index}].targetPort"
             yield Finding(key, Reason.TARGET_PORT_NOT_DECLARED, field, message)
 
 
-def _may_have(pod: Pod, wanted: int | str) -> bool:
+def _may_have(pod: Pod, target: int | str) -> bool:
     containers = pod.spec.containers
-    if isinstance(wanted, str):
-        return any(wanted == port.name for one in containers for port in one.ports or ())
-    return not containers or any(not one.ports or wanted in _numbers(one) for one in containers)
+    if isinstance(target, str):
+        return any(target == port.name for container in containers for port in container.ports or ())
+    return not containers or any(not container.ports or target in _numbers(container) for container in containers)
 
 
 def _numbers(container: MeshContainer) -> Iterator[int]:
@@ -165,17 +167,23 @@ def _numbers(container: MeshContainer) -> Iterator[int]:
             yield probe.http_get.port
 
 
-def _undeclared_message(port: ServicePort, wanted: int | str, missing: Sequence[str], pods: Sequence[Pod]) -> str:
-    ports = {port for pod in pods for one in pod.spec.containers for port in one.ports or () if port.protocol == "TCP"}
-    if isinstance(wanted, str):
+def _undeclared_message(port: ServicePort, target: int | str, missing: Sequence[str], pods: Sequence[Pod]) -> str:
+    ports = {
+        port
+        for pod in pods
+        for container in pod.spec.containers
+        for port in container.ports or ()
+        if port.protocol == "TCP"
+    }
+    if isinstance(target, str):
         declared = ", ".join(sorted({port.name for port in ports if port.name})) or "none"
         return (
-            f"port {port.port} has the targetPort {wanted}, but no container of {pod_list(missing)} has a port of that name "
+            f"port {port.port} has the targetPort {target}, but no container of {pod_list(missing)} has a port of that name "
             f"(names: {declared}), so callers get 503. Set targetPort to one of these names or a number, or name the port"
         )
     declared = ", ".join(map(str, sorted({port.container_port for port in ports}))) or "none"
     return (
-        f"port {port.port} has the targetPort {wanted}, which no container of {pod_list(missing)} declares (declared: "
+        f"port {port.port} has the targetPort {target}, which no container of {pod_list(missing)} declares (declared: "
         f"{declared}); callers get 503 if no process listens there. Set targetPort to a declared port, or declare "
-        f"containerPort {wanted}"
+        f"containerPort {target}"
     )

@@ -19,28 +19,28 @@ _MOST_CONFLICTS = 5  # the most conflicts that a message names
 
 def sidecar_pods(snapshot: Snapshot) -> tuple[SidecarPods, ...]:
     """Return the pods of each Sidecar."""
-    return tuple(_pods(snapshot, key, item) for key, item in snapshot.of(Sidecar))
+    return tuple(_pods(snapshot, key, sidecar) for key, sidecar in snapshot.of(Sidecar))
 
 
-def findings(found: SidecarPods) -> Iterator[Finding]:
+def findings(pods: SidecarPods) -> Iterator[Finding]:
     """Yield the findings about the pods that a Sidecar selects."""
-    about = found.about
-    if not found.total:
+    about = pods.about
+    if not pods.total:
         yield Finding(about, Reason.NO_PODS, _FIELD, "no pod has these labels; new pods with them get the containers")
-    if found.outdated:
+    if pods.outdated:
         message = (
-            f"{pod_list(found.outdated)} started without this generation; replace the pods (kubectl rollout restart)"
+            f"{pod_list(pods.outdated)} started without this generation; replace the pods (kubectl rollout restart)"
         )
         yield Finding(about, Reason.RESTART_NEEDED, _FIELD, message)
-    if found.without_proxy:
+    if pods.without_proxy:
         message = (
-            f"nothing is added to {pod_list(found.without_proxy)}: a Sidecar applies only to pods with a proxy that "
+            f"nothing is added to {pod_list(pods.without_proxy)}: a Sidecar applies only to pods with a proxy that "
             f'injection adds. Give the pod template the label {INJECT}: "true" and replace the pods, or make the selector narrower'
         )
         yield Finding(about, Reason.NOT_INJECTED, _FIELD, message)
-    if found.conflicts:
-        named = "; ".join(f"pod {pod} has its own {name}" for pod, name in found.conflicts[:_MOST_CONFLICTS])
-        more = len(found.conflicts) - _MOST_CONFLICTS
+    if pods.conflicts:
+        named = "; ".join(f"pod {pod} has its own {name}" for pod, name in pods.conflicts[:_MOST_CONFLICTS])
+        more = len(pods.conflicts) - _MOST_CONFLICTS
         rest = f" and {more} more" if more > 0 else ""
         message = f"{named}{rest}; these stay as they are. Choose other names in the Sidecar, and replace the pods"
         yield Finding(about, Reason.NAME_CONFLICT, "spec", message)
@@ -66,10 +66,10 @@ def _pods(snapshot: Snapshot, key: Key, sidecar: Sidecar) -> SidecarPods:
 _State = Literal["current", "outdated", "without_proxy"]
 
 
-def _state(pod: Pod, wanted: str) -> _State:
+def _state(pod: Pod, addition: str) -> _State:
     if not has_sidecar(pod) or PROCESS in pod.metadata.annotations:
         return "without_proxy"
-    return "current" if wanted in pod.metadata.annotations.get(ADDED, "").split(",") else "outdated"
+    return "current" if addition in pod.metadata.annotations.get(ADDED, "").split(",") else "outdated"
 
 
 def _conflicts(pod: Pod, sidecar: str) -> Iterator[str]:

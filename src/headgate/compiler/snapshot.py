@@ -80,18 +80,20 @@ class Snapshot:
 
         It is a new Snapshot, because another thread may read this one.
         """
-        found = Snapshot(self.revision, self.objects, self.mistakes, fail_closed=self.fail_closed)
-        found.by_shape = last.by_shape | _edits(last.by_shape, *replaced(last.objects, self.objects))
-        same = {shape for shape, listed in found.by_shape.items() if listed is last.by_shape.get(shape)}
-        known: Mapping[str, Any] = vars(last) if self.fail_closed == last.fail_closed else {}
-        vars(found).update({name: known[name] for name, shapes in _READ.items() if name in known and shapes <= same})
-        found._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # objects of this class
-        return found
+        snapshot = Snapshot(self.revision, self.objects, self.mistakes, fail_closed=self.fail_closed)
+        snapshot.by_shape = last.by_shape | _edits(last.by_shape, *replaced(last.objects, self.objects))
+        same = {shape for shape, listed in snapshot.by_shape.items() if listed is last.by_shape.get(shape)}
+        indexes: Mapping[str, Any] = vars(last) if self.fail_closed == last.fail_closed else {}
+        vars(snapshot).update(
+            {name: indexes[name] for name, shapes in _READ.items() if name in indexes and shapes <= same}
+        )
+        snapshot._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # objects of this class
+        return snapshot
 
     def source(self, shape: type[Resource]) -> KindSource:
         """Return everything about the objects of one kind."""
         name = _KIND_NAMES[shape]
-        left = {key: item for key, item in self.fail_closed.items() if isinstance(item, shape)}
+        left = {key: resource for key, resource in self.fail_closed.items() if isinstance(resource, shape)}
         return KindSource(self.by_shape.get(shape, _NONE), self._mistakes_by_kind.get(name, {}), left)
 
     @cached_property
@@ -101,10 +103,10 @@ class Snapshot:
 
     @cached_property
     def _mistakes_by_kind(self) -> Mapping[tuple[str, str], Mapping[Key, tuple[Cause, ...]]]:
-        found: dict[tuple[str, str], dict[Key, tuple[Cause, ...]]] = defaultdict(dict)
+        by_kind: dict[tuple[str, str], dict[Key, tuple[Cause, ...]]] = defaultdict(dict)
         for key, causes in self.mistakes.items():
-            found[key.group, key.kind][key] = causes
-        return found
+            by_kind[key.group, key.kind][key] = causes
+        return by_kind
 
     @cached_property
     def _sorted(self) -> dict[type[Resource], Any]:
@@ -114,19 +116,19 @@ class Snapshot:
         """Return the objects of one kind, sorted by key."""
         if shape not in self._sorted:
             self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, {}).items(), key=itemgetter(0)))
-        found: tuple[tuple[Key, R], ...] = self._sorted[shape]
-        return found
+        listed: tuple[tuple[Key, R], ...] = self._sorted[shape]
+        return listed
 
     @_index(Service)
     def services(self) -> Mapping[str, tuple[Key, Service]]:
         """The Services by `namespace/name`, sorted."""
-        return {f"{key.namespace}/{key.name}": (key, item) for key, item in self.of(Service)}
+        return {f"{key.namespace}/{key.name}": (key, service) for key, service in self.of(Service)}
 
     @_index(Service)
     def _selecting(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
         """The names of Services by namespace and first label of their selector."""
-        found = ((key.namespace, item.spec.selected, name) for name, (key, item) in self.services.items())
-        return _grouped(((space, *min(labels.items())), name) for space, labels, name in found if labels)
+        selectors = ((key.namespace, service.spec.selected, name) for name, (key, service) in self.services.items())
+        return _grouped(((space, *min(labels.items())), name) for space, labels, name in selectors if labels)
 
     def services_of(self, pod: str) -> Iterator[str]:
         """Yield the Services that select a pod, even if no EndpointSlice contains the pod yet."""
@@ -142,17 +144,17 @@ class Snapshot:
 
         Proxies call the endpoints of a Service. The gateway is a proxy, so its own endpoints would be a loop.
         """
-        return _grouped((name, item) for name, _, item in self._named_slices() if not _is_of_gateway(item))
+        return _grouped((name, slice_) for name, _, slice_ in self._named_slices() if not _is_of_gateway(slice_))
 
     @_index(EndpointSlice)
     def gateway_slices(self) -> Mapping[str, tuple[Key, EndpointSlice]]:
         """The EndpointSlices that lead to gateways of Services, by the `namespace/name` of the Service."""
-        return {name: (key, item) for name, key, item in self._named_slices() if _is_of_gateway(item)}
+        return {name: (key, slice_) for name, key, slice_ in self._named_slices() if _is_of_gateway(slice_)}
 
     def _named_slices(self) -> Iterator[tuple[str, Key, EndpointSlice]]:
-        for key, item in self.of(EndpointSlice):
-            if name := item.metadata.labels.get(SERVICE_NAME_LABEL):
-                yield f"{key.namespace}/{name}", key, item
+        for key, slice_ in self.of(EndpointSlice):
+            if name := slice_.metadata.labels.get(SERVICE_NAME_LABEL):
+                yield f"{key.namespace}/{name}", key, slice_
 
     @_index(TrafficSplit)
     def splits(self) -> tuple[tuple[Key, TrafficSplit], ...]:
@@ -162,14 +164,14 @@ class Snapshot:
     @_index(ReferenceGrant)
     def grants(self) -> Mapping[str, tuple[ReferenceGrant, ...]]:
         """The ReferenceGrants by namespace."""
-        return _grouped((key.namespace, item) for key, item in self.of(ReferenceGrant))
+        return _grouped((key.namespace, grant) for key, grant in self.of(ReferenceGrant))
 
     @_index(Pod)
     def pods(self) -> Mapping[str, Pod]:
         """The pods that have not ended, by `namespace/name`, sorted."""
-        left = ((key, item) for key, item in self.fail_closed.items() if isinstance(item, Pod))
-        found = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
-        return {f"{key.namespace}/{key.name}": pod for key, pod in found if not pod.ended}
+        left = ((key, pod) for key, pod in self.fail_closed.items() if isinstance(pod, Pod))
+        pods = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
+        return {f"{key.namespace}/{key.name}": pod for key, pod in pods if not pod.ended}
 
     def selected(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
         """Return the pods of a namespace that have all labels; without labels, all pods of the namespace."""
@@ -205,16 +207,18 @@ def of_sources(sources: Iterable[KindSource]) -> Snapshot:
     sources = tuple(sources)
     return Snapshot(
         0,
-        {key: item for source in sources for key, item in source.objects.items()},
+        {key: resource for source in sources for key, resource in source.objects.items()},
         {key: causes for source in sources for key, causes in source.mistakes.items()},
-        fail_closed={key: item for source in sources for key, item in source.fail_closed.items()},
+        fail_closed={key: resource for source in sources for key, resource in source.fail_closed.items()},
     )
 
 
-def has_same_objects(one: Snapshot, other: Snapshot) -> bool:
-    """Say whether two snapshots have equal objects, mistakes and parts that stay in force."""
-    return one is other or (
-        one.objects == other.objects and one.mistakes == other.mistakes and one.fail_closed == other.fail_closed
+def has_same_objects(snapshot: Snapshot, other: Snapshot) -> bool:
+    """Return whether two snapshots have equal objects, mistakes and parts that stay in force."""
+    return snapshot is other or (
+        snapshot.objects == other.objects
+        and snapshot.mistakes == other.mistakes
+        and snapshot.fail_closed == other.fail_closed
     )
 
 
@@ -222,27 +226,27 @@ def _edits(
     last: Mapping[type[Resource], Listed], new: Mapping[Key, Resource], gone: Iterable[Key]
 ) -> dict[type[Resource], Listed]:
     """Return the objects of each kind that has new, other or missing objects compared with `last`."""
-    found: dict[type[Resource], dict[Key, Resource]] = defaultdict(dict)
-    for key, item in new.items():
-        if last.get(type(item), _NONE).get(key) != item:
-            found[type(item)][key] = item
+    changed: dict[type[Resource], dict[Key, Resource]] = defaultdict(dict)
+    for key, resource in new.items():
+        if last.get(type(resource), _NONE).get(key) != resource:
+            changed[type(resource)][key] = resource
     missing = {key: shape for shape in last for key in gone if key in last[shape]}
     return {
-        shape: last.get(shape, _NONE).edited(found.get(shape, {}), (key for key in missing if missing[key] is shape))
-        for shape in {*found, *missing.values()}
+        shape: last.get(shape, _NONE).edited(changed.get(shape, {}), (key for key in missing if missing[key] is shape))
+        for shape in {*changed, *missing.values()}
     }
 
 
 def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, tuple[T, ...]]:
     """Group values by key; the values of a key stay in order."""
-    found: dict[K, list[T]] = defaultdict(list)
+    groups: dict[K, list[T]] = defaultdict(list)
     for key, value in pairs:
-        found[key].append(value)
-    return {key: tuple(values) for key, values in found.items()}
+        groups[key].append(value)
+    return {key: tuple(values) for key, values in groups.items()}
 
 
-def _is_of_gateway(item: EndpointSlice) -> bool:
-    return item.metadata.labels.get(SLICE_MANAGER_LABEL) == GATEWAY_SLICES
+def _is_of_gateway(slice_: EndpointSlice) -> bool:
+    return slice_.metadata.labels.get(SLICE_MANAGER_LABEL) == GATEWAY_SLICES
 
 
 def account_of(name: str, pod: Pod) -> str:

@@ -18,5 +18,5 @@ def split_mirrors(key: Key, annotations: Mapping[str, str], usable: Mapping[str,
     if target is None:
         return ()
     share = parse_percentage(percentage)
-    found = Mirror(ref=target.ref, targets=(target,), numerator=share.numerator, denominator=share.denominator, by=key)
-    return (found,)
+    mirror = Mirror(ref=target.ref, targets=(target,), numerator=share.numerator, denominator=share.denominator, by=key)
+    return (mirror,)

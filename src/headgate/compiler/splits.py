@@ -93,7 +93,7 @@ class SplitCompiler:
         if not split.spec.matches:
             self.winners[root] = key
         candidates = [self._candidate(key, split, index) for index in range(len(split.spec.backends))]
-        self.findings += [_finding(key, item) for item in candidates if item.reason]
+        self.findings += [_finding(key, candidate) for candidate in candidates if candidate.reason]
         _, service = self.snapshot.services[root]
         ports = sorted(port.port for port in routed_ports(service))
         if not ports:
@@ -130,10 +130,10 @@ class SplitCompiler:
         """Return the named matches of the split; one match for all requests when it has none (R13, R16, D6)."""
         if not split.spec.matches:
             return [("", ANY)]
-        found: list[tuple[str, Match]] = []
+        matches: list[tuple[str, Match]] = []
         for index, reference in enumerate(split.spec.matches):
             group = group_key(key.namespace, reference.name)
-            found += named_matches(self.snapshot, group)
+            matches += named_matches(self.snapshot, group)
             if group not in self.snapshot.objects:
                 invalid = group in self.snapshot.mistakes
                 what, fix = ("is not valid", "corrected") if invalid else ("not found", "created")
@@ -141,7 +141,7 @@ class SplitCompiler:
                 field, related = f"spec.matches[{index}].name", () if invalid else (group,)
                 finding = Finding(key, Reason.MATCH_NOT_FOUND, field, message, related=related)
                 self.findings.append(finding)
-        return found
+        return matches
 
     def _refusals(self, key: Key, split: TrafficSplit, root: str) -> Iterator[Finding]:
         def refuse(reason: Reason, field: str, message: str, *related: Key) -> Finding:
@@ -182,39 +182,44 @@ class SplitCompiler:
 
     def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[BackendCandidate]) -> Route:
         keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
-        on_port = [item if item.reason else self._on_port(item, root, keep_share=keep_share) for item in candidates]
+        on_port = [
+            candidate if candidate.reason else self._on_port(candidate, root, keep_share=keep_share)
+            for candidate in candidates
+        ]
         if not keep_share:
             on_port = self._prefer_ready(on_port, root)
-        known = {item.index for item in candidates if item.reason}
-        self.findings += [_finding(key, item) for item in on_port if item.reason and item.index not in known]
+        reported = {candidate.index for candidate in candidates if candidate.reason}
+        self.findings += [
+            _finding(key, candidate) for candidate in on_port if candidate.reason and candidate.index not in reported
+        ]
         decided = _decide(on_port, root, keep_share=keep_share)
         if len(decided.targets) > 1 and self._is_analyzed(split):
             decided = structs.replace(decided, order="random")
-        if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
+        if not decided.targets and not any(candidate.reason is Reason.NO_READY_ENDPOINTS for candidate in on_port):
             self.findings.append(self._nothing_left(key, root, on_port))
         decided = self._sticky(key, split, root, decided=decided, on_port=on_port)
         self.outcomes.append(_outcome(key, root, on_port, decided))
         usable = {
-            item.written: Target(ref=PortRef(item.service, root.port), weight=1, protocol=item.protocol)
-            for item in on_port
-            if not item.reason and self.choices[root].protocol.is_http
+            candidate.written: Target(ref=PortRef(candidate.service, root.port), weight=1, protocol=candidate.protocol)
+            for candidate in on_port
+            if not candidate.reason and self.choices[root].protocol.is_http
         }
         return Route(split=decided, origin=key, mirrors=split_mirrors(key, split.metadata.annotations, usable))
 
     def _is_analyzed(self, split: TrafficSplit) -> bool:
         """Return whether the split belongs to a Canary whose analysis compares the backends."""
-        owners = [item for item in split.metadata.owner_references if item.kind == CANARY.kind]
-        canaries = (self.snapshot.objects.get(CANARY.key(split.metadata.namespace, item.name)) for item in owners)
+        owners = [owner for owner in split.metadata.owner_references if owner.kind == CANARY.kind]
+        canaries = (self.snapshot.objects.get(CANARY.key(split.metadata.namespace, owner.name)) for owner in owners)
         return any(isinstance(canary, Canary) and canary.spec.analysis for canary in canaries)
 
     def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[BackendCandidate]) -> Finding:
         """Return the finding for a port where no backend gets traffic; it names the weights or the unusable backends."""
         effect = self._effect(root, REFUSED)
-        weighted = [item for item in on_port if item.weight]
+        weighted = [candidate for candidate in on_port if candidate.weight]
         if not weighted:
             message = f"every backend has the weight 0, so no backend serves {root} and {effect}; set a weight above 0"
             return Finding(key, Reason.ALL_WEIGHTS_ZERO, "spec.backends", message)
-        names = ", ".join(item.service or item.written for item in weighted)
+        names = ", ".join(candidate.service or candidate.written for candidate in weighted)
         message = f"no usable backend with a weight above 0 is left for {root} ({names} can't be used), so {effect}"
         return _finding(key, structs.replace(weighted[0], message=message))
 
@@ -228,8 +233,10 @@ class SplitCompiler:
         protocol, why, _ = self.choices[root]
         failing = bool(decided.broken)
         sticky_backends = [
-            StickyBackend(PortRef(item.service, root.port), failing and item.reason is Reason.NO_READY_ENDPOINTS)
-            for item in on_port
+            StickyBackend(
+                PortRef(candidate.service, root.port), failing and candidate.reason is Reason.NO_READY_ENDPOINTS
+            )
+            for candidate in on_port
         ]
         if not protocol.is_http:
             message = f"port {root.port} is {protocol.value}, {why}; only HTTP can be sticky, so each connection goes to a backend by weight"
@@ -244,39 +251,46 @@ class SplitCompiler:
 
     def _prefer_ready(self, on_port: list[BackendCandidate], root: PortRef) -> list[BackendCandidate]:
         """Take the share of each backend whose endpoints are all terminating, if another backend is ready (D9, D31)."""
-        usable = [item for item in on_port if not item.reason and item.weight]
-        ending = {item.index for item in usable if self.ready[PortRef(item.service, root.port)][0].terminating}
+        usable = [candidate for candidate in on_port if not candidate.reason and candidate.weight]
+        ending = {
+            candidate.index for candidate in usable if self.ready[PortRef(candidate.service, root.port)][0].terminating
+        }
         if not ending or len(ending) == len(usable):
             return on_port
-        return [self._without_endpoints(item, root, LEFT_OUT) if item.index in ending else item for item in on_port]
+        return [
+            self._without_endpoints(candidate, root, LEFT_OUT) if candidate.index in ending else candidate
+            for candidate in on_port
+        ]
 
-    def _without_endpoints(self, item: BackendCandidate, root: PortRef, effect: str) -> BackendCandidate:
-        message = f"Service {item.service} has no ready endpoint on port {root.port}; {effect}"
-        return structs.replace(item, reason=Reason.NO_READY_ENDPOINTS, message=message, endpoints=0)
+    def _without_endpoints(self, candidate: BackendCandidate, root: PortRef, effect: str) -> BackendCandidate:
+        message = f"Service {candidate.service} has no ready endpoint on port {root.port}; {effect}"
+        return structs.replace(candidate, reason=Reason.NO_READY_ENDPOINTS, message=message, endpoints=0)
 
-    def _on_port(self, item: BackendCandidate, root: PortRef, *, keep_share: bool) -> BackendCandidate:
-        ref = PortRef(item.service, root.port)
+    def _on_port(self, candidate: BackendCandidate, root: PortRef, *, keep_share: bool) -> BackendCandidate:
+        ref = PortRef(candidate.service, root.port)
         if ref not in self.ready:
-            _, service = self.snapshot.services[item.service]
+            _, service = self.snapshot.services[candidate.service]
             offered = ", ".join(f"port {port.port}" for port in routed_ports(service)) or "no TCP port"
             message = (
-                f"traffic will not be split for {item.written} on port {root.port}: Service {item.service} has only {offered}; "
+                f"traffic will not be split for {candidate.written} on port {root.port}: Service {candidate.service} has only {offered}; "
                 f"add port {root.port} to it (with any targetPort)"
             )
-            return structs.replace(item, reason=Reason.PORT_MISMATCH, message=message)
+            return structs.replace(candidate, reason=Reason.PORT_MISMATCH, message=message)
         protocol, why, declared = self.choices[ref]
-        wanted, because, _ = self.choices[root]
-        if declared and protocol.is_http is not wanted.is_http:
+        root_protocol, because, _ = self.choices[root]
+        if declared and protocol.is_http is not root_protocol.is_http:
             message = (
-                f"traffic will not be split for {item.written} on port {root.port}: the port is {protocol.value}, {why}; the "
-                f"root's port is {wanted.value}, {because}. Give both ports the same appProtocol"
+                f"traffic will not be split for {candidate.written} on port {root.port}: the port is {protocol.value}, {why}; the "
+                f"root's port is {root_protocol.value}, {because}. Give both ports the same appProtocol"
             )
-            return structs.replace(item, reason=Reason.PROTOCOL_MISMATCH, message=message)
+            return structs.replace(candidate, reason=Reason.PROTOCOL_MISMATCH, message=message)
         count = len(self.ready[ref])
-        if not count and item.weight:
-            return self._without_endpoints(item, root, self._effect(root, SHARE_REFUSED) if keep_share else LEFT_OUT)
-        follows = not declared and protocol is not wanted
-        return structs.replace(item, endpoints=count, protocol=wanted if follows else None)
+        if not count and candidate.weight:
+            return self._without_endpoints(
+                candidate, root, self._effect(root, SHARE_REFUSED) if keep_share else LEFT_OUT
+            )
+        follows = not declared and protocol is not root_protocol
+        return structs.replace(candidate, endpoints=count, protocol=root_protocol if follows else None)
 
     def _effect(self, root: PortRef, words: tuple[str, str]) -> str:
         """Choose the text for requests or for connections, by the protocol of the root's port."""
@@ -296,19 +310,19 @@ _UNRESOLVED = {
 
 
 def _decide(candidates: list[BackendCandidate], root: PortRef, *, keep_share: bool) -> Split:
-    live = [item for item in candidates if item.reason is None and item.weight]
-    failed = [item for item in candidates if keep_share and item.reason is Reason.NO_READY_ENDPOINTS]
-    if not any(item.weight for item in candidates):
+    live = [candidate for candidate in candidates if candidate.reason is None and candidate.weight]
+    failed = [candidate for candidate in candidates if keep_share and candidate.reason is Reason.NO_READY_ENDPOINTS]
+    if not any(candidate.weight for candidate in candidates):
         return Split(targets=())
-    if not live and not failed and all(item.reason in _UNRESOLVED for item in candidates):
+    if not live and not failed and all(candidate.reason in _UNRESOLVED for candidate in candidates):
         return plain(root)
-    weights = whole_weights([item.weight for item in (*live, *failed)])
+    weights = whole_weights([candidate.weight for candidate in (*live, *failed)])
     targets = zip(live, weights, strict=False)
     broken = zip(failed, weights[len(live) :], strict=True)
     return Split(
         targets=tuple(
-            Target(ref=PortRef(item.service, root.port), weight=weight, protocol=item.protocol)
-            for item, weight in targets
+            Target(ref=PortRef(candidate.service, root.port), weight=weight, protocol=candidate.protocol)
+            for candidate, weight in targets
         ),
         broken=tuple(Broken(weight=weight, reason=Reason.NO_READY_ENDPOINTS.value) for _, weight in broken),
     )
@@ -332,21 +346,21 @@ def _outcome(key: Key, root: PortRef, candidates: Collection[BackendCandidate], 
         ref=root,
         shares=tuple(
             Share(
-                service=item.service or item.written,
-                weight=item.weight,
-                share=_NOTHING if item.reason else shares.get(item.service, _NOTHING),
-                endpoints=item.endpoints,
-                left_out=item.reason,
+                service=candidate.service or candidate.written,
+                weight=candidate.weight,
+                share=_NOTHING if candidate.reason else shares.get(candidate.service, _NOTHING),
+                endpoints=candidate.endpoints,
+                left_out=candidate.reason,
             )
-            for item in candidates
+            for candidate in candidates
         ),
         # a split may name its own root as a backend (D1); that is not the case without usable backends
-        root=shares.get(root.service, _NOTHING) if all(item.reason for item in candidates) else _NOTHING,
+        root=shares.get(root.service, _NOTHING) if all(candidate.reason for candidate in candidates) else _NOTHING,
         failed=1 - sum(shares.values(), _NOTHING),
     )
 
 
-def _finding(key: Key, item: BackendCandidate) -> Finding:
-    related = (service_key(item.service),) if item.service else ()
-    reason = item.reason or Reason.INVALID
-    return Finding(key, reason, f"spec.backends[{item.index}].service", item.message, related=related)
+def _finding(key: Key, candidate: BackendCandidate) -> Finding:
+    related = (service_key(candidate.service),) if candidate.service else ()
+    reason = candidate.reason or Reason.INVALID
+    return Finding(key, reason, f"spec.backends[{candidate.index}].service", candidate.message, related=related)

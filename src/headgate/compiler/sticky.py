@@ -44,9 +44,9 @@ def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBac
         SlotRange(slots=run.size, ref=None if sticky_backends[run.owner].fails else sticky_backends[run.owner].ref)
         for run in layout(counts)
     )
-    known = {item.ref: count for item, count in zip(sticky_backends, counts, strict=True) if count}
-    targets = [structs.replace(target, weight=known.get(target.ref, 0)) for target in split.targets]
-    failing = [count for item, count in zip(sticky_backends, counts, strict=True) if item.fails]
+    slots_by_ref = {backend.ref: count for backend, count in zip(sticky_backends, counts, strict=True) if count}
+    targets = [structs.replace(target, weight=slots_by_ref.get(target.ref, 0)) for target in split.targets]
+    failing = [count for backend, count in zip(sticky_backends, counts, strict=True) if backend.fails]
     broken = [structs.replace(share, weight=slots) for share, slots in zip(split.broken, failing, strict=True)]
     return structs.replace(
         split,
@@ -62,8 +62,8 @@ def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str
     if not any(weights) or not is_rounded(weights):
         return ""
     counted = ", ".join(
-        f"{item.ref.service} {count}"
-        for item, count in zip(sticky_backends, slot_counts(weights), strict=True)
+        f"{backend.ref.service} {count}"
+        for backend, count in zip(sticky_backends, slot_counts(weights), strict=True)
         if count
     )
     return f"the weights do not divide the {TOTAL} slots of users evenly, so they are rounded: {counted}"
@@ -71,6 +71,6 @@ def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str
 
 def _sticky_weights(split: Split, sticky_backends: Sequence[StickyBackend]) -> list[int]:
     """Return the weight of each sticky backend. `split.broken` lists the failing backends in the same order."""
-    known = {target.ref: target.weight for target in split.targets}
+    weights = {target.ref: target.weight for target in split.targets}
     failing = iter(share.weight for share in split.broken)
-    return [next(failing, 0) if item.fails else known.get(item.ref, 0) for item in sticky_backends]
+    return [next(failing, 0) if backend.fails else weights.get(backend.ref, 0) for backend in sticky_backends]

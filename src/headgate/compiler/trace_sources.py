@@ -32,8 +32,8 @@ def trace_source(snapshot: Snapshot, name: str, pod: Pod, settings: Settings) ->
 
 def namespace_sampling(snapshot: Snapshot, namespace: str) -> int | None:
     """Return the sampling share in the annotation of a Namespace; None if it has no valid one."""
-    item = snapshot.objects.get(Key("", "Namespace", "", namespace))
-    return _sampling(item.metadata) if isinstance(item, Namespace) else None
+    stored = snapshot.objects.get(Key("", "Namespace", "", namespace))
+    return _sampling(stored.metadata) if isinstance(stored, Namespace) else None
 
 
 def _sampling(metadata: Metadata) -> int | None:

@@ -69,17 +69,17 @@ def bypasses(
     snapshot: Snapshot, pod_ports: Iterable[Iterable[PodPort]], workloads: Iterable[Workload], settings: Settings
 ) -> Bypasses:
     """Return the bypassed ports of the workloads, for Services in all namespaces."""
-    candidates = {item.address: item for item in workloads if _can_be_bypassed(snapshot, item)}
-    found: dict[str, list[Bypass]] = defaultdict(list)
-    for ref, _, address, port in (item for ports in pod_ports for item in ports) if candidates else ():
+    candidates = {workload.address: workload for workload in workloads if _can_be_bypassed(snapshot, workload)}
+    by_pod: dict[str, list[Bypass]] = defaultdict(list)
+    for ref, _, address, port in (pod_port for ports in pod_ports for pod_port in ports) if candidates else ():
         if (
-            (item := candidates.get(address))
+            (workload := candidates.get(address))
             and port >= settings.lowest_port
-            and (cause := cause_at(snapshot, item, port))
+            and (cause := cause_at(snapshot, workload, port))
         ):
-            late = cause == "written" and ref.service in snapshot.services_of(item.name)
-            found[item.name].append(Bypass(port, ref, "late" if late else cause))
-    return {name: tuple(sorted(set(items))) for name, items in found.items()}
+            late = cause == "written" and ref.service in snapshot.services_of(workload.name)
+            by_pod[workload.name].append(Bypass(port, ref, "late" if late else cause))
+    return {name: tuple(sorted(set(items))) for name, items in by_pod.items()}
 
 
 class EffectTexts(NamedTuple):
@@ -96,31 +96,33 @@ class EffectTexts(NamedTuple):
     remedy: str = ADD_SIDECAR
 
 
-def findings(found: SelectedPods, field: str, bypasses: Bypasses, texts: EffectTexts) -> Iterator[Finding]:
+def findings(pods: SelectedPods, field: str, bypasses: Bypasses, texts: EffectTexts) -> Iterator[Finding]:
     """Yield a finding for each place where an object is not enforced; `field` selects its pods."""
-    if not (found.workloads or found.without_sidecar):
-        yield Finding(found.about, Reason.NO_PODS, field, texts.unselected)
-    if found.without_sidecar:
-        message = f"no sidecar enforces this object at {pod_list(found.without_sidecar)}: {texts.without_sidecar}. {texts.remedy}"
-        yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
+    if not (pods.workloads or pods.without_sidecar):
+        yield Finding(pods.about, Reason.NO_PODS, field, texts.unselected)
+    if pods.without_sidecar:
+        message = f"no sidecar enforces this object at {pod_list(pods.without_sidecar)}: {texts.without_sidecar}. {texts.remedy}"
+        yield Finding(pods.about, Reason.NOT_ENFORCED, field, message)
     at: dict[Bypass, list[str]] = defaultdict(list)
-    for pod in found.workloads:
-        for item in bypasses.get(pod, ()):
-            at[item].append(pod)
-    for item, names in sorted(at.items()):
-        why, remedy = _EXPLAINED[item.cause]
-        route = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {pod_list(names)}"
-        message = f"{route} and bypasses the sidecar; {texts.bypassed}. {why}; {remedy.format(port=item.port)}"
-        yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
+    for pod in pods.workloads:
+        for bypass in bypasses.get(pod, ()):
+            at[bypass].append(pod)
+    for bypass, names in sorted(at.items()):
+        why, remedy = _EXPLAINED[bypass.cause]
+        route = (
+            f"port {bypass.ref.port} of Service {bypass.ref.service} leads to port {bypass.port} of {pod_list(names)}"
+        )
+        message = f"{route} and bypasses the sidecar; {texts.bypassed}. {why}; {remedy.format(port=bypass.port)}"
+        yield Finding(pods.about, Reason.NOT_ENFORCED, field, message)
 
 
-def cause_at(snapshot: Snapshot, item: Workload, port: int) -> Cause | None:
+def cause_at(snapshot: Snapshot, workload: Workload, port: int) -> Cause | None:
     """Return why traffic to a port of a workload bypasses its sidecar; None if it does not."""
-    if port in excluded_ports(snapshot.pods[item.name]):
+    if port in excluded_ports(snapshot.pods[workload.name]):
         return "excluded"
-    is_unknown = all(port != known.port for known in item.ports)
-    return "written" if item.capture == "explicit" and is_unknown else None
+    is_unknown = all(port != inbound.port for inbound in workload.ports)
+    return "written" if workload.capture == "explicit" and is_unknown else None
 
 
-def _can_be_bypassed(snapshot: Snapshot, item: Workload) -> bool:
-    return item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations
+def _can_be_bypassed(snapshot: Snapshot, workload: Workload) -> bool:
+    return workload.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[workload.name].metadata.annotations

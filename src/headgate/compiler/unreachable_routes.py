@@ -66,25 +66,25 @@ def findings(snapshot: Snapshot, lists: Iterable[RouteList]) -> tuple[Finding, .
 
     `lists` may leave out lists in which each route is reached, and no route is that of a TrafficSplit.
     """
-    found: dict[tuple[Key, str, Reason, Match], Finding] = {}
+    by_match: dict[tuple[Key, str, Reason, Match], Finding] = {}
     reached: set[Key] = set()
     first_finding: dict[Key, Finding] = {}
     for table in lists:
-        missed = {item.number: item for item in table.unreachable}
+        missed = {unreached.number: unreached for unreached in table.unreachable}
         for index, route in enumerate(table.routes):
-            item = missed.get(index)
-            if item is None and route.origin:
+            unreached = missed.get(index)
+            if unreached is None and route.origin:
                 reached.add(route.origin)
-            elif item and route.origin:
-                finding = _finding(snapshot, table, item)
-                found.setdefault((finding.about, finding.field, finding.reason, route.match), finding)
+            elif unreached and route.origin:
+                finding = _finding(snapshot, table, unreached)
+                by_match.setdefault((finding.about, finding.field, finding.reason, route.match), finding)
                 first_finding.setdefault(route.origin, finding)
     idle = (
-        _no_effect(key, item)
-        for key, item in first_finding.items()
+        _no_effect(key, finding)
+        for key, finding in first_finding.items()
         if key.kind == TRAFFIC_SPLIT.kind and key not in reached
     )
-    return (*found.values(), *idle)
+    return (*by_match.values(), *idle)
 
 
 def unreachable(routes: tuple[Route, ...]) -> tuple[UnreachableRoute, ...]:
@@ -134,12 +134,12 @@ def _proven(
         yield UnreachableRoute(number, route, shown, winner, never=False)
 
 
-def _same(one: Route, other: Route) -> bool:
+def _same(route: Route, other: Route) -> bool:
     """Return whether two routes belong to the same object and have the same effect on requests.
 
     A route for a match of a split counts as having the same effect: the split is meant to take requests of the rule.
     """
-    return one.origin == other.origin and (one.split == other.split or bool(one.split_matches))
+    return route.origin == other.origin and (route.split == other.split or bool(route.split_matches))
 
 
 def _winner_of(routes: Sequence[Route], request: Request) -> Route | None:
@@ -170,23 +170,27 @@ def request_arguments(request: Request) -> str:
     return " ".join([request.method, request.target, *(f"-H '{name}: {value}'" for name, value in fields)])
 
 
-def _finding(snapshot: Snapshot, table: RouteList, item: UnreachableRoute) -> Finding:
-    origin = item.route.origin
+def _finding(snapshot: Snapshot, table: RouteList, unreached: UnreachableRoute) -> Finding:
+    origin = unreached.route.origin
     assert origin is not None  # noqa: S101  # findings() skips routes without an object
-    where = _winner(item.winner, table)
-    if item.never:
-        about, field = _group_of(snapshot, item.route) or (origin, route_field(snapshot, item.route))
-        text = f"no request can match, because {_why(conjunction(item.route.match))}"
-        if item.example:
-            text += f"; for example, on {table.title}, {request_arguments(item.example)} {where}"
+    where = _winner(unreached.winner, table)
+    if unreached.never:
+        about, field = _group_of(snapshot, unreached.route) or (origin, route_field(snapshot, unreached.route))
+        text = f"no request can match, because {_why(conjunction(unreached.route.match))}"
+        if unreached.example:
+            text += f"; for example, on {table.title}, {request_arguments(unreached.example)} {where}"
         return Finding(about, Reason.NEVER_MATCHES, field, text)
-    name = f"{item.route.name}: " if item.route.match != ANY and item.route.name else ""
+    name = f"{unreached.route.name}: " if unreached.route.match != ANY and unreached.route.name else ""
     text = (
         f"{name}it gets no request on {table.title}, because earlier routes take all of them: "
-        f"{request_arguments(item.example or Request())} matches, but {where}. Make the earlier match narrower, or delete one of the two"
+        f"{request_arguments(unreached.example or Request())} matches, but {where}. Make the earlier match narrower, or delete one of the two"
     )
-    related = (item.winner.origin,) if item.winner and item.winner.origin and item.winner.origin != origin else ()
-    field = route_field(snapshot, item.route)
+    related = (
+        (unreached.winner.origin,)
+        if unreached.winner and unreached.winner.origin and unreached.winner.origin != origin
+        else ()
+    )
+    field = route_field(snapshot, unreached.route)
     return Finding(origin, Reason.SHADOWED, field, text, related=related)
 
 
@@ -217,7 +221,7 @@ def route_field(snapshot: Snapshot, route: Route) -> str:
     if route.origin is None or route.origin.kind != TRAFFIC_SPLIT.kind:
         return f"spec.rules[{route.name}]"
     split = snapshot.objects.get(route.origin)
-    names = [item.name for item in split.spec.matches] if isinstance(split, TrafficSplit) else []
+    names = [match.name for match in split.spec.matches] if isinstance(split, TrafficSplit) else []
     group = route.name.partition("/")[0]
     return f"spec.matches[{names.index(group)}].name" if group in names else "spec.service"
 
@@ -229,7 +233,7 @@ def _group_of(snapshot: Snapshot, route: Route) -> tuple[Key, str] | None:
         return None
     key = group_key(route.origin.namespace, group_name)
     group = snapshot.objects.get(key)
-    names = [item.name for item in group.spec.matches] if isinstance(group, HTTPRouteGroup) else []
+    names = [match.name for match in group.spec.matches] if isinstance(group, HTTPRouteGroup) else []
     return (key, f"spec.matches[{names.index(name)}]") if name in names else None
 
 

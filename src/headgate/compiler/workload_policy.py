@@ -64,7 +64,7 @@ class TrafficTargets:
         return Access(closed=closed, grants=tuple(self._grants.get(account, ())), audited=audited)
 
     def is_selected(self, account: str) -> bool:
-        """Say whether a TrafficTarget has the ServiceAccount as its destination."""
+        """Return whether a TrafficTarget has the ServiceAccount as its destination."""
         return account in self._grants
 
     def _add(self, key: Key, target: TrafficTarget) -> None:
@@ -99,14 +99,14 @@ class TrafficTargets:
         return tuple(self._requests(key, rule, name, field))
 
     def _requests(self, key: Key, rule: Rule, group: Key, field: str) -> Iterator[RequestRule]:
-        found = dict(named_matches(self._snapshot, group))
-        wanted = found if rule.matches is None else [f"{group.name}/{name}" for name in rule.matches]
-        for index, name in enumerate(wanted):
-            if name in found:
-                yield RequestRule(name=name, match=found[name])
+        matches = dict(named_matches(self._snapshot, group))
+        selected = matches if rule.matches is None else [f"{group.name}/{name}" for name in rule.matches]
+        for index, name in enumerate(selected):
+            if name in matches:
+                yield RequestRule(name=name, match=matches[name])
                 continue
-            known = ", ".join(item.partition("/")[2] for item in found) or "none"
-            message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; its matches are: {known}"
+            defined = ", ".join(full_name.partition("/")[2] for full_name in matches) or "none"
+            message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; its matches are: {defined}"
             self._add_finding(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
 
     def without_audit(self) -> Iterator[Finding]:
@@ -127,13 +127,17 @@ class TrafficTargets:
         `workloads` are the destination's workloads by TrafficTarget.
         """
         for key, rules in self._rules.items():
-            found = [item for item in workloads.get(key, ()) if item.ports or item.capture == "transparent"]
+            running = [
+                workload for workload in workloads.get(key, ()) if workload.ports or workload.capture == "transparent"
+            ]
             target = self._snapshot.objects[key]
-            if not found or not isinstance(target, TrafficTarget):
+            if not running or not isinstance(target, TrafficTarget):
                 continue
-            only, ports = target.spec.destination.port, [port for item in found for port in item.ports]
+            only, ports = target.spec.destination.port, [port for workload in running for port in workload.ports]
             unspoken = [index for index, allowed in rules if not _apply(allowed, ports, only)]
-            soon = [port for item in found for port in expected(self._snapshot, item.name)] if unspoken else []
+            soon = (
+                [port for workload in running for port in expected(self._snapshot, workload.name)] if unspoken else []
+            )
             for index, allowed in rules:
                 if index in unspoken and not _apply(allowed, soon, only):
                     message = _not_applicable_message(target.spec.rules[index], self.accounts[key], ports, only=only)
@@ -153,7 +157,8 @@ def _grant(
 ) -> Grant | None:
     """Return the grant of a TrafficTarget; None if it has no usable source or rule."""
     sources = {
-        spiffe_id(settings.trust_domain, item.namespace or key.namespace, item.name) for item in target.spec.sources
+        spiffe_id(settings.trust_domain, source.namespace or key.namespace, source.name)
+        for source in target.spec.sources
     }
     if not (sources and allowed):
         return None
@@ -167,24 +172,24 @@ def _grant(
 
 
 def _apply(allowed: Allowed, ports: Iterable[InboundPort], only: int) -> bool:
-    """Say whether a rule applies to one of the ports; `only` limits the ports to this number, and 0 means all ports."""
+    """Return whether a rule applies to one of the ports; `only` limits the ports to this number, and 0 means all ports."""
     meant = [port for port in ports if only in {0, port.port}]
     return any(_applies(part, port) for part in allowed for port in meant)
 
 
 def _applies(part: RequestRule | ConnectionRule, port: InboundPort) -> bool:
-    """Say whether a rule applies to the protocol of a port (R69)."""
+    """Return whether a rule applies to the protocol of a port (R69)."""
     if isinstance(part, RequestRule):
-        return any(item.protocol.is_http for item in port.protocols)
+        return any(port_protocol.protocol.is_http for port_protocol in port.protocols)
     return any(
-        not part.ports or not {port.port, *(ref.port for ref in item.services)}.isdisjoint(part.ports)
-        for item in port.protocols
-        if not item.protocol.is_http
+        not part.ports or not {port.port, *(ref.port for ref in port_protocol.services)}.isdisjoint(part.ports)
+        for port_protocol in port.protocols
+        if not port_protocol.protocol.is_http
     )
 
 
 def _not_applicable_message(rule: Rule, account: str, ports: Iterable[InboundPort], *, only: int) -> str:
-    protocols = {f"{port.port} ({item.protocol.value})" for port in ports for item in port.protocols}
+    protocols = {f"{port.port} ({port_protocol.protocol.value})" for port in ports for port_protocol in port.protocols}
     number = f" {only}" if only else ""
     no_port = (
         f"HTTP port{number}" if rule.kind == "HTTPRouteGroup" else f"non-HTTP port{number} that the TCPRoute selects"
@@ -209,11 +214,11 @@ class TlsConfigs:
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))
         self.pods = {
-            key: _selected_pods(snapshot, key.namespace, item.spec.selector) for key, item in self._configs.items()
+            key: _selected_pods(snapshot, key.namespace, config.spec.selector) for key, config in self._configs.items()
         }
-        left = [(key, item) for key, item in snapshot.fail_closed.items() if isinstance(item, TLSConfig)]
+        left = [(key, config) for key, config in snapshot.fail_closed.items() if isinstance(config, TLSConfig)]
         self._strict = {
-            name for key, item in left for name in _selected_pods(snapshot, key.namespace, item.spec.selector)
+            name for key, config in left for name in _selected_pods(snapshot, key.namespace, config.spec.selector)
         }
         self._of_pod: dict[str, list[Key]] = defaultdict(list)
         for key, names in self.pods.items():
@@ -221,7 +226,7 @@ class TlsConfigs:
                 self._of_pod[name].append(key)
 
     def is_selected(self, pod: str) -> bool:
-        """Say whether a TLSConfig selects the pod, so that it uses mutual TLS only (R73, R74)."""
+        """Return whether a TLSConfig selects the pod, so that it uses mutual TLS only (R73, R74)."""
         return pod in self._of_pod or pod in self._strict
 
     def subjects(self, pod: str) -> tuple[str, ...]:
@@ -275,30 +280,35 @@ def apply_policies(
     """
     configs, targets = TlsConfigs(snapshot), TrafficTargets(snapshot, settings)
     applied = {}
-    for item in workloads:
-        account = account_of(item.name, snapshot.pods[item.name])
-        target = _target(item.name, account, configs, targets=targets, settings=settings)
-        applied[item.name] = structs.replace(
-            item,
+    for workload in workloads:
+        account = account_of(workload.name, snapshot.pods[workload.name])
+        target = _target(workload.name, account, configs, targets=targets, settings=settings)
+        applied[workload.name] = structs.replace(
+            workload,
             target_tls_mode=target,
-            tls_mode=tls_modes.get(item.name, target),
-            subjects=configs.subjects(item.name),
+            tls_mode=tls_modes.get(workload.name, target),
+            subjects=configs.subjects(workload.name),
             access=targets.access(account),
         )
     pods = {key: snapshot.pods_of_account.get(account, ()) for key, account in targets.accounts.items()}
     about_targets = [unenforced.selected(snapshot, key, names) for key, names in pods.items()]
     about_configs = [unenforced.selected(snapshot, key, names) for key, names in configs.pods.items()]
-    found = {key: [applied[name] for name in names if name in applied] for key, names in pods.items()}
-    selecting = {name for item in (*about_targets, *about_configs) for name in item.workloads}
+    by_target = {key: [applied[name] for name in names if name in applied] for key, names in pods.items()}
+    selecting = {name for chosen in (*about_targets, *about_configs) for name in chosen.workloads}
     bypasses = unenforced.bypasses(
-        snapshot, pod_ports, [item for name, item in applied.items() if name in selecting], settings
+        snapshot, pod_ports, [workload for name, workload in applied.items() if name in selecting], settings
     )
-    findings = [*targets.findings, *targets.without_audit(), *targets.not_applicable(found), *configs.merged(applied)]
+    findings = [
+        *targets.findings,
+        *targets.without_audit(),
+        *targets.not_applicable(by_target),
+        *configs.merged(applied),
+    ]
     for chosen in about_targets:
         findings += unenforced.findings(chosen, DESTINATION, bypasses, _target_texts(targets.accounts[chosen.about]))
     for chosen in about_configs:
         findings += unenforced.findings(chosen, SELECTOR, bypasses, _config_texts(chosen.about.namespace))
-    selected = sorted([*about_targets, *about_configs], key=lambda item: item.about)
+    selected = sorted([*about_targets, *about_configs], key=lambda chosen: chosen.about)
     return PolicyResult(tuple(applied.values()), tuple(findings), tuple(selected))
 
 

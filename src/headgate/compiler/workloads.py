@@ -71,10 +71,10 @@ def pod_ports(name: str, service: Service, slices: tuple[EndpointSlice, ...]) ->
     return tuple(
         PodPort(PortRef(name, port.port), _pod(own, endpoint), (*endpoint.addresses, "")[0], target.port)
         for port in routed_ports(service)
-        for item in slices
-        for target in item.ports or ()
+        for slice_ in slices
+        for target in slice_.ports or ()
         if target.port and (target.name or "") == port.name and target.protocol == "TCP"
-        for endpoint in item.endpoints or ()
+        for endpoint in slice_.endpoints or ()
     )
 
 
@@ -93,10 +93,10 @@ def workloads(
     `listed` has the pod ports of each Service.
     """
     names = sorted(_owners(snapshot).values())
-    wanted = {target for name in names for target in (name, _unnamed(name, snapshot.pods[name]))}
-    in_slices = (item for items in listed for item in items if item.pod in wanted)
-    known = _leading_services(snapshot, chain(in_slices, _of_deleted_pods(snapshot, names)), root_protocols)
-    return tuple(_workload(name, snapshot, known, settings) for name in names)
+    pod_names = {target for name in names for target in (name, _unnamed(name, snapshot.pods[name]))}
+    in_slices = (pod_port for items in listed for pod_port in items if pod_port.pod in pod_names)
+    leading = _leading_services(snapshot, chain(in_slices, _of_deleted_pods(snapshot, names)), root_protocols)
+    return tuple(_workload(name, snapshot, leading, settings) for name in names)
 
 
 def _of_deleted_pods(snapshot: Snapshot, names: Iterable[str]) -> Iterator[PodPort]:
@@ -120,7 +120,7 @@ def _unnamed(name: str, pod: Pod) -> str:
 
 
 def has_sidecar(pod: Pod) -> bool:
-    """Say whether the pod has a sidecar, by its annotation."""
+    """Return whether the pod has a sidecar, by its annotation."""
     return pod.metadata.annotations.get(SIDECAR) in SIDECARS
 
 
@@ -134,26 +134,28 @@ def _owners(snapshot: Snapshot) -> Mapping[str, str]:
 
     Of several pods with the same address it is the youngest: the older ones are terminating.
     """
-    found = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and _is_placed(pod)]
-    by_age = sorted(found, key=lambda entry: (entry[1].metadata.creation_timestamp, entry[0]))
+    named = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and _is_placed(pod)]
+    by_age = sorted(named, key=lambda entry: (entry[1].metadata.creation_timestamp, entry[0]))
     return {pod.status.pod_ip: name for name, pod in by_age}
 
 
 def _is_placed(pod: Pod) -> bool:
-    """Say whether the pod has an address and a usable ServiceAccount; the gateway's account is reserved."""
+    """Return whether the pod has an address and a usable ServiceAccount; the gateway's account is reserved."""
     account = account_name(pod)
     return bool(pod.status.pod_ip) and is_dns_subdomain(account) and not is_gateway(pod.metadata.namespace, account)
 
 
 def _leading_services(snapshot: Snapshot, listed: Iterable[PodPort], root_protocols: Roots) -> ServicesByPort:
     """Return the Service ports that lead to each port of each pod."""
-    found: dict[str, dict[int, list[LeadingService]]] = defaultdict(lambda: defaultdict(list))
+    by_pod: dict[str, dict[int, list[LeadingService]]] = defaultdict(lambda: defaultdict(list))
     made: dict[PortRef, LeadingService] = {}
-    for item in listed:
-        lead = made.get(item.ref) or made.setdefault(item.ref, _leading_service(snapshot, item.ref, root_protocols))
-        if lead not in (known := found[item.pod][item.port]):
-            known.append(lead)
-    return found
+    for pod_port in listed:
+        lead = made.get(pod_port.ref) or made.setdefault(
+            pod_port.ref, _leading_service(snapshot, pod_port.ref, root_protocols)
+        )
+        if lead not in (at_port := by_pod[pod_port.pod][pod_port.port]):
+            at_port.append(lead)
+    return by_pod
 
 
 def expected(snapshot: Snapshot, pod: str) -> Iterator[InboundPort]:
@@ -180,38 +182,40 @@ def excluded_ports(pod: Pod) -> frozenset[int]:
     )
 
 
-def _workload(name: str, snapshot: Snapshot, known: ServicesByPort, settings: Settings) -> Workload:
+def _workload(name: str, snapshot: Snapshot, leading: ServicesByPort, settings: Settings) -> Workload:
     pod = snapshot.pods[name]
-    found = _merged(known.get(name, {}), known.get(_unnamed(name, pod), {}))
+    by_port = _merged(leading.get(name, {}), leading.get(_unnamed(name, pod), {}))
     return Workload(
         name=name,
         address=pod.status.pod_ip,
         identity=spiffe_id(settings.trust_domain, name.partition("/")[0], account_name(pod)),
         uid=pod.metadata.uid,
         capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
-        ports=tuple(_ports(pod, found)),
+        ports=tuple(_ports(pod, by_port)),
         probes=tuple(_http_probes(pod)),
         port_checks=tuple(_port_checks(pod)),
         traces=trace_source(snapshot, name, pod, settings),
     )
 
 
-def _merged(*found: Mapping[int, list[LeadingService]]) -> Mapping[int, list[LeadingService]]:
-    filled = [part for part in found if part]
+def _merged(*parts: Mapping[int, list[LeadingService]]) -> Mapping[int, list[LeadingService]]:
+    filled = [part for part in parts if part]
     if len(filled) < 2:
         return filled[0] if filled else {}
     return {number: [lead for part in filled for lead in part.get(number, ())] for part in filled for number in part}
 
 
-def _ports(pod: Pod, known: Mapping[int, list[LeadingService]]) -> Iterator[InboundPort]:
+def _ports(pod: Pod, by_port: Mapping[int, list[LeadingService]]) -> Iterator[InboundPort]:
     """Yield the inbound ports; an explicit sidecar has only those whose application port is known."""
     declared = {port.container_port: port.name for port in _container_ports(pod)}
-    numbers = sorted({*known, *declared} - excluded_ports(pod))
+    numbers = sorted({*by_port, *declared} - excluded_ports(pod))
     explicit = pod.metadata.annotations[SIDECAR] == "explicit"
     application_ports = _application_ports(pod, numbers) if explicit else {number: number for number in numbers}
     for number in (number for number in numbers if number in application_ports):
         protocols = (
-            _port_protocols(known[number]) if number in known else (PortProtocol(protocol=_by_name(declared[number])),)
+            _port_protocols(by_port[number])
+            if number in by_port
+            else (PortProtocol(protocol=_by_name(declared[number])),)
         )
         yield InboundPort(port=number, application=application_ports[number], protocols=protocols)
 
@@ -232,20 +236,20 @@ def _application_ports(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
 
     No two processes share a port, and none uses a port of the sidecar.
     """
-    own, found = set(numbers), dict[int, int]()
+    own, ports = set(numbers), dict[int, int]()
     for entry in pod.metadata.annotations.get(APPLICATION_PORTS, "").split(","):
         port, _, target = entry.partition("=")
-        if _is_port(port) and _is_port(target) and int(target) not in own | set(found.values()):
-            found.setdefault(int(port), int(target))
-    return found
+        if _is_port(port) and _is_port(target) and int(target) not in own | set(ports.values()):
+            ports.setdefault(int(port), int(target))
+    return ports
 
 
-def _port_protocols(found: Sequence[LeadingService]) -> tuple[PortProtocol, ...]:
+def _port_protocols(leading: Sequence[LeadingService]) -> tuple[PortProtocol, ...]:
     """Return the protocols of a port, that of the oldest Service first (D15)."""
-    if len(found) == 1:
-        return (PortProtocol(protocol=found[0].protocol, services=(found[0].ref,)),)
+    if len(leading) == 1:
+        return (PortProtocol(protocol=leading[0].protocol, services=(leading[0].ref,)),)
     services: dict[Protocol, set[PortRef]] = {}
-    for lead in sorted(found, key=lambda lead: lead.rank):
+    for lead in sorted(leading, key=lambda lead: lead.rank):
         services.setdefault(lead.protocol, set()).add(lead.ref)
     return tuple(PortProtocol(protocol=protocol, services=tuple(sorted(refs))) for protocol, refs in services.items())
 
@@ -314,5 +318,5 @@ def _number(port: int | str, container: MeshContainer) -> int:
     """Return the number of a probe's port; 0 when its container has no port of that name."""
     if isinstance(port, int):
         return port if 0 < port <= LARGEST_PORT else 0
-    named = (item.container_port for item in container.ports or () if item.name == port)
+    named = (declared.container_port for declared in container.ports or () if declared.name == port)
     return next(named, int(port) if _is_port(port) else 0)

@@ -162,14 +162,14 @@ def _runtime() -> pb.LayeredRuntime:
 
 def _xds_service() -> pb.GrpcService:
     """Return the gRPC service for ADS. Its longest back-off is `LAST_RECONNECT_S`; Envoy's default is 30 s."""
-    found = pb.GrpcService(envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER))
-    found.envoy_grpc.retry_policy.retry_back_off.CopyFrom(
+    service = pb.GrpcService(envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER))
+    service.envoy_grpc.retry_policy.retry_back_off.CopyFrom(
         pb.BackoffStrategy(
             base_interval=pb.Duration(nanos=FIRST_RECONNECT_MS * 1_000_000),
             max_interval=pb.Duration(seconds=LAST_RECONNECT_S),
         )
     )
-    return found
+    return service
 
 
 def _at_socket(path: str) -> pb.Cluster:

@@ -47,9 +47,9 @@ class Locality(Value, frozen=True, kw_only=True):
 
     def split_by_tls(self) -> list["Locality"]:
         """Divide the locality into one for TLS endpoints and one for plaintext endpoints; empty ones are omitted."""
-        secured = tuple(item for item in self.endpoints if self.peer(item))
-        plaintext = tuple(item for item in self.endpoints if not self.peer(item))
-        return [structs.replace(self, endpoints=found) for found in (secured, plaintext) if found]
+        secured = tuple(endpoint for endpoint in self.endpoints if self.peer(endpoint))
+        plaintext = tuple(endpoint for endpoint in self.endpoints if not self.peer(endpoint))
+        return [structs.replace(self, endpoints=endpoints) for endpoints in (secured, plaintext) if endpoints]
 
 
 class ClusterPlan(Value, frozen=True, kw_only=True):
@@ -93,12 +93,14 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
         if their weights would exceed Envoy's limit.
         """
         parts = [locality.split_by_tls() for locality in self.localities]
-        scale = lcm(*(len(item.endpoints) for item, several in zip(self.localities, parts, strict=True) if several[1:]))
-        if scale * sum(item.weight for item in self.localities) > MAX_WEIGHT_SUM:
+        scale = lcm(
+            *(len(locality.endpoints) for locality, several in zip(self.localities, parts, strict=True) if several[1:])
+        )
+        if scale * sum(locality.weight for locality in self.localities) > MAX_WEIGHT_SUM:
             return self.localities
         return tuple(
-            structs.replace(part, weight=item.weight * scale * len(part.endpoints) // len(item.endpoints))
-            for item, several in zip(self.localities, parts, strict=True)
+            structs.replace(part, weight=locality.weight * scale * len(part.endpoints) // len(locality.endpoints))
+            for locality, several in zip(self.localities, parts, strict=True)
             for part in several
         )
 

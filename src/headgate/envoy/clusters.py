@@ -47,7 +47,7 @@ def cluster(
     options = http_options(protocol, to_proxy=bool(peers), idle_ms=idle) if protocol.is_http else None
     if options and peers:
         options = with_max_age(options, seconds)
-    found = pb.Cluster(
+    message = pb.Cluster(
         name=name,
         type=pb.Cluster.DiscoveryType.EDS,
         eds_cluster_config=pb.Cluster.EdsClusterConfig(eds_config=ads()),
@@ -56,10 +56,10 @@ def cluster(
         ),
         typed_extension_protocol_options={HTTP_OPTIONS: pb.pack(options)} if options else None,
     )
-    resilience.apply(found, settings)
+    resilience.apply(message, settings)
     if peers:
-        upstream_tls.add_transport_sockets(found, peers)
-    return found
+        upstream_tls.add_transport_sockets(message, peers)
+    return message
 
 
 def mirror_cluster(
@@ -91,9 +91,9 @@ def counting_sizes(render: Callable[..., pb.Cluster], *arguments: Hashable) -> p
     return _with_sizes(render(*arguments))
 
 
-def _with_sizes(found: pb.Cluster) -> pb.Cluster:
-    found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(request_response_sizes=True))
-    return found
+def _with_sizes(message: pb.Cluster) -> pb.Cluster:
+    message.track_cluster_stats.CopyFrom(pb.TrackClusterStats(request_response_sizes=True))
+    return message
 
 
 def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
@@ -104,14 +104,14 @@ def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
     render = mirror_cluster if plan.is_mirror else cluster
     # One endpoint has all addresses, so none is ejected.
     settings = structs.replace(plan.settings, ejection=None)
-    found = render(plan.name, plan.protocol, (), 0, settings)
-    found.ClearField("eds_cluster_config")
-    found.ClearField("common_lb_config")
-    found.cluster_type.CopyFrom(
+    message = render(plan.name, plan.protocol, (), 0, settings)
+    message.ClearField("eds_cluster_config")
+    message.ClearField("common_lb_config")
+    message.cluster_type.CopyFrom(
         pb.Cluster.CustomClusterType(name="envoy.cluster.dns", typed_config=pb.pack(_resolution()))
     )
-    found.load_assignment.CopyFrom(load_assignment(plan))
-    return _with_sizes(found) if plan.counts_sizes else found
+    message.load_assignment.CopyFrom(load_assignment(plan))
+    return _with_sizes(message) if plan.counts_sizes else message
 
 
 def _resolution() -> pb.DnsCluster:
@@ -133,9 +133,9 @@ def _resolution() -> pb.DnsCluster:
 
 def direct_cluster(name: str, peer: ExpectedPeer) -> pb.Cluster:
     """Return the cluster that connects to a connection's original destination by mTLS with one peer."""
-    found = passthrough_cluster(name)
-    found.transport_socket.CopyFrom(upstream_tls.transport_socket(peer))
-    return found
+    message = passthrough_cluster(name)
+    message.transport_socket.CopyFrom(upstream_tls.transport_socket(peer))
+    return message
 
 
 def passthrough_cluster(name: str) -> pb.Cluster:
@@ -161,10 +161,12 @@ def with_max_age(options: pb.HttpProtocolOptions, seconds: int) -> pb.HttpProtoc
 def load_assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
     """Return the endpoints of a cluster."""
     ref = names.parse(plan.name)
-    found = [_locality(plan, locality, ref.service if ref else "") for locality in plan.localities_by_tls]
+    localities = [_locality(plan, locality, ref.service if ref else "") for locality in plan.localities_by_tls]
     policy = pb.ClusterLoadAssignment.Policy(overprovisioning_factor=pb.UInt32Value(value=FULL_SHARE))
     # A DNS cluster and a cluster with one backend have no shares to keep.
-    return pb.ClusterLoadAssignment(cluster_name=plan.name, endpoints=found, policy=policy if found[1:] else None)
+    return pb.ClusterLoadAssignment(
+        cluster_name=plan.name, endpoints=localities, policy=policy if localities[1:] else None
+    )
 
 
 def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.LocalityLbEndpoints:
@@ -179,10 +181,10 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
     creates a new cluster.
     """
     namespace, name = locality.backend.split("/")
-    known = locality.backend == service and not locality.root
-    backend = None if known else _backend(f"{locality.backend} {locality.root}".rstrip())
+    is_in_name = locality.backend == service and not locality.root
+    backend = None if is_in_name else _backend(f"{locality.backend} {locality.root}".rstrip())
     peers = locality.peers
-    found = pb.LocalityLbEndpoints(
+    message = pb.LocalityLbEndpoints(
         locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.uses_tls else ""),
         load_balancing_weight=pb.UInt32Value(value=locality.weight),
         priority=1 if locality.standby else None,
@@ -195,13 +197,13 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
         ],
     )
     if plan.peers and len(peers) == 1:
-        found.metadata.filter_metadata[upstream_tls.MATCH_METADATA].CopyFrom(upstream_tls.peer_metadata(*peers))
+        message.metadata.filter_metadata[upstream_tls.MATCH_METADATA].CopyFrom(upstream_tls.peer_metadata(*peers))
     elif plan.peers:
-        for item, endpoint in zip(found.lb_endpoints, locality.endpoints, strict=True):
-            item.metadata.filter_metadata[upstream_tls.MATCH_METADATA].CopyFrom(
+        for lb_endpoint, endpoint in zip(message.lb_endpoints, locality.endpoints, strict=True):
+            lb_endpoint.metadata.filter_metadata[upstream_tls.MATCH_METADATA].CopyFrom(
                 upstream_tls.peer_metadata(locality.peer(endpoint))
             )
-    return found
+    return message
 
 
 def _backend(text: str) -> pb.Metadata:

@@ -43,11 +43,11 @@ def traces_cluster(address: str) -> pb.Cluster:
     if collector is None:
         raise ValueError("the collector of spans has no address")
     limit = pb.UInt32Value(value=MAX_EXPORTS)
-    found = _cluster(names.TRACES, collector)
-    found.circuit_breakers.thresholds.append(
+    cluster = _cluster(names.TRACES, collector)
+    cluster.circuit_breakers.thresholds.append(
         pb.CircuitBreakers.Thresholds(max_requests=limit, max_pending_requests=limit)
     )
-    return found
+    return cluster
 
 
 def _cluster(name: str, collector: HostPort) -> pb.Cluster:

@@ -60,8 +60,8 @@ class Resources(Mapping[str, Encoded]):
         self.own = own
 
     def __getitem__(self, name: str) -> Encoded:
-        found = self.own.get(name)
-        return self.common[name] if found is None else found
+        own = self.own.get(name)
+        return self.common[name] if own is None else own
 
     def __contains__(self, name: object) -> bool:
         return name in self.own or name in self.common
@@ -77,7 +77,7 @@ class Resources(Mapping[str, Encoded]):
             return self.common == other.common and self.own == other.own
         if not isinstance(other, Mapping):
             return NotImplemented
-        return len(self) == len(other) and all(other.get(name) == found for name, found in self.items())
+        return len(self) == len(other) and all(other.get(name) == encoded for name, encoded in self.items())
 
     def has_same_parts_as(self, other: "Resources") -> bool:
         """Return whether `common` and `own` are the same objects as in `other`."""
@@ -85,8 +85,8 @@ class Resources(Mapping[str, Encoded]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the resource of a name, or the default."""
-        found = self.own.get(name)
-        return self.common.get(name, default) if found is None else found
+        own = self.own.get(name)
+        return self.common.get(name, default) if own is None else own
 
     __hash__ = None  # type: ignore[assignment]  # not hashable, like other mappings
 

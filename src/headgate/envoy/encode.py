@@ -103,9 +103,9 @@ class Memo:
 
     def encode_group(self, key: MemoKey, render: Callable[..., Iterable[Part]], *source: Any) -> EncodedGroup:
         """Render and encode the parts of `source`; reuse the last result of `key` if `source` is equal."""
-        found = self._group(self._groups.get(key), render, *source)
-        self._groups.now[key] = found
-        return found
+        group = self._group(self._groups.get(key), render, *source)
+        self._groups.now[key] = group
+        return group
 
     def encode_hosts(
         self, mesh_view: MeshView, port: GatewayPort, hosts: SharedMap[str, HostRoutes]
@@ -118,17 +118,19 @@ class Memo:
         key = (mesh_view.kind, port.gateway, port.port)
         shared = (port, mesh_view.backend_sources, mesh_view.settings)
         last = self._hosts.get(key) or EncodedHosts((), SharedMap(), SharedMap(), {})
-        known = last.groups
+        last_groups = last.groups
         changed, _ = replaced(last.hosts if last.shared == shared else {}, hosts)
         new = {
-            host: self._group(known.get(host), outbound.of_host, mesh_view.host(port, item))
-            for host, item in sorted(changed.items())
+            host: self._group(last_groups.get(host), outbound.of_host, mesh_view.host(port, host_routes))
+            for host, host_routes in sorted(changed.items())
             if has_own_scope(host)
         }
-        gone = [host for host in replaced(last.hosts, hosts)[1] if host in known]
-        groups = known.edited(new, gone)
-        added = [group.resources for host, group in new.items() if group is not known.get(host)]
-        if not gone and all(_keeps_names(known[host], group) for host, group in new.items() if host in known):
+        gone = [host for host in replaced(last.hosts, hosts)[1] if host in last_groups]
+        groups = last_groups.edited(new, gone)
+        added = [group.resources for host, group in new.items() if group is not last_groups.get(host)]
+        if not gone and all(
+            _keeps_names(last_groups[host], group) for host, group in new.items() if host in last_groups
+        ):
             resources = _united((last.resources, *added)) if added else last.resources
         else:  # another host may have a resource with a name that one host lost
             resources = _united(groups[host].resources for host in sorted(groups))
@@ -140,36 +142,36 @@ class Memo:
             return last
         parts = tuple(map(self._encode, render(*source)))
         resources: dict[TypeUrl, dict[str, Encoded]] = defaultdict(dict)
-        for item in parts:
-            resources[item.part.type_url][item.part.name] = item.encoded
+        for encoded_part in parts:
+            resources[encoded_part.part.type_url][encoded_part.part.name] = encoded_part.encoded
         return EncodedGroup(source, parts, resources)
 
     def _encode(self, part: Part) -> EncodedPart:
-        found = self._encoded_parts.get(part)
-        if found is None:
+        encoded_part = self._encoded_parts.get(part)
+        if encoded_part is None:
             self.encoded += 1
             encoded = encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
-            found = self._encoded_parts[part] = EncodedPart(part, encoded)
-        return found
+            encoded_part = self._encoded_parts[part] = EncodedPart(part, encoded)
+        return encoded_part
 
     def own_resources(self, view: ProxyView) -> Configuration:
         """Return the resources that only this proxy has."""
         key, settings = ("own", view.node.id), self._use_mesh(view.mesh)
         source = (view.node, view.workload, view.credential, settings)
-        found = self._own.get(key)
-        if found is None or found[0] != source:
+        entry = self._own.get(key)
+        if entry is None or entry[0] != source:
             groups = [self.encode_group(("proxy", view.node.id), outbound.of_proxy, view.node, view.workload, settings)]
             if view.credential:
                 groups.append(self.encode_group(("secrets", view.node.id), secrets.parts, view.credential))
             if view.workload:
                 domains = (settings.domain, settings.trust_domain)
                 groups.append(self.encode_group(("inbound", view.node.id), inbound.parts, view.workload, *domains))
-            found = (
+            entry = (
                 source,
-                _reuse_equal(found[1] if found else EMPTY_CONFIGURATION, _by_type(group.resources for group in groups)),
+                _reuse_equal(entry[1] if entry else EMPTY_CONFIGURATION, _by_type(group.resources for group in groups)),
             )
-        self._own.now[key] = found
-        return found[1]
+        self._own.now[key] = entry
+        return entry[1]
 
     def common_resources(self, view: ProxyView) -> "CommonResources":
         """Return the resources that a proxy shares with other proxies of its kind; they are rendered on demand."""
@@ -193,10 +195,10 @@ class Memo:
         last = self._combined.get(key) or Combined(EMPTY_CONFIGURATION, EMPTY_CONFIGURATION, EMPTY_CONFIGURATION)
         if common is not last.common or more is not last.more:
             changed = {
-                item: found
-                for item in ORDER
-                if common[item] is not last.common[item] or more[item] is not last.more[item]
-                if (found := join(common[item], more[item], last.both[item])) is not last.both[item]
+                type_url: joined
+                for type_url in ORDER
+                if common[type_url] is not last.common[type_url] or more[type_url] is not last.more[type_url]
+                if (joined := join(common[type_url], more[type_url], last.both[type_url])) is not last.both[type_url]
             }
             last = Combined(common, more, {**last.both, **changed} if changed else last.both)
         self._combined.now[key] = last
@@ -235,8 +237,8 @@ class CommonResources:
         short_names_of = namespace if namespace in self._with_local_names else ""
         key = (self._kind, visible, short_names_of)
         if key not in self._found:
-            found = self._with_short_names(visible, short_names_of) if short_names_of else self._visible(visible)
-            self._found[key] = found
+            resources = self._with_short_names(visible, short_names_of) if short_names_of else self._visible(visible)
+            self._found[key] = resources
         return self._found[key]
 
     @cached_property
@@ -244,41 +246,41 @@ class CommonResources:
         """The resources that are visible to all proxies of the kind."""
         for _ in self.render():
             pass
-        known = [
+        resources = [
             group.resources for service, group in self._groups.items() if self._allowed_sources.get(service) is None
         ]
         for view, hosts in self._mesh_view.gateways():
             port = view.port
             own = self._memo.encode_group((self._kind, port.gateway, port.port), outbound.of_gateway, view)
             all_hosts = self._memo.encode_hosts(self._mesh_view, structs.replace(port, hosts=()), hosts)
-            known += [own.resources, all_hosts]
+            resources += [own.resources, all_hosts]
         if self._kind.role != SIDECAR:
-            known.append(self._short_names_of_pods(DEFAULT_NAMESPACE, ()).resources)
-        return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type(known))
+            resources.append(self._short_names_of_pods(DEFAULT_NAMESPACE, ()).resources)
+        return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type(resources))
 
     @cached_property
     def _restricted(self) -> Mapping[str, Sequence[str]]:
         """The Services that only some identities may call, by identity."""
-        found: dict[str, list[str]] = defaultdict(list)
+        services: dict[str, list[str]] = defaultdict(list)
         for service, identities in self._allowed_sources.items():
             for identity in identities or ():
-                found[identity].append(service)
-        return found
+                services[identity].append(service)
+        return services
 
     @cached_property
     def _with_local_names(self) -> Mapping[str, Sequence[Frontend]]:
         """The Services of each namespace; empty unless proxies of this kind use short names."""
-        found: dict[str, list[Frontend]] = defaultdict(list)
+        fronts: dict[str, list[Frontend]] = defaultdict(list)
         for front in self._mesh.frontends if self._kind.http_proxy and self._kind.role == SIDECAR else ():
-            found[front.service.partition("/")[0]].append(front)
-        return found
+            fronts[front.service.partition("/")[0]].append(front)
+        return fronts
 
     def _visible(self, visible: tuple[str, ...]) -> Configuration:
         for_all = self._visible_to_all
         if not visible:
             return for_all
-        found = _by_type(self._groups[service].resources for service in visible)
-        return self._memo.combine_common((self._kind, visible), for_all, found)
+        added = _by_type(self._groups[service].resources for service in visible)
+        return self._memo.combine_common((self._kind, visible), for_all, added)
 
     def _with_short_names(self, visible: tuple[str, ...], namespace: str) -> Configuration:
         """Return the visible resources and the short names of the Services in a namespace."""
@@ -289,8 +291,8 @@ class CommonResources:
             for front in self._with_local_names[namespace]
             if self._allowed_sources.get(front.service) is None or front.service in visible
         ]
-        found = _by_type([*groups, self._short_names_of_pods(namespace, visible).resources])
-        return self._memo.combine_common((self._kind, visible, namespace), self._visible(visible), found)
+        short_names = _by_type([*groups, self._short_names_of_pods(namespace, visible).resources])
+        return self._memo.combine_common((self._kind, visible, namespace), self._visible(visible), short_names)
 
     def _short_names_of_pods(self, namespace: str, visible: tuple[str, ...]) -> EncodedGroup:
         named = tuple(
@@ -317,36 +319,38 @@ def encode_all(views: Iterable[ProxyView], memo: Memo) -> Iterator[tuple[str, Co
         yield view.node.id, encode(view, memo)
 
 
-def _merge(one: Resources, other: Resources, last: Resources) -> Resources:
-    found = Resources({**one.common, **other.common}, {}) if one and other else one or other
-    return last if found == last else found
+def _merge(resources: Resources, other: Resources, last: Resources) -> Resources:
+    merged = Resources({**resources.common, **other.common}, {}) if resources and other else resources or other
+    return last if merged == last else merged
 
 
 def _add_own(common: Resources, own: Resources, _last: Resources) -> Resources:
     return Resources(common.common, own.common) if own else common
 
 
-def _reuse_equal(last: Configuration, found: Configuration) -> Configuration:
-    """Return `found`, but with the objects of `last` for each type whose resources are equal."""
-    return {item: last[item] if found[item] == last[item] else found[item] for item in ORDER}
+def _reuse_equal(last: Configuration, config: Configuration) -> Configuration:
+    """Return `config`, but with the objects of `last` for each type whose resources are equal."""
+    return {type_url: last[type_url] if config[type_url] == last[type_url] else config[type_url] for type_url in ORDER}
 
 
 def _by_type(groups: Iterable[Mapping[TypeUrl, Mapping[str, Encoded]]]) -> Configuration:
     config = _united(groups)
-    return {item: Resources(config[item], {}) if item in config else NO_RESOURCES for item in ORDER}
+    return {type_url: Resources(config[type_url], {}) if type_url in config else NO_RESOURCES for type_url in ORDER}
 
 
 def _united(groups: Iterable[Mapping[TypeUrl, Mapping[str, Encoded]]]) -> Mapping[TypeUrl, Mapping[str, Encoded]]:
     config: dict[TypeUrl, dict[str, Encoded]] = defaultdict(dict)
     for group in groups:
-        for type_url, found in group.items():
-            config[type_url].update(found)
+        for type_url, resources in group.items():
+            config[type_url].update(resources)
     return config
 
 
 def _keeps_names(before: EncodedGroup, after: EncodedGroup) -> bool:
     """Return whether `after` has all resources that `before` had, perhaps in other versions."""
-    return all(found.keys() <= after.resources.get(item, {}).keys() for item, found in before.resources.items())
+    return all(
+        resources.keys() <= after.resources.get(type_url, {}).keys() for type_url, resources in before.resources.items()
+    )
 
 
 def with_runtime(config: ProxyConfig, share: int, sampling: int | None = None) -> ProxyConfig:

@@ -84,25 +84,25 @@ def misdirected(tls_listener: str) -> pb.Route:
 
 def scope(port: str, host: str, virtual_hosts: Sequence[pb.VirtualHost]) -> pb.ScopedRouteConfiguration:
     """Return the scope of a host, or of all `WILDCARDS` of a port."""
-    found = route_configuration("", virtual_hosts)
-    found.ignore_port_in_host_matching = True
-    found.request_headers_to_remove.extend((KEY, LISTENER, *_OF_ENVOY))
-    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
+    configuration = route_configuration("", virtual_hosts)
+    configuration.ignore_port_in_host_matching = True
+    configuration.request_headers_to_remove.extend((KEY, LISTENER, *_OF_ENVOY))
+    configuration.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
     if host != WILDCARDS:
-        _keep(found)
+        _keep(configuration)
     name = scope_name(port, host)
     fragment = pb.ScopedRouteConfiguration.Key.Fragment(string_key=name)
     key = pb.ScopedRouteConfiguration.Key(fragments=[fragment])
-    return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=key)
+    return pb.ScopedRouteConfiguration(name=name, route_configuration=configuration, key=key)
 
 
-def _keep(found: pb.RouteConfiguration) -> None:
+def _keep(configuration: pb.RouteConfiguration) -> None:
     """Disable the filters that select other scopes.
 
     The Lua filter runs nevertheless if no route of the host matches. It finds metadata for itself at the virtual host
     then, and selects no other scope.
     """
     for name in (_OTHER_HOSTS, _STATE):
-        found.typed_per_filter_config[name].CopyFrom(pb.pack(pb.RouteFilterConfig(disabled=True)))
-    for host in found.virtual_hosts:
+        configuration.typed_per_filter_config[name].CopyFrom(pb.pack(pb.RouteFilterConfig(disabled=True)))
+    for host in configuration.virtual_hosts:
         host.metadata.filter_metadata[_OTHER_HOSTS].fields["found"].bool_value = True

@@ -69,7 +69,7 @@ class PlannedListener(Value, frozen=True, kw_only=True):
     @property
     def needs(self) -> tuple[str, ...]:
         """Return all clusters that the listener names."""
-        return tuple(item.cluster for item in self.shares if item.cluster != names.MISSING)
+        return tuple(share.cluster for share in self.shares if share.cluster != names.MISSING)
 
 
 def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
@@ -86,24 +86,24 @@ def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
 def plan_wildcards(planner: Planner, port: GatewayPort) -> ScopePlan:
     """Plan the scope of all wildcards of a port, which are its hosts."""
     name = names.gateway(GatewayRef(port.gateway, port.port))
-    plans = tuple(_host(planner, port, item) for _, item in sorted(port.hosts.items()))
+    plans = tuple(_host(planner, port, host_routes) for _, host_routes in sorted(port.hosts.items()))
     return ScopePlan(port=name, host=gateway_hosts.WILDCARDS, hosts=plans)
 
 
-def plan_host(planner: Planner, port: GatewayPort, item: HostRoutes) -> ScopePlan:
+def plan_host(planner: Planner, port: GatewayPort, host_routes: HostRoutes) -> ScopePlan:
     """Plan the scope of a host that is no wildcard; of `port`, everything but its hosts is used."""
     name = names.gateway(GatewayRef(port.gateway, port.port))
-    return ScopePlan(port=name, host=item.host, hosts=(_host(planner, port, item),))
+    return ScopePlan(port=name, host=host_routes.host, hosts=(_host(planner, port, host_routes),))
 
 
-def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
-    one = item.host if gateway_hosts.has_own_scope(item.host) else ""
-    listener_info = ListenerInfo(scheme="https" if port.tls else "http", port=port.port, host=one)
+def _host(planner: Planner, port: GatewayPort, host_routes: HostRoutes) -> HostPlan:
+    own_host = host_routes.host if gateway_hosts.has_own_scope(host_routes.host) else ""
+    listener_info = ListenerInfo(scheme="https" if port.tls else "http", port=port.port, host=own_host)
     has_more_listeners = len({host for host, _ in port.tls}) > 1
     return HostPlan(
-        host=item.host,
-        routes=tuple(planner.plan_routes(item.routes, listener_info)),
-        listener=item.listener if has_more_listeners else "",
+        host=host_routes.host,
+        routes=tuple(planner.plan_routes(host_routes.routes, listener_info)),
+        listener=host_routes.listener if has_more_listeners else "",
     )
 
 
@@ -122,26 +122,26 @@ def _tls(port: GatewayPort) -> Iterator[TlsPlan]:
         yield TlsPlan(host=host, secrets=secrets)
 
 
-def scope(found: ScopePlan) -> pb.ScopedRouteConfiguration:
+def scope(plan: ScopePlan) -> pb.ScopedRouteConfiguration:
     """Return a scope. In the scope of the wildcards, the most specific one matches."""
-    return gateway_hosts.scope(found.port, found.host, [_virtual_host(item, found.port) for item in found.hosts])
+    return gateway_hosts.scope(plan.port, plan.host, [_virtual_host(host, plan.port) for host in plan.hosts])
 
 
-def _virtual_host(item: HostPlan, port: str) -> pb.VirtualHost:
-    host = routes.virtual_host(item.host, item.host, item.routes, parent=port)
-    if item.listener:
-        host.routes.insert(0, gateway_hosts.misdirected(item.listener))
+def _virtual_host(plan: HostPlan, port: str) -> pb.VirtualHost:
+    host = routes.virtual_host(plan.host, plan.host, plan.routes, parent=port)
+    if plan.listener:
+        host.routes.insert(0, gateway_hosts.misdirected(plan.listener))
     return host
 
 
-def listener(found: PlannedListener) -> pb.Listener:
+def listener(plan: PlannedListener) -> pb.Listener:
     """Return the listener of a port; with TLS, the client's SNI selects the certificate."""
-    message = _plain(found)
-    if found.address == "::":
-        message.address.CopyFrom(wildcard_address(found.address, found.port))
-    if not found.tls:
+    message = _plain(plan)
+    if plan.address == "::":
+        message.address.CopyFrom(wildcard_address(plan.address, plan.port))
+    if not plan.tls:
         return message
-    chains = [_chain(found, item) for item in found.tls]
+    chains = [_chain(plan, tls) for tls in plan.tls]
     del message.filter_chains[:]
     message.filter_chains.extend(chains)
     message.listener_filters.append(
@@ -150,22 +150,22 @@ def listener(found: PlannedListener) -> pb.Listener:
     return message
 
 
-def _plain(found: PlannedListener, tls_listener: str = "") -> pb.Listener:
-    if found.shares:
-        return tcp_proxy.listener(found.name, found.address, found.port, found.shares)
-    return listeners.gateway_listener(found.name, found.address, found.port, tls_listener, found.traces)
+def _plain(plan: PlannedListener, tls_listener: str = "") -> pb.Listener:
+    if plan.shares:
+        return tcp_proxy.listener(plan.name, plan.address, plan.port, plan.shares)
+    return listeners.gateway_listener(plan.name, plan.address, plan.port, tls_listener, plan.traces)
 
 
-def _chain(found: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
+def _chain(plan: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
     """Return the filter chain of a TLS listener."""
-    filters = _plain(found, shown.host).filter_chains[0].filters
+    filters = _plain(plan, shown.host).filter_chains[0].filters
     context = pb.DownstreamTlsContext(
         common_tls_context=pb.CommonTlsContext(
             tls_params=pb.TlsParameters(tls_minimum_protocol_version=pb.TlsParameters.TlsProtocol.TLSv1_2),
             tls_certificate_sds_secret_configs=[
                 pb.SdsSecretConfig(name=secret, sds_config=ads()) for secret in shown.secrets
             ],
-            alpn_protocols=() if found.shares else ALPN,
+            alpn_protocols=() if plan.shares else ALPN,
         )
     )
     named = shown.host != _EVERY_NAME

@@ -49,7 +49,7 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
     `early` changes headers before Envoy selects a route. An `edge` does not trust forwarding headers of its clients.
     """
     manager = pb.HttpConnectionManager
-    found = manager(
+    message = manager(
         stat_prefix=prefix,
         codec_type=manager.CodecType.AUTO,
         rds=routes if isinstance(routes, pb.Rds) else None,
@@ -76,12 +76,12 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
     )
     if early:
         mutation = pb.pack(pb.EarlyHeaderMutation(mutations=early))
-        found.early_header_mutation_extensions.append(pb.TypedExtensionConfig(name="early", typed_config=mutation))
+        message.early_header_mutation_extensions.append(pb.TypedExtensionConfig(name="early", typed_config=mutation))
     if edge:
-        found.use_remote_address.CopyFrom(pb.BoolValue(value=True))
+        message.use_remote_address.CopyFrom(pb.BoolValue(value=True))
     else:
-        found.delayed_close_timeout.CopyFrom(duration(DELAYED_CLOSE_MS))
-    return found
+        message.delayed_close_timeout.CopyFrom(duration(DELAYED_CLOSE_MS))
+    return message
 
 
 def write_header(name: str, value: str) -> pb.HeaderMutationRule:
@@ -110,7 +110,7 @@ def http_options(protocol: Protocol, *, to_proxy: bool = False, idle_ms: int = 0
     default, an hour.
     """
     http1, http2 = pb.Http1ProtocolOptions(enable_trailers=True), _http2()
-    found = pb.HttpProtocolOptions(
+    options = pb.HttpProtocolOptions(
         common_http_protocol_options=pb.CommonHttpProtocolOptions(
             max_headers_count=_number(MAX_HEADERS),
             max_response_headers_kb=_number(MAX_HEAD_BYTES // _KIB),
@@ -119,12 +119,12 @@ def http_options(protocol: Protocol, *, to_proxy: bool = False, idle_ms: int = 0
     )
     if protocol is Protocol.HTTP_ANY:
         same = pb.HttpProtocolOptions.UseDownstreamHttpConfig(http_protocol_options=http1, http2_protocol_options=http2)
-        found.use_downstream_protocol_config.CopyFrom(same)
+        options.use_downstream_protocol_config.CopyFrom(same)
     elif protocol is Protocol.HTTP2:
-        found.explicit_http_config.http2_protocol_options.CopyFrom(http2)
+        options.explicit_http_config.http2_protocol_options.CopyFrom(http2)
     else:
-        found.explicit_http_config.http_protocol_options.CopyFrom(http1)
-    return found
+        options.explicit_http_config.http_protocol_options.CopyFrom(http1)
+    return options
 
 
 def _http2() -> pb.Http2ProtocolOptions:
@@ -137,9 +137,9 @@ def _http2() -> pb.Http2ProtocolOptions:
 
 def route_configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
     """Return the routes of a connection manager."""
-    found = pb.RouteConfiguration(name=name, virtual_hosts=hosts)
-    disable_second_attempt(found)
-    return found
+    configuration = pb.RouteConfiguration(name=name, virtual_hosts=hosts)
+    disable_second_attempt(configuration)
+    return configuration
 
 
 def _number(value: int) -> pb.UInt32Value:

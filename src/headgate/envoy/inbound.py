@@ -142,7 +142,7 @@ def transparent_listener(wildcard: str, ports: tuple[InboundPort, ...], settings
 
     Connections to the sidecar's own ports are closed, because they would loop forever.
     """
-    chains = [found for port in ports for found in inbound_chains.port_chains(settings, port, match_port=True)]
+    chains = [chain for port in ports for chain in inbound_chains.port_chains(settings, port, match_port=True)]
     chains += [inbound_chains.closed_port_chain(port) for port in _OWN_PORTS]
     chains += inbound_chains.other_ports_chains(settings)
     message = _listener(names.INBOUND, address(wildcard, INBOUND_PORT), settings.tls_mode, chains)
@@ -186,11 +186,11 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     host = pb.VirtualHost(
         name=name, domains=["*"], routes=several, typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)}
     )
-    found = route_configuration(name, [host])
-    found.response_headers_to_remove.extend(_PROXY_HEADERS)  # before Envoy adds headers
+    configuration = route_configuration(name, [host])
+    configuration.response_headers_to_remove.extend(_PROXY_HEADERS)  # before Envoy adds headers
     if access.audited:
-        found.response_headers_to_add.append(_audit_mark())
-    return found
+        configuration.response_headers_to_add.append(_audit_mark())
+    return configuration
 
 
 def _audit_mark() -> pb.HeaderValueOption:

@@ -80,9 +80,9 @@ def _by_identity(identities: Iterable[str]) -> pb.XdsMatcher:
         name = pb.XdsTypedExtension(name="chain", typed_config=pb.pack(pb.StringValue(value=chain)))
         return pb.XdsMatcher.OnMatch(action=name)
 
-    found = pb.XdsMatcher(on_no_match=choose(_REFUSED))
+    matcher = pb.XdsMatcher(on_no_match=choose(_REFUSED))
     state = pb.XdsTypedExtension(name="identity", typed_config=pb.pack(pb.FilterStateInput(key=IDENTITY_KEY)))
     for identity in identities:
-        found.matcher_tree.input.CopyFrom(state)
-        found.matcher_tree.exact_match_map.map[identity].CopyFrom(choose(identity))
-    return found
+        matcher.matcher_tree.input.CopyFrom(state)
+        matcher.matcher_tree.exact_match_map.map[identity].CopyFrom(choose(identity))
+    return matcher

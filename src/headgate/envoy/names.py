@@ -170,8 +170,8 @@ def mirror(ref: PortRef, split: Key | None = None, *, by: Key | None = None) -> 
 
 def mirroring_split(name: str) -> str:
     """Return the split (`namespace/name`) whose mirror a cluster belongs to; empty for other clusters."""
-    found = _MIRROR_OF_SPLIT.fullmatch(name)
-    return found[1] if found else ""
+    match = _MIRROR_OF_SPLIT.fullmatch(name)
+    return match[1] if match else ""
 
 
 def backend_mirror(name: str, target: str) -> str:
@@ -240,8 +240,8 @@ def rule_in(text: str) -> tuple[Key, str] | None:
 
     The name of a route may be before the name of the cluster, as in the attributes of `traffic_stats`.
     """
-    found = _RULE.search(text)
-    return (Key(ROUTE_GROUP, *found.group(1, 2, 3)), found[4]) if found else None
+    match = _RULE.search(text)
+    return (Key(ROUTE_GROUP, *match.group(1, 2, 3)), match[4]) if match else None
 
 
 def parse(name: str) -> PortRef | None:

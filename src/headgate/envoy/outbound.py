@@ -100,19 +100,19 @@ def _spellings(front: Frontend, domain: str, short_names_of: str) -> Iterator[Pa
 
 
 def _of_port(port: PortView, settings: ServiceSettings) -> Iterator[Part]:
-    table, known = port.table, Backends(port.backends)
-    route, wanted = plan_service_port(
-        table, known.ready, known.protocols, domain=settings.tls_domain, opaque=known.opaque
+    table, backends = port.table, Backends(port.backends)
+    route, cluster_plans = plan_service_port(
+        table, backends.ready, backends.protocols, domain=settings.tls_domain, opaque=backends.opaque
     )
     if table.protocol.is_http:
         yield from _of_requests(port, route, settings)
     else:
         yield from _of_connections(port, route, settings)
     for endpoint in dict.fromkeys((*port.proxy_pods, *port.named_pods)):
-        yield from _of_proxied_pod(port, endpoint, known, settings)
+        yield from _of_proxied_pod(port, endpoint, backends, settings)
     for endpoint in port.direct_pods:
-        yield from _of_pod(port, route, endpoint, known, settings)
-    yield from _of_clusters(wanted, settings)
+        yield from _of_pod(port, route, endpoint, backends, settings)
+    yield from _of_clusters(cluster_plans, settings)
 
 
 def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) -> Iterator[Part]:
@@ -151,7 +151,7 @@ def _of_connections(port: PortView, route: RoutePlan, settings: ServiceSettings)
 
 
 def _of_pod(
-    port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backends, settings: ServiceSettings
+    port: PortView, route: RoutePlan, endpoint: Endpoint, backends: Backends, settings: ServiceSettings
 ) -> Iterator[Part]:
     """Yield the resources for redirected connections to a pod's own address.
 
@@ -163,7 +163,7 @@ def _of_pod(
     name = names.pod(table.ref, *where)
     if not _is_plain(table) and (table.protocol.is_http or not endpoint.hostname):
         if table.protocol.is_http:
-            named = tuple(_by_name(port, endpoint, known, settings))
+            named = tuple(_by_name(port, endpoint, backends, settings))
             yield from _of_redirected_requests(name, where, route, *named)
             yield from _of_clusters((cluster for *_, cluster in named), settings)
         else:
@@ -174,36 +174,40 @@ def _of_pod(
     if endpoint.identity and settings.tls_domain:
         cluster = names.direct_cluster(table.ref, endpoint.identity)
         said = server_name(table.ref, settings.tls_domain)
-        peer = ExpectedPeer(identity=endpoint.identity, server_name=said, opaque=table.ref in known.opaque)
+        peer = ExpectedPeer(identity=endpoint.identity, server_name=said, opaque=table.ref in backends.opaque)
         yield Part(CLUSTER, cluster, clusters.direct_cluster, (cluster, peer))
     share = ClusterWeight(cluster=cluster, weight=1)
     yield Part(LISTENER, name, tcp_proxy.pod_listener, (name, endpoint, share), (cluster,))
 
 
 def _by_name(
-    port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings
+    port: PortView, endpoint: Endpoint, backends: Backends, settings: ServiceSettings
 ) -> Iterator[tuple[tuple[str, ...], RoutePlan, ClusterPlan]]:
     """Yield the names of a pod with the route to it, which is without the routes of its Service (D37)."""
     if endpoint.hostname:
         ref = port.table.ref
         called = [pod_names.short_name(ref, endpoint), *pod_names.full_names(ref, endpoint, settings.domain)]
-        hosts = tuple(host for one in called for host in (one, f"{one}:{endpoint.port}"))
-        yield hosts, *_plan_pod(port, endpoint, known, settings)
+        hosts = tuple(host for name in called for host in (name, f"{name}:{endpoint.port}"))
+        yield hosts, *_plan_pod(port, endpoint, backends, settings)
 
 
 def _plan_pod(
-    port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings
+    port: PortView, endpoint: Endpoint, backends: Backends, settings: ServiceSettings
 ) -> tuple[RoutePlan, ClusterPlan]:
     ref = port.table.ref
-    planner = Planner(ref, {ref: (endpoint,)}, known.pod_protocols, domain=settings.tls_domain, opaque=known.opaque)
+    planner = Planner(
+        ref, {ref: (endpoint,)}, backends.pod_protocols, domain=settings.tls_domain, opaque=backends.opaque
+    )
     return planner.plan_pod(port.table, names.pod(ref, endpoint.address, endpoint.port))
 
 
-def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings) -> Iterator[Part]:
+def _of_proxied_pod(
+    port: PortView, endpoint: Endpoint, backends: Backends, settings: ServiceSettings
+) -> Iterator[Part]:
     """Yield the resources for clients of the HTTP proxy that call a pod by its address or name, without any routes."""
     table = port.table
     name = names.pod(table.ref, endpoint.address, endpoint.port)
-    route, cluster = _plan_pod(port, endpoint, known, settings)
+    route, cluster = _plan_pod(port, endpoint, backends, settings)
     yield from _of_clusters((cluster,), settings)
     if table.protocol.is_http:
         yield Part(ROUTES, name, tcp_proxy.routes_with_tunnel, (route,), route.clusters)
@@ -223,18 +227,18 @@ def _is_plain(table: RouteTable) -> bool:
     return all(route.origin is None and route.split == own for route in table.routes)
 
 
-def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> Iterator[Part]:
-    for item in wanted:
-        if item.uses_dns:
-            yield Part(CLUSTER, item.name, clusters.dns_cluster, (item,))
+def _of_clusters(plans: Iterable[ClusterPlan], settings: ServiceSettings) -> Iterator[Part]:
+    for plan in plans:
+        if plan.uses_dns:
+            yield Part(CLUSTER, plan.name, clusters.dns_cluster, (plan,))
             continue
-        render = clusters.mirror_cluster if item.is_mirror else clusters.cluster
-        arguments = (item.name, item.protocol, item.peers, settings.connection_seconds, item.settings)
-        if item.counts_sizes:
-            yield Part(CLUSTER, item.name, clusters.counting_sizes, (render, *arguments))
+        render = clusters.mirror_cluster if plan.is_mirror else clusters.cluster
+        arguments = (plan.name, plan.protocol, plan.peers, settings.connection_seconds, plan.settings)
+        if plan.counts_sizes:
+            yield Part(CLUSTER, plan.name, clusters.counting_sizes, (render, *arguments))
         else:
-            yield Part(CLUSTER, item.name, render, arguments)
-        yield Part(ENDPOINTS, item.name, clusters.load_assignment, (item,))
+            yield Part(CLUSTER, plan.name, render, arguments)
+        yield Part(ENDPOINTS, plan.name, clusters.load_assignment, (plan,))
 
 
 # --- resources of Gateways
@@ -266,8 +270,8 @@ def of_host(view: HostView) -> Iterator[Part]:
 
 
 def _planner(port: GatewayPort, backends: Iterable[RoutedPort], settings: ServiceSettings) -> Planner:
-    known, ref = Backends(backends), GatewayRef(port.gateway, port.port)
-    return Planner(ref, known.ready, known.protocols, domain=settings.tls_domain, opaque=known.opaque)
+    indexed, ref = Backends(backends), GatewayRef(port.gateway, port.port)
+    return Planner(ref, indexed.ready, indexed.protocols, domain=settings.tls_domain, opaque=indexed.opaque)
 
 
 # --- resources of one proxy

@@ -24,6 +24,6 @@ def __getattr__(name: str) -> type[Message] | EnumTypeWrapper:
     """Return the class or enum of a short name, and cache it as an attribute of this module."""
     if name not in descriptors.NAMES:
         raise AttributeError(f"headgate.envoy.pb has no {name!r}; the table of names is in headgate.envoy.descriptors")
-    found = descriptors.find(name)
-    globals()[name] = found
-    return found
+    type_or_enum = descriptors.find(name)
+    globals()[name] = type_or_enum
+    return type_or_enum

@@ -28,16 +28,18 @@ nothing, and the pod becomes ready at the kubelet's next probe."""
 def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
     """Yield the listener on the address `wildcard`, and the clusters. The application sees `source` as the client."""
     places = sorted({(probe.port, probe.https) for probe in workload.probes})
-    found = []
+    cluster_names = []
     for port, https in places:
         name = names.probe_cluster(port, https=https)
-        found.append(name)
+        cluster_names.append(name)
         yield Part(CLUSTER, name, cluster, (name, workload.address, port, https, source))
     for check in workload.port_checks:
         name = names.port_check_cluster(check.name)
-        found.append(name)
+        cluster_names.append(name)
         yield Part(CLUSTER, name, checked_cluster, (name, workload.address, check, source))
-    yield Part(LISTENER, names.PROBES, listener, (wildcard, workload.probes, workload.port_checks), tuple(found))
+    yield Part(
+        LISTENER, names.PROBES, listener, (wildcard, workload.probes, workload.port_checks), tuple(cluster_names)
+    )
 
 
 def cluster(
@@ -150,5 +152,5 @@ def _result_filter(check: PortCheck) -> pb.HttpFilter:
 
 def _exactly(path: str) -> list[pb.HeaderMatcher]:
     """Return the matchers for a GET request with this path and without a query."""
-    wanted = {":method": "GET", ":path": path}
-    return [pb.HeaderMatcher(name=name, string_match=pb.StringMatcher(exact=text)) for name, text in wanted.items()]
+    headers = {":method": "GET", ":path": path}
+    return [pb.HeaderMatcher(name=name, string_match=pb.StringMatcher(exact=text)) for name, text in headers.items()]

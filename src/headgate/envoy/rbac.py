@@ -67,13 +67,13 @@ def _name(grant: Grant, rule: str) -> str:
 
 
 def _policies(rules: Iterator[_Rule]) -> pb.RBAC:
-    found = pb.RBAC(action=pb.RBAC.Action.ALLOW)
+    message = pb.RBAC(action=pb.RBAC.Action.ALLOW)
     for name, permission, sources in rules:
         if sources:
-            found.policies[name].CopyFrom(
+            message.policies[name].CopyFrom(
                 pb.Policy(permissions=[permission], principals=[_principal(source) for source in sources])
             )
-    return found
+    return message
 
 
 def _principal(identity: str) -> pb.Principal:

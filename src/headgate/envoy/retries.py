@@ -29,16 +29,16 @@ RESET = "reset"
 
 def retry_policy(retry: Retry | None = None) -> pb.RetryPolicy:
     """Return the policy of requests that are not idempotent: it repeats unsent requests, and what `retry` names by status."""
-    found = pb.RetryPolicy(
+    policy = pb.RetryPolicy(
         retry_on=",".join(_of_any_method(retry)),
         retriable_headers=[pb.HeaderMatcher(name=UNREACHED_HEADER, present_match=True)],
         num_retries=pb.UInt32Value(value=retry.retries if retry else RETRIES),
     )
     if retry:
-        found.retriable_status_codes.extend(retry.codes)
-        found.retry_back_off.base_interval.CopyFrom(duration(retry.backoff))
-        found.retry_back_off.max_interval.CopyFrom(duration(retry.max_backoff))
-    return found
+        policy.retriable_status_codes.extend(retry.codes)
+        policy.retry_back_off.base_interval.CopyFrom(duration(retry.backoff))
+        policy.retry_back_off.max_interval.CopyFrom(duration(retry.max_backoff))
+    return policy
 
 
 def _of_any_method(retry: Retry | None) -> Iterator[str]:

@@ -83,8 +83,8 @@ def merge(first: Filters, then: Filters) -> Filters:
 def _both(first: HeaderEdit, then: HeaderEdit) -> HeaderEdit:
     over = {name.lower() for name in (*dict(then.set), *then.remove)}
     return HeaderEdit(
-        set=(*(item for item in first.set if item[0].lower() not in over), *then.set),
-        add=(*(item for item in first.add if item[0].lower() not in over), *then.add),
+        set=(*(header for header in first.set if header[0].lower() not in over), *then.set),
+        add=(*(header for header in first.add if header[0].lower() not in over), *then.add),
         remove=tuple(dict.fromkeys((*first.remove, *then.remove))),
     )
 

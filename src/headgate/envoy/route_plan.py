@@ -91,8 +91,8 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     @property
     def needs(self) -> Iterator[str]:
         """Yield the clusters that a proxy must have before it gets the route."""
-        yield from (item.cluster for item in self.clusters if item.cluster != names.MISSING)
-        yield from (item.cluster for item in self.mirrors)
+        yield from (share.cluster for share in self.clusters if share.cluster != names.MISSING)
+        yield from (mirror.cluster for mirror in self.mirrors)
 
 
 class RoutePlan(Value, frozen=True, kw_only=True):
@@ -143,8 +143,8 @@ class Planner:
         """
         rule_with_paths: tuple[Key | None, str] | None = None
         for route in routes:
-            rule, found = (route.origin, route.name), self.plan_route(route, listener)
-            yield structs.replace(found, reads_path=True) if rule == rule_with_paths else found
+            rule, planned = (route.origin, route.name), self.plan_route(route, listener)
+            yield structs.replace(planned, reads_path=True) if rule == rule_with_paths else planned
             rule_with_paths = rule if route.match.other_paths else rule_with_paths
 
     def plan_route(self, route: Route, listener: ListenerInfo) -> PlannedRoute:
@@ -248,7 +248,9 @@ class Planner:
 
     def _by_slots(self, route: Route, sticky: Sticky) -> Iterator[ClusterWeight]:
         drawn = tuple(self._separate(route))
-        by_ref = {target.ref: item for target, item in zip(route.split.targets, drawn, strict=False)}
+        by_ref = {
+            target.ref: cluster_weight for target, cluster_weight in zip(route.split.targets, drawn, strict=False)
+        }
         for side in sticky.slot_ranges:
             if side.ref:
                 yield structs.replace(by_ref[side.ref], weight=side.slots)
@@ -262,7 +264,7 @@ class Planner:
         If the backends of a split cannot be in one cluster, each has its own mirror cluster and fraction. Envoy draws
         one random number for all mirrors of a request, so one request may be mirrored twice and another not at all.
         """
-        for mirror in (item for item in route.mirrors if item.numerator):
+        for mirror in (mirror for mirror in route.mirrors if mirror.numerator):
             name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
             spoken = {self._protocol(target) for target in mirror.targets}
             if len(spoken) == 1 and self._fit_together(mirror.targets):
@@ -272,11 +274,13 @@ class Planner:
                 continue
             total = sum(target.weight for target in mirror.targets)
             for target in mirror.targets:
-                one = names.backend_mirror(name, target.ref.service)
-                self._need_mirror(mirror, one, [target], self._protocol(target))
+                backend_name = names.backend_mirror(name, target.ref.service)
+                self._need_mirror(mirror, backend_name, [target], self._protocol(target))
                 part = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
                 host = _hostname(target)
-                yield MirrorPlan(cluster=one, numerator=part.numerator, denominator=part.denominator, host=host)
+                yield MirrorPlan(
+                    cluster=backend_name, numerator=part.numerator, denominator=part.denominator, host=host
+                )
 
     def _need_mirror(self, mirror: Mirror, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
         cluster = ClusterPlan(
@@ -301,9 +305,11 @@ class Planner:
 
     def _fit_together(self, targets: Sequence[Target]) -> bool:
         """Return whether backends fit into one cluster: no shared address, and no DNS name among several backends."""
-        found = [item for target in targets for item in self._ready.get(target.ref, ())]
-        addresses = {(item.address, item.port) for item in found}
-        return len(addresses) == len(found) and (len(targets) == 1 or not any(item.resolved for item in found))
+        endpoints = [endpoint for target in targets for endpoint in self._ready.get(target.ref, ())]
+        addresses = {(endpoint.address, endpoint.port) for endpoint in endpoints}
+        return len(addresses) == len(endpoints) and (
+            len(targets) == 1 or not any(endpoint.resolved for endpoint in endpoints)
+        )
 
     def _localities(self, targets: Iterable[Target]) -> Iterator[Locality]:
         for target in targets:

@@ -53,19 +53,19 @@ def address_scope(
 
     `named` are hosts with routes of their own.
     """
-    found = routes(plan)
+    configuration = routes(plan)
     for hosts, own in named:
         host_routes = virtual_host("named", "*", own.routes, parent=own.name)
         del host_routes.domains[:]
         host_routes.domains.extend(hosts)
-        found.virtual_hosts.append(host_routes)
-    found.request_headers_to_remove.append(ORIGINAL_ADDRESS)
-    found.ClearField("name")
+        configuration.virtual_hosts.append(host_routes)
+    configuration.request_headers_to_remove.append(ORIGINAL_ADDRESS)
+    configuration.ClearField("name")
     # The name is short, because a proxy has thousands of these virtual hosts; the scope has the full name.
-    found.virtual_hosts[0].name = "all"
-    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
+    configuration.virtual_hosts[0].name = "all"
+    configuration.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
     key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
-    return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))
+    return pb.ScopedRouteConfiguration(name=name, route_configuration=configuration, key=_key(key))
 
 
 def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute], *, parent: str) -> pb.VirtualHost:
@@ -87,24 +87,24 @@ def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute],
 
 def _route(planned: PlannedRoute, parent: str) -> pb.Route:
     metadata = tap.route_metadata(planned.origin, planned.name) if planned.origin else None
-    found = pb.Route(match=_match(planned.match), metadata=metadata, **header_fields(_whole(planned)))
-    if not planned.clusters or any(item.cluster == MISSING for item in planned.clusters):
-        found.name = route_name_without_cluster(parent)
+    message = pb.Route(match=_match(planned.match), metadata=metadata, **header_fields(_whole(planned)))
+    if not planned.clusters or any(share.cluster == MISSING for share in planned.clusters):
+        message.name = route_name_without_cluster(parent)
     if planned.reads_path:
-        enable(found)
-        draw.enable_later(found)
+        enable(message)
+        draw.enable_later(message)
     if planned.draws:
-        draw.enable(found, [item.weight for item in planned.clusters])
+        draw.enable(message, [share.weight for share in planned.clusters])
     if planned.redirect:
-        found.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
-        omit_default_port(found, planned.redirect)
+        message.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
+        omit_default_port(message, planned.redirect)
     elif planned.clusters:
-        found.route.CopyFrom(_action(planned))
+        message.route.CopyFrom(_action(planned))
         if planned.sticky and planned.issues_cookie:
-            issue_cookie(found, planned.sticky)
+            issue_cookie(message, planned.sticky)
     else:
-        found.direct_response.CopyFrom(pb.DirectResponseAction(status=planned.status))
-    return found
+        message.direct_response.CopyFrom(pb.DirectResponseAction(status=planned.status))
+    return message
 
 
 def _match(match: Match) -> pb.RouteMatch:
@@ -112,20 +112,22 @@ def _match(match: Match) -> pb.RouteMatch:
     if match.methods:
         methods = Text(value="|".join(match.methods), regex=len(match.methods) > 1)
         headers.insert(0, _header(Header(name=":method", text=methods)))
-    query = [pb.QueryParameterMatcher(name=item.name, string_match=_text(item.text)) for item in match.query]
-    found = pb.RouteMatch(
+    query = [
+        pb.QueryParameterMatcher(name=parameter.name, string_match=_text(parameter.text)) for parameter in match.query
+    ]
+    message = pb.RouteMatch(
         headers=headers, query_parameters=query, filter_state=[path_matcher(path) for path in match.other_paths]
     )
     kind, value = (match.path.kind, match.path.value) if match.path else ("prefix", "/")
     if kind == "exact":
-        found.path = value
+        message.path = value
     elif kind == "regex":
-        found.safe_regex.CopyFrom(_regex(value))
+        message.safe_regex.CopyFrom(_regex(value))
     elif segments := value.rstrip("/"):
-        found.path_separated_prefix = segments
+        message.path_separated_prefix = segments
     else:
-        found.prefix = "/"
-    return found
+        message.prefix = "/"
+    return message
 
 
 def _header(header: Header) -> pb.HeaderMatcher:
@@ -154,11 +156,11 @@ def _action(planned: PlannedRoute) -> pb.RouteAction:
         hash_policy=hash_policies(planned),
         **path_fields(_path(planned), planned.match.path),
     )
-    if any(item.cluster == MISSING for item in planned.clusters):
+    if any(share.cluster == MISSING for share in planned.clusters):
         action.cluster_not_found_response_code = pb.RouteAction.ClusterNotFoundResponseCode.INTERNAL_SERVER_ERROR
     if more or planned.sticky or first.filters != NO_FILTERS:
         weighted = pb.WeightedCluster(
-            clusters=[_share(item, pushed_down) for item in planned.clusters],
+            clusters=[_share(share, pushed_down) for share in planned.clusters],
             use_hash_policy=pb.BoolValue(value=True) if planned.sticky else None,
             header_name=draw.HEADER if planned.draws else None,
         )
@@ -218,28 +220,28 @@ def _whole(planned: PlannedRoute) -> Filters:
 
 
 def _filtered(planned: PlannedRoute) -> bool:
-    return any(item.filters != NO_FILTERS for item in planned.clusters)
+    return any(share.filters != NO_FILTERS for share in planned.clusters)
 
 
-def _share(item: ClusterWeight, pushed_down: Filters) -> pb.WeightedCluster.ClusterWeight:
-    filters = merge(pushed_down, item.filters)
+def _share(share: ClusterWeight, pushed_down: Filters) -> pb.WeightedCluster.ClusterWeight:
+    filters = merge(pushed_down, share.filters)
     return pb.WeightedCluster.ClusterWeight(
-        name=item.cluster,
-        weight=pb.UInt32Value(value=item.weight),
+        name=share.cluster,
+        weight=pb.UInt32Value(value=share.weight),
         host_rewrite_literal=rewritten_host(filters) or None,
         **header_fields(filters),
     )
 
 
 def _retries(planned: PlannedRoute) -> pb.RetryPolicy:
-    found = retry_policy(planned.retry)
+    policy = retry_policy(planned.retry)
     if planned.timeouts.backend:
-        found.per_try_timeout.CopyFrom(duration(planned.timeouts.backend))
-    found.retry_host_predicate.append(
+        policy.per_try_timeout.CopyFrom(duration(planned.timeouts.backend))
+    policy.retry_host_predicate.append(
         pb.RetryPolicy.RetryHostPredicate(name="previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate()))
     )
-    found.host_selection_retry_max_attempts = HOST_SELECTION_ATTEMPTS
-    return found
+    policy.host_selection_retry_max_attempts = HOST_SELECTION_ATTEMPTS
+    return policy
 
 
 def host_scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:

@@ -25,8 +25,8 @@ def split_by_cookie(planned: PlannedRoute) -> tuple[PlannedRoute, ...]:
     if planned.sticky is None or planned.sticky.kind != "cookie":
         return (planned,)
     given = Text(value=rf'(?:.*;\s*)?{re.escape(planned.sticky.name)}="?[^;"]+.*', regex=True)
-    known = structs.replace(planned.match, headers=(*planned.match.headers, Header(name="cookie", text=given)))
-    return structs.replace(planned, match=known), structs.replace(planned, issues_cookie=True)
+    with_cookie = structs.replace(planned.match, headers=(*planned.match.headers, Header(name="cookie", text=given)))
+    return structs.replace(planned, match=with_cookie), structs.replace(planned, issues_cookie=True)
 
 
 def hash_policies(planned: PlannedRoute) -> Iterator[pb.RouteAction.HashPolicy]:

@@ -45,9 +45,9 @@ def outbound_listener(name: str, host: str, port: int, share: ClusterWeight) -> 
     to `share`. A connection that was not redirected has no original destination and is closed.
     """
     logs = traffic_stats.passthrough_connections(share.cluster) if share.cluster != names.MISSING else ()
-    found = _listener(name, address(host, port), _chain((share,), logs))
-    found.use_original_dst.CopyFrom(pb.BoolValue(value=True))
-    return found
+    listener = _listener(name, address(host, port), _chain((share,), logs))
+    listener.use_original_dst.CopyFrom(pb.BoolValue(value=True))
+    return listener
 
 
 def _listener(name: str, where: pb.Address, chain: pb.FilterChain) -> pb.Listener:
@@ -69,7 +69,7 @@ def _chain(shares: tuple[ClusterWeight, ...], logs: Iterable[pb.AccessLog] = ())
         proxy.cluster = clusters[0].cluster
     else:
         weights = [
-            pb.TcpProxy.WeightedCluster.ClusterWeight(name=item.cluster, weight=item.weight) for item in clusters
+            pb.TcpProxy.WeightedCluster.ClusterWeight(name=share.cluster, weight=share.weight) for share in clusters
         ]
         proxy.weighted_clusters.CopyFrom(pb.TcpProxy.WeightedCluster(clusters=weights))
     return pb.FilterChain(filters=[pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))])
@@ -79,11 +79,11 @@ def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return the routes for clients of the HTTP proxy: CONNECT opens a connection, other requests get 400."""
     service_port = plan.name.partition("/")[2]
     refusal = pb.DirectResponseAction(status=400, body=pb.DataSource(inline_string=_REFUSAL % service_port))
-    found = [
+    routes = [
         connect_route(plan.name, plan.connections),
         pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal),
     ]
-    host = pb.VirtualHost(name=plan.name, domains=["*"], routes=found)
+    host = pb.VirtualHost(name=plan.name, domains=["*"], routes=routes)
     return route_configuration(plan.name, [host])
 
 
@@ -105,14 +105,14 @@ def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
         action.cluster = clusters[0].cluster
     else:
         weights = [
-            pb.WeightedCluster.ClusterWeight(name=item.cluster, weight=pb.UInt32Value(value=item.weight))
-            for item in clusters
+            pb.WeightedCluster.ClusterWeight(name=share.cluster, weight=pb.UInt32Value(value=share.weight))
+            for share in clusters
         ]
         action.weighted_clusters.CopyFrom(pb.WeightedCluster(clusters=weights))
-    found = pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
+    route = pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
     if clusters == NO_CLUSTER:
-        found.name = traffic_stats.route_name_without_cluster(name)
-    return found
+        route.name = traffic_stats.route_name_without_cluster(name)
+    return route
 
 
 def routes_with_tunnel(plan: RoutePlan) -> pb.RouteConfiguration:
@@ -120,9 +120,9 @@ def routes_with_tunnel(plan: RoutePlan) -> pb.RouteConfiguration:
 
     This listener uses the same routes for the requests in the tunnel (`listeners.tunnel_listener`).
     """
-    found = http_routes.routes(plan)
-    found.request_headers_to_remove.append(tunnels.HEADER)
+    configuration = http_routes.routes(plan)
+    configuration.request_headers_to_remove.append(tunnels.HEADER)
     route = connect_route(plan.name, (ClusterWeight(cluster=names.TUNNEL, weight=1),))
     tunnels.enable(route)
-    found.virtual_hosts[0].routes.insert(0, route)
-    return found
+    configuration.virtual_hosts[0].routes.insert(0, route)
+    return configuration

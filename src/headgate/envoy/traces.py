@@ -121,8 +121,8 @@ def sampling_shares(mesh: Mesh) -> Callable[[str], int | None]:
     if not mesh.tracing:
         return lambda _node: None
     default = mesh.tracing.sampling
-    own = {f"{SIDECAR}/{item.name}": item.traces.sampling for item in mesh.workloads if item.traces}
-    own |= {f"{GATEWAY}/{item.name}": item.sampling for item in mesh.gateway_pods if item.sampling is not None}
+    own = {f"{SIDECAR}/{workload.name}": workload.traces.sampling for workload in mesh.workloads if workload.traces}
+    own |= {f"{GATEWAY}/{pod.name}": pod.sampling for pod in mesh.gateway_pods if pod.sampling is not None}
     return lambda node: own.get(node, default)
 
 

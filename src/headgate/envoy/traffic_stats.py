@@ -204,8 +204,8 @@ def pod_connections(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
 
     `pod` has the format of `clusters.pod_and_port`; the name of the cluster does not contain the pod.
     """
-    known = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
-    attributes = tuple((tag, text) for tag, text in known if text)  # Envoy rejects an empty value
+    tags = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
+    attributes = tuple((tag, text) for tag, text in tags if text)  # Envoy rejects an empty value
     return _connections(attributes)
 
 
@@ -322,7 +322,7 @@ def _stat(name: str, tags: Attributes) -> pb.StatsAccessLog.Stat:
 
 def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.AccessLog:
     """Return a logger that counts `stats` for each log entry that passes all filters."""
-    found = list(stats)
+    listed = list(stats)
     config = pb.StatsAccessLog(
         stats_scope=pb.StatsScope(
             prefix=PREFIX,
@@ -331,8 +331,8 @@ def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.Access
             max_counters=pb.UInt32Value(value=MAX_COUNTERS),
             max_histograms=pb.UInt32Value(value=MAX_HISTOGRAMS),
         ),
-        counters=[stat for stat in found if isinstance(stat, pb.StatsAccessLog.Counter)],
-        histograms=[stat for stat in found if isinstance(stat, pb.StatsAccessLog.Histogram)],
+        counters=[stat for stat in listed if isinstance(stat, pb.StatsAccessLog.Counter)],
+        histograms=[stat for stat in listed if isinstance(stat, pb.StatsAccessLog.Histogram)],
     )
     logger = pb.AccessLog(name=LOGGER, typed_config=pb.pack(config))
     if len(filters) > 1:

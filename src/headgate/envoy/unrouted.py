@@ -47,7 +47,7 @@ def second_attempt(*, host: str = "", state: pb.FilterStateValue | None = None) 
     )
 
 
-def disable_second_attempt(found: pb.RouteConfiguration) -> None:
+def disable_second_attempt(configuration: pb.RouteConfiguration) -> None:
     """Disable the filters for all requests that have a route."""
     for name in (_STATE, _FIND):
-        found.typed_per_filter_config[name].CopyFrom(pb.pack(pb.RouteFilterConfig(disabled=True)))
+        configuration.typed_per_filter_config[name].CopyFrom(pb.pack(pb.RouteFilterConfig(disabled=True)))

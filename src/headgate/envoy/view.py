@@ -123,11 +123,11 @@ class Backends:
     """Indexes of backends by Service port, for the planner."""
 
     def __init__(self, backends: Iterable[RoutedPort]) -> None:
-        found = tuple(backends)
-        self.ready: Mapping[PortRef, tuple[Endpoint, ...]] = {item.ref: item.ready for item in found}
-        self.protocols: Mapping[PortRef, Protocol] = {item.ref: item.protocol for item in found}
-        self.pod_protocols: Mapping[PortRef, Protocol] = {item.ref: item.pod_protocol for item in found}
-        self.opaque: Collection[PortRef] = frozenset(item.ref for item in found if not item.pod_protocol.is_http)
+        ports = tuple(backends)
+        self.ready: Mapping[PortRef, tuple[Endpoint, ...]] = {port.ref: port.ready for port in ports}
+        self.protocols: Mapping[PortRef, Protocol] = {port.ref: port.protocol for port in ports}
+        self.pod_protocols: Mapping[PortRef, Protocol] = {port.ref: port.pod_protocol for port in ports}
+        self.opaque: Collection[PortRef] = frozenset(port.ref for port in ports if not port.pod_protocol.is_http)
 
 
 class PortView(NamedTuple):
@@ -203,8 +203,10 @@ class MeshView:
         for table in self.mesh.tables:
             if own in ("", table.ref.service):
                 tables[table.ref.service].append(table)
-        for name, found in tables.items():
-            yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.settings)
+        for name, service_tables in tables.items():
+            yield ServiceView(
+                fronts.get(name) or Frontend(service=name), tuple(map(self._port, service_tables)), self.settings
+            )
 
     def gateways(self) -> Iterator[tuple[GatewayView, SharedMap[str, HostRoutes]]]:
         """Yield the ports of Gateways, each with all of its hosts.
@@ -316,13 +318,17 @@ class MeshView:
         If two Services have the same endpoint, only the first Service lists it.
         """
         taken = {(address, ref.port) for ref, address in self._addresses.items()}
-        found: dict[PortRef, tuple[Endpoint, ...]] = {}
+        by_ref: dict[PortRef, tuple[Endpoint, ...]] = {}
         for front in self.mesh.frontends if self.kind.is_redirected else ():
             for ref in (PortRef(front.service, port) for port in front.ports if not front.address):
-                new = {(item.address, item.port): item for item in self._ready.get(ref, ()) if not item.resolved}
-                found[ref] = tuple(item for place, item in new.items() if place not in taken)
+                new = {
+                    (endpoint.address, endpoint.port): endpoint
+                    for endpoint in self._ready.get(ref, ())
+                    if not endpoint.resolved
+                }
+                by_ref[ref] = tuple(endpoint for place, endpoint in new.items() if place not in taken)
                 taken |= new.keys()
-        return found
+        return by_ref
 
 
 class ProxyView(NamedTuple):
@@ -384,10 +390,10 @@ def client_namespace(node: Node) -> str:
 
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> ProxyView:
     """Return the view of a proxy; the view of a gateway is the whole mesh."""
-    found = None
+    workload = None
     if node.role == SIDECAR:
-        known = mesh.workloads  # sorted by name
-        index = bisect_left(known, node.workload, key=attrgetter("name"))
-        if index < len(known) and known[index].name == node.workload:
-            found = known[index]
-    return ProxyView(node, mesh, found, credential)
+        workloads = mesh.workloads  # sorted by name
+        index = bisect_left(workloads, node.workload, key=attrgetter("name"))
+        if index < len(workloads) and workloads[index].name == node.workload:
+            workload = workloads[index]
+    return ProxyView(node, mesh, workload, credential)

@@ -16,20 +16,22 @@ def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
     """
     closed = dict(_closed(mesh.workloads))
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    found: dict[str, AllowedSources] = {}
+    sources: dict[str, AllowedSources] = {}
     for table in mesh.tables:
         more = _union(_of_route(endpoints, closed) for endpoints in _routes(table, ready))
         name = table.ref.service
-        found[name] = _union((found[name], more)) if name in found else more
-    return found
+        sources[name] = _union((sources[name], more)) if name in sources else more
+    return sources
 
 
 def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
     """Yield the allowed identities of each port of closed workloads, twice: by workload name and by address."""
-    for item in workloads:
-        if item.access.closed:
-            known = frozenset(source for grant in item.access.grants for source in grant.sources)
-            yield from (((place, port.port), known) for port in item.ports for place in (item.name, item.address))
+    for workload in workloads:
+        if workload.access.closed:
+            allowed = frozenset(source for grant in workload.access.grants for source in grant.sources)
+            yield from (
+                ((place, port.port), allowed) for port in workload.ports for place in (workload.name, workload.address)
+            )
 
 
 def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Iterator[list[Endpoint]]:
@@ -43,13 +45,16 @@ def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) ->
 def _of_route(endpoints: list[Endpoint], closed: Mapping[tuple[str, int], frozenset[str]]) -> AllowedSources:
     if not endpoints:
         return None
-    return _union(closed.get((item.workload, item.port), closed.get((item.address, item.port))) for item in endpoints)
+    return _union(
+        closed.get((endpoint.workload, endpoint.port), closed.get((endpoint.address, endpoint.port)))
+        for endpoint in endpoints
+    )
 
 
 def _union(several: Iterable[AllowedSources]) -> AllowedSources:
-    found: set[str] = set()
-    for item in several:
-        if item is None:
+    allowed: set[str] = set()
+    for sources in several:
+        if sources is None:
             return None
-        found |= item
-    return frozenset(found)
+        allowed |= sources
+    return frozenset(allowed)

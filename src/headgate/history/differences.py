@@ -60,8 +60,8 @@ def _of_lists(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterato
 
 def _named(items: Sequence[Any], field: str) -> dict[str, Any] | None:
     """Return the items by the value of a field; None if an item lacks it or shares it with another one."""
-    found = {str(item[field]): item for item in items if isinstance(item, Mapping) and field in item}
-    return found if len(found) == len(items) else None
+    by_name = {str(entry[field]): entry for entry in items if isinstance(entry, Mapping) and field in entry}
+    return by_name if len(by_name) == len(items) else None
 
 
 def _joined(path: str, name: str) -> str:

@@ -38,9 +38,9 @@ class Record(Value, frozen=True, kw_only=True):
 
 def record_of(obj: Object) -> Record:
     """Return the record of an object in hub version."""
-    entries = (item for _, item in rows(part(obj, "metadata").get("managedFields")))
+    entries = (entry for _, entry in rows(part(obj, "metadata").get("managedFields")))
     writers = {
-        (str(item.get("time") or ""), str(item.get("manager") or "")) for item in entries if not _is_of_status(item)
+        (str(entry.get("time") or ""), str(entry.get("manager") or "")) for entry in entries if not _is_of_status(entry)
     }
     return Record(
         content=content_of(obj),
@@ -72,8 +72,10 @@ def is_bookkeeping(annotation: str) -> bool:
 
 def controller_of(obj: Object) -> str:
     """Return the controller that owns an object, such as `Canary website`; empty if there is none."""
-    owners = (item for _, item in rows(part(obj, "metadata").get("ownerReferences")))
-    return next((f"{item.get('kind')} {item.get('name')}" for item in owners if item.get("controller")), "")
+    owners = (reference for _, reference in rows(part(obj, "metadata").get("ownerReferences")))
+    return next(
+        (f"{reference.get('kind')} {reference.get('name')}" for reference in owners if reference.get("controller")), ""
+    )
 
 
 def is_recorded(key: Key) -> bool:

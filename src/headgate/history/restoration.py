@@ -27,19 +27,19 @@ class Restoration(Value, frozen=True, kw_only=True):
 
 def restorations(present: Contents, past: Contents) -> tuple[Restoration, ...]:
     """Return the steps that restore the objects of the past: Services first, deletions last."""
-    found = [
+    steps = [
         _restoration(key, present.get(key), past.get(key))
         for key in sorted(present.keys() | past.keys())
         if not is_same(present.get(key), past.get(key))
     ]
-    return tuple(sorted(found, key=lambda item: (item.verb == "delete", item.key.kind != SERVICE.kind)))
+    return tuple(sorted(steps, key=lambda step: (step.verb == "delete", step.key.kind != SERVICE.kind)))
 
 
-def is_same(one: bytes | None, other: bytes | None) -> bool:
+def is_same(content: bytes | None, other: bytes | None) -> bool:
     """Return whether two contents are the same but for what is not restored: the time of creation, and `Kind.unrestored`."""
-    if one is None or other is None or one == other:
-        return one == other
-    return _restored(one) == _restored(other)
+    if content is None or other is None or content == other:
+        return content == other
+    return _restored(content) == _restored(other)
 
 
 def _restored(content: bytes) -> bytes:
@@ -48,12 +48,12 @@ def _restored(content: bytes) -> bytes:
     return content_of({**obj, **_spec(obj, {})})
 
 
-def _restoration(key: Key, present: bytes | None, wanted: bytes | None) -> Restoration:
-    verb: Verb = "delete" if wanted is None else "create" if present is None else "update"
-    controllers = (controller_of(object_in(content)) for content in (present, wanted) if content)
+def _restoration(key: Key, present: bytes | None, past: bytes | None) -> Restoration:
+    verb: Verb = "delete" if past is None else "create" if present is None else "update"
+    controllers = (controller_of(object_in(content)) for content in (present, past) if content)
     controller = next(filter(None, controllers), "")
     skipped = f"{controller} controls it" if controller else ""
-    return Restoration(verb=verb, key=key, present=present, wanted=wanted, skipped=skipped)
+    return Restoration(verb=verb, key=key, present=present, wanted=past, skipped=skipped)
 
 
 def manifest(content: bytes, stored: Object | None = None) -> dict[str, Any]:
@@ -61,24 +61,24 @@ def manifest(content: bytes, stored: Object | None = None) -> dict[str, Any]:
 
     The object keeps what the history does not record: finalizers, and annotations that name its manifest.
     """
-    wanted = object_in(content)
-    metadata = {name: value for name, value in wanted["metadata"].items() if name != "creationTimestamp"}
+    earlier = object_in(content)
+    metadata = {name: value for name, value in earlier["metadata"].items() if name != "creationTimestamp"}
     if stored is None:
-        return {**wanted, "metadata": metadata, **_spec(wanted, {})}
+        return {**earlier, "metadata": metadata, **_spec(earlier, {})}
     kept = {name: value for name, value in stored["metadata"].items() if name not in _RESTORED}
     marks = {name: text for name, text in part(stored["metadata"], "annotations").items() if is_bookkeeping(name)}
     annotations = {**part(metadata, "annotations"), **marks}
     restored = {name: metadata[name] for name in _RESTORED if name in metadata} | {"annotations": annotations}
     status = {"status": stored["status"]} if "status" in stored else {}
-    whole = {**wanted, "metadata": {**kept, **{name: value for name, value in restored.items() if value}}}
-    return {**whole, **_spec(wanted, part(stored, "spec")), **status}
+    whole = {**earlier, "metadata": {**kept, **{name: value for name, value in restored.items() if value}}}
+    return {**whole, **_spec(earlier, part(stored, "spec")), **status}
 
 
-def _spec(wanted: Object, present: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(earlier: Object, present: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec with those fields of the present object that are not restored; a headless Service stays headless."""
-    if "spec" not in wanted:
+    if "spec" not in earlier:
         return {}
-    kind, spec = find_written(wanted["apiVersion"], wanted["kind"]), wanted["spec"]
+    kind, spec = find_written(earlier["apiVersion"], earlier["kind"]), earlier["spec"]
     if not kind or not kind.unrestored or spec.get("clusterIP") == "None":
         return {"spec": spec}
     left = {name: value for name, value in spec.items() if name not in kind.unrestored}

@@ -70,29 +70,29 @@ class Log(NamedTuple):
 
     def steps(self) -> Iterator[tuple[Revision, Contents]]:
         """Yield each revision with the contents that its objects had before; other objects are left out."""
-        known = dict(self.base)
+        contents = dict(self.base)
         for revision in self.revisions:
             yield (
                 revision,
-                {change.key: known[change.key] for change in revision.changes if change.key in known},
+                {change.key: contents[change.key] for change in revision.changes if change.key in contents},
             )
-            _apply(known, revision)
+            _apply(contents, revision)
 
 
 def applied(base: Contents, revisions: Iterable[Revision]) -> Contents:
     """Return the objects after revisions."""
-    found = dict(base)
+    contents = dict(base)
     for revision in revisions:
-        _apply(found, revision)
-    return found
+        _apply(contents, revision)
+    return contents
 
 
-def _apply(found: dict[Key, bytes], revision: Revision) -> None:
+def _apply(contents: dict[Key, bytes], revision: Revision) -> None:
     for change in revision.changes:
         if change.content is None:
-            found.pop(change.key, None)
+            contents.pop(change.key, None)
         else:
-            found[change.key] = change.content
+            contents[change.key] = change.content
 
 
 class Written(NamedTuple):
@@ -151,8 +151,8 @@ def _is_of_controller(old: Record | None, new: Record | None, by: str) -> bool:
 def _writer(old: Record | None, new: Record | None, seconds: float) -> tuple[str, str]:
     """Return the time and the writer of a change. A deletion leaves no trace of its client, like some removals of fields."""
     if new is not None and new.writers:
-        known = old.writers if old else ()
-        added = [writer for writer in new.newest if writer not in known]
+        earlier = old.writers if old else ()
+        added = [writer for writer in new.newest if writer not in earlier]
         if added or seconds - epoch_seconds(new.writers[0][0]) <= SAME_SECOND_S:
             return (added or new.newest)[0]
     return timestamp(seconds), ""
@@ -163,8 +163,8 @@ def with_controllers(last: Revision, changes: Sequence[RecordedChange], time: st
 
     So the steps of a rollout do not push the revisions of users out of the history.
     """
-    found = {change.key: change for change in last.changes}
+    by_key = {change.key: change for change in last.changes}
     for change in changes:
-        before = found.get(change.key)
-        found[change.key] = structs.replace(change, writes=change.writes + (before.writes if before else 0))
-    return structs.replace(last, time=time, changes=tuple(found[key] for key in sorted(found)))
+        before = by_key.get(change.key)
+        by_key[change.key] = structs.replace(change, writes=change.writes + (before.writes if before else 0))
+    return structs.replace(last, time=time, changes=tuple(by_key[key] for key in sorted(by_key)))

@@ -57,7 +57,7 @@ class Stored(NamedTuple):
     @property
     def log(self) -> Log:
         """The log of all revisions."""
-        revisions = tuple(item for segment, _ in self.segments for item in segment.revisions)
+        revisions = tuple(revision for segment, _ in self.segments for revision in segment.revisions)
         return Log(self.base.number, dict(self.base.objects), revisions)
 
 
@@ -81,9 +81,9 @@ def store(stored: Stored, log: Log) -> Writes:
     """
     kept = stored.segments[:-1]
     growing = stored.segments[-1][0] if stored.segments else Segment(sequence=stored.base.sequence)
-    last = max((item.number for item in growing.revisions), default=0)
+    last = max((revision.number for revision in growing.revisions), default=0)
     first = kept[-1][0].revisions[-1].number if kept else stored.base.number
-    packed = list(_grown(growing, [item for item in log.revisions if item.number > first], last))
+    packed = list(_grown(growing, [revision for revision in log.revisions if revision.number > first], last))
     segments = [*kept, *((segment, len(data)) for segment, data in packed)]
     dropped = []
     share = _KEPT_SHARE if _exceeds(segments, 1) else 1
@@ -100,7 +100,7 @@ def store(stored: Stored, log: Log) -> Writes:
 
 
 def _exceeds(segments: Sequence[tuple[Segment, int]], share: float) -> bool:
-    """Say whether segments exceed a share of the limits."""
+    """Return whether segments exceed a share of the limits."""
     return len(segments) > share * SLOTS or sum(size for _, size in segments) > share * TOTAL_BYTES
 
 
@@ -108,8 +108,8 @@ def _grown(growing: Segment, revisions: Sequence[Revision], last: int) -> Iterat
     """Yield the growing segment with all revisions, or with those up to `last`, and then segments for later ones."""
     whole = Segment(sequence=growing.sequence, revisions=tuple(revisions))
     data = encode(whole)
-    old = tuple(item for item in revisions if item.number <= last)
-    new = tuple(item for item in revisions if item.number > last)
+    old = tuple(revision for revision in revisions if revision.number <= last)
+    new = tuple(revision for revision in revisions if revision.number > last)
     is_full = len(data) > SEGMENT_BYTES or len(revisions) > SEGMENT_REVISIONS
     if not is_full or not new or len(revisions) == 1:
         yield whole, data
@@ -128,7 +128,7 @@ def _extended(base: Base, dropped: Sequence[Segment]) -> Base:
     """Return the base after the revisions of segments that are dropped."""
     if not dropped:
         return base
-    revisions = [item for segment in dropped for item in segment.revisions]
+    revisions = [revision for segment in dropped for revision in segment.revisions]
     objects = applied(dict(base.objects), revisions)
     number = revisions[-1].number if revisions else base.number
     return Base(number=number, sequence=dropped[-1].sequence + 1, objects=tuple(sorted(objects.items())))
@@ -143,10 +143,12 @@ def decode(base: bytes, slots: Iterable[bytes]) -> Stored:
     """Return the history in a base and the slots of the ring, of which some may be empty. Raises DamagedHistory."""
     try:
         start = msgspec.msgpack.decode(zlib.decompress(base), type=Base)
-        found = [(msgspec.msgpack.decode(zlib.decompress(data), type=Segment), len(data)) for data in slots if data]
+        decoded = [(msgspec.msgpack.decode(zlib.decompress(data), type=Segment), len(data)) for data in slots if data]
     except (zlib.error, msgspec.DecodeError) as error:
         raise DamagedHistory(str(error)) from error
-    segments = sorted((pair for pair in found if pair[0].sequence >= start.sequence), key=lambda pair: pair[0].sequence)
+    segments = sorted(
+        (pair for pair in decoded if pair[0].sequence >= start.sequence), key=lambda pair: pair[0].sequence
+    )
     if [segment.sequence for segment, _ in segments] != list(range(start.sequence, start.sequence + len(segments))):
         raise DamagedHistory("a segment is missing")
     return Stored(start, tuple(segments))

@@ -88,12 +88,12 @@ class SigningIssuer(abc.ABC):
         self._trust_domain = trust_domain
         self._clock = clock
 
-    async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
+    async def issue(self, spec: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key and its certificate. Raises IssueError."""
-        check_domain(wanted, self._trust_domain)
+        check_domain(spec, self._trust_domain)
         signer = await self._ready()
         now = self._clock()
-        leaf = await asyncio.to_thread(sign, signer, wanted, now, lifetime)
+        leaf = await asyncio.to_thread(sign, signer, spec, now, lifetime)
         return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get(), issued=now)
 
     @abc.abstractmethod
@@ -139,7 +139,7 @@ def make_signer(authority: Authority, source: str) -> Signer:
     return Signer(chain, key, source)
 
 
-def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelta) -> Leaf:
+def sign(signer: Signer, spec: CertificateSpec, now: float, lifetime: timedelta) -> Leaf:
     """Return a certificate with a new P-256 key. It expires no later than its authority. Raises IssueError."""
     check_validity(signer.chain, now, signer.source)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -154,7 +154,7 @@ def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelt
         .serial_number(x509.random_serial_number())
         .not_valid_before(to_datetime(begin))
         .not_valid_after(to_datetime(end))
-        .add_extension(subject_alt_name(wanted), critical=True)
+        .add_extension(subject_alt_name(spec), critical=True)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(_CLIENT_AND_SERVER, critical=False)
@@ -167,33 +167,33 @@ def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelt
     return Leaf(to_pem([certificate, *between]), key_to_pem(key))
 
 
-def signing_request(wanted: CertificateSpec) -> Leaf:
+def signing_request(spec: CertificateSpec) -> Leaf:
     """Return a new P-256 key and, as `chain`, its certificate signing request. Raises IssueError."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    csr = builder.add_extension(subject_alt_name(wanted), critical=True).sign(key, hashes.SHA256())
+    csr = builder.add_extension(subject_alt_name(spec), critical=True).sign(key, hashes.SHA256())
     return Leaf(csr.public_bytes(Encoding.PEM).decode(), key_to_pem(key))
 
 
-def check_domain(wanted: CertificateSpec, trust_domain: str) -> None:
+def check_domain(spec: CertificateSpec, trust_domain: str) -> None:
     """Raise IssueError unless the identity belongs to the trust domain."""
-    account = parse_id(wanted.identity)
+    account = parse_id(spec.identity)
     if account is None or account.domain != trust_domain:
         raise IssueError(
-            f"{wanted.identity!r} is not an identity of the trust domain {trust_domain}: it must have the form"
+            f"{spec.identity!r} is not an identity of the trust domain {trust_domain}: it must have the form"
             f" spiffe://{trust_domain}/ns/NAMESPACE/sa/ACCOUNT"
         )
 
 
-def subject_alt_name(wanted: CertificateSpec) -> x509.SubjectAlternativeName:
+def subject_alt_name(spec: CertificateSpec) -> x509.SubjectAlternativeName:
     """Return the names of a certificate: the SPIFFE ID, then each DNS name once. Raises IssueError."""
-    for name in wanted.subjects:
+    for name in spec.subjects:
         if len(name) > _LONGEST_DNS_NAME or not _DNS_NAME.fullmatch(name):
             raise IssueError(
                 f"{name!r} can't be in a certificate: each of subjectNames must be a DNS name of letters, digits, hyphens and dots"
             )
-    names = [x509.DNSName(name) for name in dict.fromkeys(wanted.subjects)]
-    return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(wanted.identity), *names])
+    names = [x509.DNSName(name) for name in dict.fromkeys(spec.subjects)]
+    return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(spec.identity), *names])
 
 
 def _usage(*usages: str) -> x509.KeyUsage:

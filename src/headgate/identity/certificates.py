@@ -23,12 +23,12 @@ MIN_RSA_BITS = 2048
 def read_certificates(pem: str, source: str) -> tuple[x509.Certificate, ...]:
     """Return the certificates of a PEM text, at least one, in order. Raises IssueError, which names `source`."""
     try:
-        found = x509.load_pem_x509_certificates(pem.encode())
+        certificates = x509.load_pem_x509_certificates(pem.encode())
     except ValueError as error:
         raise IssueError(
             f"{source} has no readable certificate ({_first_line(error)}); it must be PEM: restore the file, or name another"
         ) from error
-    return tuple(found)
+    return tuple(certificates)
 
 
 def read_key(pem: PrivateText, source: str) -> SigningKey:
@@ -128,10 +128,10 @@ def check_permits(chain: Iterable[x509.Certificate], trust_domain: str, source: 
 def _permitted_domains(certificate: x509.Certificate) -> Sequence[str]:
     """Return the hosts of URIs for which an authority can sign; empty means all."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees or ()
+        subtrees = certificate.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees or ()
     except x509.ExtensionNotFound:
         return ()
-    return [name.value.lower() for name in found if isinstance(name, x509.UniformResourceIdentifier)]
+    return [name.value.lower() for name in subtrees if isinstance(name, x509.UniformResourceIdentifier)]
 
 
 def _includes(constraint: str, host: str) -> bool:

@@ -55,8 +55,8 @@ class _Issued(NamedTuple):
 class _Entry:
     """One proxy: its certificate, when to renew it, and the task that does so."""
 
-    def __init__(self, wanted: CertificateSpec, issued: _Issued | None = None) -> None:
-        self.wanted = wanted
+    def __init__(self, spec: CertificateSpec, issued: _Issued | None = None) -> None:
+        self.wanted = spec
         self.issued = issued
         self.fault = ""
         self.due = 0.0
@@ -87,24 +87,24 @@ class Credentials:
         self._tasks: asyncio.TaskGroup | None = None  # None unless `run` is running
         self._publish_timer: asyncio.TimerHandle | None = None
 
-    def set_wanted(self, wanted: Mapping[str, CertificateSpec]) -> None:
+    def set_wanted(self, specs: Mapping[str, CertificateSpec]) -> None:
         """Set the proxies that need certificates, and the content of each certificate. New certificates are issued at once.
 
         If a proxy's DNS names change, it keeps its certificate until the new one is issued. If its identity changes, it
         loses the certificate at once.
         """
-        if {node: entry.wanted for node, entry in self._entries.items()} == wanted:
+        if {node: entry.wanted for node, entry in self._entries.items()} == specs:
             return
-        for node in self._entries.keys() - wanted.keys():
+        for node in self._entries.keys() - specs.keys():
             self._entries.pop(node).stop()
-        for node, item in wanted.items():
+        for node, spec in specs.items():
             before = self._entries.get(node)
-            if before and before.wanted == item:
+            if before and before.wanted == spec:
                 continue
             if before:
                 before.stop()
-            keeps = before and before.wanted.identity == item.identity
-            entry = self._entries[node] = _Entry(item, before.issued if before and keeps else None)
+            keeps = before and before.wanted.identity == spec.identity
+            entry = self._entries[node] = _Entry(spec, before.issued if before and keeps else None)
             self._start(node, entry)
         self._publish()
 
@@ -152,7 +152,7 @@ class Credentials:
         backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S, draw=lambda: jitter(node))
         while True:
             await self._sleep_until_due(entry)
-            signer, found = await self._issue(entry.wanted)
+            signer, outcome = await self._issue(entry.wanted)
             now = self._schedule.clock()
             if signer not in (
                 "",
@@ -160,13 +160,13 @@ class Credentials:
             ):  # the root was replaced meanwhile: peers will soon reject the certificate
                 backoff.reset()
                 continue
-            if isinstance(found, Credential):
-                entry.issued, entry.fault = _Issued(found, signer, expiry(found.chain)), ""
+            if isinstance(outcome, Credential):
+                entry.issued, entry.fault = _Issued(outcome, signer, expiry(outcome.chain)), ""
                 life = (entry.issued.expires - now) * (RENEWAL_SHARE + RENEWAL_JITTER * jitter(node))
                 entry.due = now + max(life, MIN_RENEWAL_S)
                 backoff.reset()
             else:
-                entry.fault = f"{found}{_consequence(entry.issued, now)}"
+                entry.fault = f"{outcome}{_consequence(entry.issued, now)}"
                 entry.due = now + backoff.next_pause()
             self._publish_soon()
 
@@ -176,13 +176,13 @@ class Credentials:
             await self._schedule.sleep(min(left, LONGEST_SLEEP_S))
         entry.is_sleeping = False
 
-    async def _issue(self, wanted: CertificateSpec) -> tuple[str, Credential | HeadgateError]:
+    async def _issue(self, spec: CertificateSpec) -> tuple[str, Credential | HeadgateError]:
         """Return the signer's fingerprint at the start of the request, and the certificate or the error."""
         self._requests += 1
         try:
             async with self._limit:
                 signer = self._issuer.signer.get()
-                credential = await self._issuer.issue(wanted, self._schedule.lifetime)
+                credential = await self._issuer.issue(spec, self._schedule.lifetime)
                 # `signer` is empty before the first request, which loads the authority.
                 return signer or self._issuer.signer.get(), credential
         except HeadgateError as error:
@@ -205,7 +205,9 @@ class Credentials:
         roots, before = self._issuer.roots.get(), self.current.get()
         issued = {node: entry.issued.credential for node, entry in self._entries.items() if entry.issued}
         self.current.set(
-            MappingProxyType({node: _with_roots(before.get(node), one, roots) for node, one in issued.items()})
+            MappingProxyType(
+                {node: _with_roots(before.get(node), credential, roots) for node, credential in issued.items()}
+            )
         )
         self.faults.set(MappingProxyType({node: entry.fault for node, entry in self._entries.items() if entry.fault}))
 

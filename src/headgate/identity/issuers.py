@@ -36,7 +36,7 @@ class Issuer(Protocol):
     signer: Latest[str]
     fault: Latest[str]
 
-    async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
+    async def issue(self, spec: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key with its certificate, which may expire earlier than `lifetime`. Raises IssueError."""
 
     async def run(self) -> None:

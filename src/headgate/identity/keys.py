@@ -208,10 +208,10 @@ def _exists(path: Path) -> bool:
     return True
 
 
-def _check_private(path: Path, wanted: str) -> None:
+def _check_private(path: Path, needed_mode: str) -> None:
     mode = path.stat().st_mode
     if mode & _GROUP_AND_OTHER:
-        raise IssueError(f"{path} is open to other users (mode {mode & 0o777:04o}); run: chmod {wanted} {path}")
+        raise IssueError(f"{path} is open to other users (mode {mode & 0o777:04o}); run: chmod {needed_mode} {path}")
 
 
 def _read_private(path: Path) -> str:

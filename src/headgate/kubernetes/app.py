@@ -67,7 +67,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
     async with AsyncExitStack() as stack:
         missing = MissingPermissions(_roles(options))
         clients = _clients(credentials, missing)
-        client, lease_client, reviews = [await stack.enter_async_context(one) for one in clients]
+        client, lease_client, reviews = [await stack.enter_async_context(client) for client in clients]
         versions = ServedVersions(
             client, (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.mesh.cert_manager_issuer else []))
         )
@@ -175,7 +175,7 @@ def _clients(credentials: CredentialSource, missing: MissingPermissions) -> Sequ
     reviews: with many statuses to write, sidecars that connect would have to wait.
     """
     limits = (RequestLimits(), None, None)
-    return [Client(credentials, denied=missing.add, limits=one) for one in limits]
+    return [Client(credentials, denied=missing.add, limits=request_limits) for request_limits in limits]
 
 
 def _events(store: Store, versions: ServedVersions, pod: str) -> EventRecorder:

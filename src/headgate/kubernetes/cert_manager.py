@@ -65,17 +65,17 @@ class CertManagerIssuer:
             x509.Certificate, float
         ] = {}  # roots from answers, with the time (epoch seconds) until which they are trusted
 
-    async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
+    async def issue(self, spec: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key and its certificate, which cert-manager signed. Raises IssueError."""
-        check_domain(wanted, self._trust_domain)
-        asked = await asyncio.to_thread(signing_request, wanted)
+        check_domain(spec, self._trust_domain)
+        asked = await asyncio.to_thread(signing_request, spec)
         try:
             if self._trusted is not None and not self.roots.get():
                 await self._read(self._trusted)
             status = await self._answer(asked.chain, lifetime)
         except StoreError as error:
             raise IssueError(f"could not request a certificate from {self._ref}: {error}") from error
-        chain = self._accept(asked, wanted, status, lifetime)
+        chain = self._accept(asked, spec, status, lifetime)
         return Credential(chain=chain, key=asked.key, roots=self.roots.get(), issued=self._clock())
 
     async def run(self) -> None:
@@ -130,11 +130,11 @@ class CertManagerIssuer:
                     return status
         raise AssertionError("unreachable: a watch does not end")
 
-    def _accept(self, asked: Leaf, wanted: CertificateSpec, status: Mapping[str, Any], lifetime: timedelta) -> str:
+    def _accept(self, asked: Leaf, spec: CertificateSpec, status: Mapping[str, Any], lifetime: timedelta) -> str:
         """Verify the signed certificate and return its chain as PEM. Raises IssueError if it is not as requested."""
         place = f"the answer of {self._ref}"
         chain = read_certificates(_text(status.get("certificate"), place), place)
-        _check_answer(chain[0], asked, wanted, place)
+        _check_answer(chain[0], asked, spec, place)
         check_validity(chain, self._clock(), place)
         if self._trusted is not None:
             check_chain(chain, read_certificates(self.roots.get(), str(self._trusted)), place)
@@ -176,7 +176,7 @@ def _request(ref: IssuerRef, signing_request: str, lifetime: timedelta) -> Objec
 def _outcome(obj: Object, ref: IssuerRef) -> Mapping[str, Any] | None:
     """Return the status of a signed request; None while it is pending. Raises IssueError if it was rejected."""
     status: Mapping[str, Any] = obj.get("status") or {}
-    conditions = {item.get("type"): item for item in status.get("conditions") or ()}
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
     for name in ("Denied", "InvalidRequest"):
         if conditions.get(name, {}).get("status") == "True":
@@ -195,7 +195,7 @@ def _refused(ref: IssuerRef, how: str, condition: Mapping[str, Any]) -> IssueErr
     return IssueError(f"{ref} has not signed ({how}: {condition.get('message') or condition.get('reason')}); {hint}")
 
 
-def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: CertificateSpec, place: str) -> None:
+def _check_answer(leaf: x509.Certificate, asked: Leaf, spec: CertificateSpec, place: str) -> None:
     """Raise IssueError unless a certificate is for the requested key and has the requested names."""
     if leaf.public_key() != read_key(asked.key, place).public_key():
         raise IssueError(f"{place} is a certificate for another key; its issuer must keep the key of the request")
@@ -203,7 +203,7 @@ def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: CertificateSpec, 
         names = set(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         names = set()
-    missing = [str(name.value) for name in subject_alt_name(wanted) if name not in names]
+    missing = [str(name.value) for name in subject_alt_name(spec) if name not in names]
     if missing:
         raise IssueError(
             f"{place} lacks the names {', '.join(missing)}; configure the issuer to copy the names of the request"

@@ -189,9 +189,11 @@ class Client:
 
     async def items(self, kind: Kind, namespace: str = "", **query: str) -> tuple[list[Object], str]:
         """Return the objects of a kind, in one namespace or in all, and the resourceVersion to watch from."""
-        found = await self.get(path_of(kind, namespace), **query)
-        items: list[Object] = [{"apiVersion": kind.hub, "kind": kind.kind, **item} for item in found.get("items") or ()]
-        return items, str((found.get("metadata") or {}).get("resourceVersion", ""))
+        response = await self.get(path_of(kind, namespace), **query)
+        items: list[Object] = [
+            {"apiVersion": kind.hub, "kind": kind.kind, **obj} for obj in response.get("items") or ()
+        ]
+        return items, str((response.get("metadata") or {}).get("resourceVersion", ""))
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         """Create an object in its namespace and return it."""
@@ -243,8 +245,8 @@ class Client:
         """Open a websocket and yield it. Raises NotFound, and the other errors of a GET of the path."""
         connection = await self._connect()
         try:
-            async with self._transport.websocket(connection, _target(path, query), protocols) as found:
-                yield found
+            async with self._transport.websocket(connection, _target(path, query), protocols) as opened:
+                yield opened
         except self._transport.HandshakeRefused:
             await self.get(path, **query)  # aiohttp drops the response to a handshake, which has the reason
             raise
@@ -318,9 +320,9 @@ class Client:
         """Return the error for a response; its message is that of the Status object in the body."""
         reason, details = "", dict[str, Any]()
         try:
-            found = msgspec.json.decode(content)
-            message, reason = str(found["message"]), str(found.get("reason", ""))
-            details = dict(found.get("details") or {})
+            body = msgspec.json.decode(content)
+            message, reason = str(body["message"]), str(body.get("reason", ""))
+            details = dict(body.get("details") or {})
         except (msgspec.DecodeError, KeyError, TypeError):
             text = content.decode(errors="replace").strip().partition("\n")[0]
             message = f"{NO_MESSAGE} {status}" + (f" ({text})" if text else "")

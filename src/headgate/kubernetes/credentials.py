@@ -58,7 +58,7 @@ class Kubeconfig:
 
     async def connect(self) -> Connection:
         """Return the connection settings: run the credentials program, refresh the OIDC token, read the certificate files."""
-        library, found, before = self._library, Connection(), copy.deepcopy(self._files)
+        library, connection, before = self._library, Connection(), copy.deepcopy(self._files)
         only = {
             "current-context": "current",
             "contexts": [{"name": "current", "context": self._names}],
@@ -66,8 +66,8 @@ class Kubeconfig:
             "users": [{"name": self._names["user"], "user": self._user}],
         }
         try:
-            await library.KubeConfigLoader(only, config_base_path="").load_and_set(found)
-            found.read_certificates()
+            await library.KubeConfigLoader(only, config_base_path="").load_and_set(connection)
+            connection.read_certificates()
             self._keep(before)
         except FileNotFoundError as error:
             hint = str((self._user.get("exec") or {}).get("installHint") or "")
@@ -76,17 +76,17 @@ class Kubeconfig:
             raise HeadgateError(f"{self.name} can't be used: {error or type(error).__name__}") from error
         finally:
             library._cleanup_temp_files()  # noqa: SLF001 - OpenSSL reads keys from files only
-        found.impersonated = _impersonated(self._user)
-        return found
+        connection.impersonated = _impersonated(self._user)
+        return connection
 
     def _named(self, part: str, name: object) -> dict[str, Any]:
         """Return the context, cluster or user with a name; `part` is `contexts`, `clusters` or `users`."""
         if name in self._config[part]:
             return dict(self._config[part][name].get(part.removesuffix("s")) or {})
-        wanted = f"{part.removesuffix('s')} {name!r}" if name else f"current {part.removesuffix('s')}"
+        what = f"{part.removesuffix('s')} {name!r}" if name else f"current {part.removesuffix('s')}"
         names = ", ".join(map(str, self._config[part]))
         hint = f"it has {names}" if name and names else "correct it, or name another with --kubeconfig"
-        raise HeadgateError(f"{self.name} has no {wanted}; {hint}")
+        raise HeadgateError(f"{self.name} has no {what}; {hint}")
 
     def _keep(self, before: Mapping[Path, Any]) -> None:
         """Write refreshed tokens back to their file, as kubectl does: the old refresh token may be revoked."""
@@ -104,7 +104,7 @@ class InCluster(NamedTuple):
 
     async def connect(self) -> Connection:
         """Return the connection settings from the pod's environment and files. Raises ProxyError outside a cluster."""
-        found = Connection()
+        connection = Connection()
         try:
             loader = _library().InClusterConfigLoader(
                 token_filename=str(self.account / "token"),
@@ -112,11 +112,11 @@ class InCluster(NamedTuple):
                 try_refresh_token=False,
                 environ=self.environ,
             )
-            loader.load_and_set(found)
-            found.read_certificates()
+            loader.load_and_set(connection)
+            connection.read_certificates()
         except _library().FAILURES as error:
             raise ProxyError(f"headgate does not run in a pod with a ServiceAccount: {error}") from error
-        return found
+        return connection
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -165,11 +165,11 @@ def _placed(entry: Mapping[str, Any], part: str, directory: Path) -> dict[str, A
 
 
 def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    found = [(header, user[name]) for name, header in _IMPERSONATION.items() if user.get(name)]
+    headers = [(header, user[name]) for name, header in _IMPERSONATION.items() if user.get(name)]
     extra = (user.get("as-user-extra") or {}).items()
-    found += [(f"Impersonate-Extra-{name}", values) for name, values in extra]
-    lists = [(header, value if isinstance(value, list) else [value]) for header, value in found]
-    return tuple((header, str(one)) for header, values in lists for one in values)
+    headers += [(f"Impersonate-Extra-{name}", values) for name, values in extra]
+    lists = [(header, value if isinstance(value, list) else [value]) for header, value in headers]
+    return tuple((header, str(text)) for header, values in lists for text in values)
 
 
 @cache
@@ -184,15 +184,15 @@ def _library() -> Any:
             sys.modules[spec.name] = module_from_spec(spec)
         client: Any = sys.modules[f"{_LIBRARY}.client"]
         client.ApiClient = client.Configuration = Connection
-        found: Any = import_module(f"{_LIBRARY}.config.kube_config")
-        found.InClusterConfigLoader = import_module(f"{_LIBRARY}.config.incluster_config").InClusterConfigLoader
+        kube_config: Any = import_module(f"{_LIBRARY}.config.kube_config")
+        kube_config.InClusterConfigLoader = import_module(f"{_LIBRARY}.config.incluster_config").InClusterConfigLoader
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] == _LIBRARY]:
             del sys.modules[name]
         sys.modules |= kept
     from headgate.kubernetes.transport import FAILURES, provider_session  # noqa: PLC0415 - aiohttp takes 0.2 s
 
-    found.logger.disabled = True  # the library also logs the errors that it raises
-    found.OpenIDRequestor._client_session = provider_session  # noqa: SLF001 - the library's own session does not verify certificates
-    found.FAILURES = (found.ConfigException, *FAILURES, *_FAILURES)
-    return found
+    kube_config.logger.disabled = True  # the library also logs the errors that it raises
+    kube_config.OpenIDRequestor._client_session = provider_session  # noqa: SLF001 - the library's own session does not verify certificates
+    kube_config.FAILURES = (kube_config.ConfigException, *FAILURES, *_FAILURES)
+    return kube_config

@@ -55,8 +55,8 @@ def missing_pods(about: Key, deployment: Object) -> Iterator[Finding]:
     Kubernetes changes the condition of the Deployment only if the rejection begins or ends, so the message is stable.
     """
     status, metadata = deployment.get("status") or {}, deployment["metadata"]
-    found = (item for item in status.get("conditions") or () if item["type"] == "ReplicaFailure")
-    condition = next((item for item in found if item["status"] == "True"), None)
+    conditions = (condition for condition in status.get("conditions") or () if condition["type"] == "ReplicaFailure")
+    condition = next((condition for condition in conditions if condition["status"] == "True"), None)
     if condition and not status.get("availableReplicas"):
         error = Denied(str(condition.get("message", "")))
         reason, remedy = _remedy(error, about)

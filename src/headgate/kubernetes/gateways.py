@@ -82,10 +82,10 @@ class GatewayProxies:
         its next attempt. Raises HeadgateError if the objects can't be read.
         """
         listed = (await self._store.list("", "Service", NAMESPACE)).items
-        services = {item["metadata"]["name"]: item for item in listed if has_labels(item, _LABELS)}
+        services = {obj["metadata"]["name"]: obj for obj in listed if has_labels(obj, _LABELS)}
         listed = (await self._store.list("apps", "Deployment", NAMESPACE)).items
-        deployments = {item["metadata"]["name"]: version_of(item) for item in listed if has_labels(item, _LABELS)}
-        gateways = {_name(item.gateway): item for item in await own_gateways(self._store)}
+        deployments = {obj["metadata"]["name"]: version_of(obj) for obj in listed if has_labels(obj, _LABELS)}
+        gateways = {_name(own.gateway): own for own in await own_gateways(self._store)}
         steps = [ReconcileStep("the GatewayClass can't be created", self._ensure_class)]
         applied: dict[str, tuple[str, Key]] = {}
         for name, own in gateways.items():
@@ -106,14 +106,16 @@ class GatewayProxies:
             for name in (services.keys() | deployments.keys()) - gateways.keys()
         ]
         await self._steps.run(steps)
-        self._pods = {name: known for name, known in self._pods.items() if name in gateways and name in deployments}
-        self.findings.set(tuple(chain.from_iterable(self._findings(name, *one) for name, one in applied.items())))
+        self._pods = {name: pods for name, pods in self._pods.items() if name in gateways and name in deployments}
+        self.findings.set(
+            tuple(chain.from_iterable(self._findings(name, *applied_step) for name, applied_step in applied.items()))
+        )
 
     def _findings(self, name: str, step: str, gateway: Key) -> Iterable[Finding]:
         """Return the findings about the step that applies the objects of a Gateway, else those about its pods."""
         failure = self._steps.failures.get(step)
-        found = tuple(rejections(gateway, failure)) if failure else ()
-        return found or self._pods.get(name, ("", ()))[1]
+        findings = tuple(rejections(gateway, failure)) if failure else ()
+        return findings or self._pods.get(name, ("", ()))[1]
 
     async def _read_deployment(self, gateway: Key, name: str) -> None:
         deployment = await self._store.get(Key("apps", "Deployment", NAMESPACE, name))
@@ -156,7 +158,7 @@ class GatewayProxies:
     async def _apply_service(self, service: Object, gateway: Gateway) -> None:
         """Apply a Service with the first requested address that the API server accepts, else without a requested address."""
         field = "loadBalancerIP" if service["spec"]["type"] == "LoadBalancer" else "clusterIP"
-        for address in (item.value for item in gateway.spec.addresses if item.value):
+        for address in (requested.value for requested in gateway.spec.addresses if requested.value):
             try:
                 await apply(self._store, {**service, "spec": {**service["spec"], field: address}})
             except NotApplied as error:
@@ -207,13 +209,13 @@ def _namespaced(gateway: Gateway) -> str:
     return f"{gateway.metadata.namespace}/{gateway.metadata.name}"
 
 
-def _with_address_of(service: Object | None, wanted: Object) -> Object:
-    """Return the wanted Service with the clusterIP that it has already.
+def _with_address_of(service: Object | None, new: Object) -> Object:
+    """Return the new Service with the clusterIP that it has already.
 
     A clusterIP can't be removed. An apply without it would fail if headgate had set it because of `spec.addresses`.
     """
     address = service["spec"].get("clusterIP") if service else None
-    return {**wanted, "spec": {**wanted["spec"], "clusterIP": address}} if address else wanted
+    return {**new, "spec": {**new["spec"], "clusterIP": address}} if address else new
 
 
 def _addresses(service: Object | None) -> Sequence[Mapping[str, str]]:
@@ -221,11 +223,11 @@ def _addresses(service: Object | None) -> Sequence[Mapping[str, str]]:
     if service is None:
         return []
     balancer = (service.get("status") or {}).get("loadBalancer") or {}
-    found = [
-        {"type": kind, "value": item[field]}
-        for item in balancer.get("ingress") or ()
+    balanced = [
+        {"type": kind, "value": entry[field]}
+        for entry in balancer.get("ingress") or ()
         for field, kind in (("ip", IP_ADDRESS), ("hostname", HOSTNAME))
-        if item.get(field)
+        if entry.get(field)
     ]
     address = service["spec"].get("clusterIP")
-    return found or ([{"type": IP_ADDRESS, "value": address}] if address else [])
+    return balanced or ([{"type": IP_ADDRESS, "value": address}] if address else [])

@@ -29,28 +29,28 @@ class Informers:
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, or those of one namespace. Raises Unavailable if they can't be read in time."""
-        known = self._kinds.get((group, kind))
-        if known is None:
-            known = self._kinds[group, kind] = Latest(None)
-            self._tasks.create_task(self._follow(group, kind, known), name=f"informer of {kind}")
+        published = self._kinds.get((group, kind))
+        if published is None:
+            published = self._kinds[group, kind] = Latest(None)
+            self._tasks.create_task(self._follow(group, kind, published), name=f"informer of {kind}")
         try:
             async with asyncio.timeout(WAIT_S):
-                await until(lambda: known.get() is not None, known)
+                await until(lambda: published.get() is not None, published)
         except TimeoutError:
             raise Unavailable(f"objects of kind {kind} could not be read within {WAIT_S:g} s") from None
-        found = known.get() or {}
-        return Listing([found[key] for key in sorted(found) if namespace in ("", key.namespace)], "")
+        current = published.get() or {}
+        return Listing([current[key] for key in sorted(current) if namespace in ("", key.namespace)], "")
 
-    async def _follow(self, group: str, kind: str, known: Latest[Mapping[Key, Object] | None]) -> None:
+    async def _follow(self, group: str, kind: str, published: Latest[Mapping[Key, Object] | None]) -> None:
         objects: dict[Key, Object] = {}
         async for step in follow(self._reader, group, kind):
             if isinstance(step, Relist):
-                objects = {key_of(item): _reduced(item) for item in step.items}
+                objects = {key_of(obj): _reduced(obj) for obj in step.items}
             elif step.type == "DELETED":
                 objects.pop(step.key, None)
             else:
                 objects[step.key] = _reduced(step.object)
-            known.replace(objects)
+            published.replace(objects)
             del step  # frees the memory now: a step may contain all objects, and the next one may come late
 
 
@@ -67,5 +67,7 @@ def _reduced(obj: Object) -> Object:
     status = obj.get("status") or {}
     shown = {name: status[name] for name in ("phase", "podIP", "conditions") if name in status}
     for field in CONTAINER_STATUSES:
-        shown[field] = [{"name": item["name"], "state": item.get("state")} for item in status.get(field) or ()]
+        shown[field] = [
+            {"name": container["name"], "state": container.get("state")} for container in status.get(field) or ()
+        ]
     return {**obj, "metadata": metadata, "spec": {**kept, "containers": ports}, "status": shown}

@@ -112,8 +112,8 @@ def denied_permission(message: str, details: Mapping[str, Any], path: str) -> Pe
     ResourceQuota. Without the permission to create the object of an apply, its message is `KIND "NAME" is forbidden: `.
     """
     name = str(details.get("name", ""))
-    if found := _DENIED.search(message):
-        return Permission(**found.groupdict(default=""), name=name)
+    if match := _DENIED.search(message):
+        return Permission(**match.groupdict(default=""), name=name)
     if _DENIED_CREATION.search(message) and (resource := details.get("kind")):
         place = _NAMESPACE.search(path)
         return Permission("create", str(details.get("group", "")), str(resource), place[1] if place else "", name)
@@ -130,21 +130,27 @@ def _grouped(permissions: Collection[Permission], roles: Iterable[Role]) -> Iter
     named: set[Permission] = set()
     for role in roles:
         for rule in role.rules:
-            if found := [one for one in _permissions(rule, role.namespace) if one in permissions]:
-                named.update(found)
-                yield _list(found), f"{rule.without}; {REMEDY}, or {role.remedy}"
-    for one in sorted(set(permissions) - named):
-        yield str(one), f"a request was denied; {REMEDY}"
+            if missing := [
+                permission for permission in _permissions(rule, role.namespace) if permission in permissions
+            ]:
+                named.update(missing)
+                yield _list(missing), f"{rule.without}; {REMEDY}, or {role.remedy}"
+    for permission in sorted(set(permissions) - named):
+        yield str(permission), f"a request was denied; {REMEDY}"
 
 
-def _list(found: Sequence[Permission]) -> str:
+def _list(permissions: Sequence[Permission]) -> str:
     """Return permissions of one rule as text; those with the same verbs are joined."""
-    targets = dict.fromkeys(one.target for one in found)
-    verbs = {target: ", ".join(one.verb for one in found if one.target == target) for target in targets}
+    targets = dict.fromkeys(permission.target for permission in permissions)
+    verbs = {
+        target: ", ".join(permission.verb for permission in permissions if permission.target == target)
+        for target in targets
+    }
     texts = (
-        f"{words} {', '.join(one for one in verbs if verbs[one] == words)}" for words in dict.fromkeys(verbs.values())
+        f"{words} {', '.join(target for target in verbs if verbs[target] == words)}"
+        for words in dict.fromkeys(verbs.values())
     )
-    return "; ".join(texts) + (f" in the namespace {found[0].namespace}" if found[0].namespace else "")
+    return "; ".join(texts) + (f" in the namespace {permissions[0].namespace}" if permissions[0].namespace else "")
 
 
 class Reviewer(NamedTuple):
@@ -162,21 +168,21 @@ class Reviewer(NamedTuple):
             async with turns:
                 return await self._is_allowed(permission)
 
-        wanted = sorted(set(permissions))
-        allowed = await asyncio.gather(*map(review, wanted))
-        return frozenset(one for one, is_allowed in zip(wanted, allowed, strict=True) if not is_allowed)
+        needed = sorted(set(permissions))
+        allowed = await asyncio.gather(*map(review, needed))
+        return frozenset(permission for permission, is_allowed in zip(needed, allowed, strict=True) if not is_allowed)
 
     async def missing_in_turn(self, permissions: Iterable[Permission]) -> frozenset[Permission]:
         """Return the same as `missing`, with one request every `REVIEW_PAUSE_S` seconds. Raises HeadgateError.
 
         All requests at once delay the changes of routes by 50 ms.
         """
-        found = set()
+        missing = set()
         for permission in sorted(set(permissions)):
             if not await self._is_allowed(permission):
-                found.add(permission)
+                missing.add(permission)
             await asyncio.sleep(REVIEW_PAUSE_S)
-        return frozenset(found)
+        return frozenset(missing)
 
     async def _is_allowed(self, permission: Permission) -> bool:
         resource, _, subresource = permission.resource.partition("/")
@@ -204,8 +210,8 @@ class MissingPermissions:
             denied._replace(namespace=""),
             denied._replace(namespace="", name=""),
         )
-        found = next((one for one in wider if one in self.needed), denied)
-        self.current.set(self.current.get() | {found})
+        recorded = next((permission for permission in wider if permission in self.needed), denied)
+        self.current.set(self.current.get() | {recorded})
 
 
 async def report_permissions(reviewer: Reviewer, missing: MissingPermissions) -> None:
@@ -220,8 +226,8 @@ async def _check(reviewer: Reviewer, missing: MissingPermissions) -> None:
     while True:
         before, now = missing.current.get(), clock()
         try:
-            found = await review(before | missing.needed if now >= due else before)
-            missing.current.set(found | missing.current.get() - before)  # those of requests denied meanwhile
+            denied = await review(before | missing.needed if now >= due else before)
+            missing.current.set(denied | missing.current.get() - before)  # those of requests denied meanwhile
             due = now + ALL_S if now >= due else due
             review = reviewer.missing_in_turn
         except HeadgateError as error:
@@ -244,8 +250,8 @@ class DeniedRequests(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
-        found = record.args if isinstance(record.args, tuple) else ()
-        return not any(is_denied(item) for item in found if isinstance(item, BaseException))
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        return not any(is_denied(argument) for argument in arguments if isinstance(argument, BaseException))
 
 
 def is_denied(error: BaseException | None) -> bool:

@@ -112,19 +112,19 @@ class Registration:
         try:
             if path in self._checked and self._checked[path] == (await self._client.version(path), bundle):
                 return
-            found = await self._client.get(path)
+            obj = await self._client.get(path)
         except NotFound:
             if not optional:
                 log.warning("the object %s does not exist; run `headgate install` again", path)
             return
-        if optional and not is_own_api_service(found):
+        if optional and not is_own_api_service(obj):
             return
-        places = [hook["clientConfig"] for hook in found.get("webhooks") or ()]
-        spec = found.get("spec") or {}
+        places = [hook["clientConfig"] for hook in obj.get("webhooks") or ()]
+        spec = obj.get("spec") or {}
         places += [spec["conversion"]["webhook"]["clientConfig"]] if "webhook" in spec.get("conversion", {}) else []
-        places += [spec] if found["kind"] == "APIService" else []
+        places += [spec] if obj["kind"] == "APIService" else []
         if any(place.get("caBundle") != bundle for place in places):
             for place in places:
                 place["caBundle"] = bundle
-            found = await self._client.put(path, found)
-        self._checked[path] = version_of(found), bundle
+            obj = await self._client.put(path, obj)
+        self._checked[path] = version_of(obj), bundle

@@ -68,7 +68,7 @@ class ServedVersions:
         groups = await until_done(self._groups, "API discovery: /apis can't be read", on=Unavailable)
         plurals = dict(_aggregated(groups))
         offered = _offered(groups)
-        found: dict[tuple[str, str], ServedKind] = {}
+        served: dict[tuple[str, str], ServedKind] = {}
         for kind in self._kinds:
             for version in kind.versions:
                 name = api_version(kind.group, version)
@@ -77,35 +77,35 @@ class ServedVersions:
                 if name not in plurals:
                     plurals[name] = await self._plurals(name)
                 if kind.plural in plurals[name]:
-                    found[kind.group, kind.kind] = ServedKind(kind=kind, group=kind.group, version=version)
+                    served[kind.group, kind.kind] = ServedKind(kind=kind, group=kind.group, version=version)
                     break
-        self.current.set(found)
+        self.current.set(served)
 
     async def _groups(self) -> Object:
         """Return the API groups. Raises Unavailable while the API server has just started and lists only one of them.
 
         With such a list, the kinds of all other groups would have no objects, and proxies would lose their configuration.
         """
-        found = await self._client.groups()
-        if not any(name.startswith(BUILT_IN) for name in _offered(found)):
+        groups = await self._client.groups()
+        if not any(name.startswith(BUILT_IN) for name in _offered(groups)):
             raise Unavailable("the API server has started, and does not know its API groups yet")
-        return found
+        return groups
 
     async def _plurals(self, version: str) -> frozenset[str]:
         """Return the resource names of a group and version; none while its server is not available."""
         try:
-            found = await self._get(f"/apis/{version}" if "/" in version else f"/api/{version}")
+            resources = await self._get(f"/apis/{version}" if "/" in version else f"/api/{version}")
         except NotFound:
             return frozenset()
-        return frozenset(str(item["name"]) for item in found.get("resources") or ())
+        return frozenset(str(resource["name"]) for resource in resources.get("resources") or ())
 
     async def _get(self, path: str) -> Mapping[str, Any]:
         return await until_done(lambda: self._client.get(path), f"API discovery: {path} can't be read", on=Unavailable)
 
 
-def is_since(found: Mapping[str, Any], version: tuple[int, int]) -> bool:
+def is_since(response: Mapping[str, Any], version: tuple[int, int]) -> bool:
     """Return whether a response of `/version` names this version of Kubernetes, major and minor, or a newer one."""
-    numbers = [re.match(r"\d*", str(found.get(name, "")))[0] for name in ("major", "minor")]  # type: ignore[index]
+    numbers = [re.match(r"\d*", str(response.get(name, "")))[0] for name in ("major", "minor")]  # type: ignore[index]
     return all(numbers) and tuple(map(int, numbers)) >= version
 
 
@@ -114,16 +114,16 @@ def _offered(groups: Object) -> frozenset[str]:
     return frozenset({"v1", *dict(_aggregated(groups)), *_group_versions(groups)})
 
 
-def _aggregated(found: Object) -> Iterator[tuple[str, frozenset[str]]]:
+def _aggregated(discovery: Object) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield each group and version of an APIGroupDiscoveryList with the names of its resources."""
-    for group in found.get("items") or ():
+    for group in discovery.get("items") or ():
         for version in group["versions"]:
-            names = frozenset(str(item["resource"]) for item in version.get("resources") or ())
+            names = frozenset(str(resource["resource"]) for resource in version.get("resources") or ())
             yield api_version(group["metadata"]["name"], version["version"]), names
 
 
-def _group_versions(found: Object) -> Iterator[str]:
+def _group_versions(groups: Object) -> Iterator[str]:
     """Yield each group and version of an APIGroupList."""
-    for group in found.get("groups") or ():
+    for group in groups.get("groups") or ():
         for version in group["versions"]:
             yield str(version["groupVersion"])

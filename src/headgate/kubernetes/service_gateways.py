@@ -65,7 +65,7 @@ class ProxyImages(NamedTuple):
     nginx: str = ""
 
     def can_run(self, proxy: str) -> bool:
-        """Say whether there is an image with a proxy."""
+        """Return whether there is an image with a proxy."""
         return proxy != NGINX or bool(self.nginx)
 
     def pod(self, proxy: str) -> Object:
@@ -109,9 +109,9 @@ class ServiceGateways:
             self._changed.set()
 
     async def _observe(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
-        async for found in compiled.changes():
+        async for current in compiled.changes():
             objects = snapshot.get()
-            if found and objects and (asked := asked_in(found, objects)) != self._asked:
+            if current and objects and (asked := asked_in(current, objects)) != self._asked:
                 self._asked = asked
                 self._changed.set()
 
@@ -125,36 +125,38 @@ class ServiceGateways:
         A failed step does not stop the remaining ones, and waits before its next attempt. Raises HeadgateError if the
         objects can't be read.
         """
-        deployments = {item["metadata"]["name"]: item for item in await self._own(*_DEPLOYMENT)}
+        deployments = {deployment["metadata"]["name"]: deployment for deployment in await self._own(*_DEPLOYMENT)}
         pods = await self._own(POD.group, POD.kind, NAMESPACE)
-        wanted = {_proxy_name(item.name): item for item in asked.gateways if not item.fault}
+        gateways = {_proxy_name(gateway.name): gateway for gateway in asked.gateways if not gateway.fault}
         steps, applied = [], dict[str, tuple[str, Key]]()
-        for name, gateway in wanted.items():
+        for name, gateway in gateways.items():
             if self._images.can_run(gateway.proxy):
                 step = self._deployment_step(name, gateway, deployments.get(name))
                 applied[name] = step.failure, gateway.about
                 steps.append(step)
             steps += self._slice_steps(gateway, asked, [pod for pod in pods if _runs(pod, gateway.name)])
-        kept = {item.name for item in wanted.values()}
+        kept = {gateway.name for gateway in gateways.values()}
         for service, (key, _) in asked.written.items():
             if service not in kept:
                 steps.append(self._deletion(f"the EndpointSlice of the former gateway of {service}", key))
         for name, deployment in deployments.items():
-            if name not in wanted and _service_of(deployment) not in asked.written:
+            if name not in gateways and _service_of(deployment) not in asked.written:
                 budget = DISRUPTION_BUDGET.key(NAMESPACE, name)
                 steps.append(self._deletion(f"the Deployment {name}", budget, Key(*_DEPLOYMENT, name)))
         await self._steps.run(steps)
-        found = (
-            item
+        findings = (
+            finding
             for name, (step, about) in applied.items()
-            for item in self._findings(step, about, deployments.get(name))
+            for finding in self._findings(step, about, deployments.get(name))
         )
-        unknown = (_without_image(item.about) for item in wanted.values() if not self._images.can_run(item.proxy))
-        self.findings.set((*found, *unknown))
+        unknown = (
+            _without_image(gateway.about) for gateway in gateways.values() if not self._images.can_run(gateway.proxy)
+        )
+        self.findings.set((*findings, *unknown))
 
     async def _own(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
         """Return the objects of gateways of a kind."""
-        return [item for item in (await self._store.list(group, kind, namespace)).items if has_labels(item, _LABELS)]
+        return [obj for obj in (await self._store.list(group, kind, namespace)).items if has_labels(obj, _LABELS)]
 
     def _findings(self, step: str, about: Key, deployment: Object | None) -> Iterator[Finding]:
         """Yield the findings about the step that applies the objects of a gateway, else those about its pods."""
@@ -188,22 +190,22 @@ class ServiceGateways:
         selected pods are endpoints, so that clients always have an endpoint.
         """
         key, before = asked.written.get(gateway.name, (None, None))
-        has_other_endpoints = any(item.endpoints for item in asked.slices.get(gateway.name, ()))
+        has_other_endpoints = any(slice_.endpoints for slice_ in asked.slices.get(gateway.name, ()))
         if gateway.service.spec.selected and (has_other_endpoints or not key):
             if key:
                 yield self._deletion(f"the EndpointSlice of the gateway of {gateway.name}", key)
             return
-        wanted = endpoint_slice(gateway, pods)
-        if not key and not any(item["conditions"]["ready"] for item in wanted["endpoints"]):
+        new_slice = endpoint_slice(gateway, pods)
+        if not key and not any(endpoint["conditions"]["ready"] for endpoint in new_slice["endpoints"]):
             return
-        digest = digest_of(wanted)
+        digest = digest_of(new_slice)
         if before is None or before.metadata.annotations.get(DIGEST) != digest:
             failure = f"the EndpointSlice of the gateway of the Service {gateway.name} can't be updated"
-            work = partial(self._lead, gateway, with_digest(wanted, digest), is_first=before is None)
+            work = partial(self._lead, gateway, with_digest(new_slice, digest), is_first=before is None)
             yield ReconcileStep(failure, work, digest)
 
-    async def _lead(self, gateway: ServiceGateway, wanted: Object, *, is_first: bool) -> None:
-        await apply(self._store, wanted)
+    async def _lead(self, gateway: ServiceGateway, new_slice: Object, *, is_first: bool) -> None:
+        await apply(self._store, new_slice)
         if is_first:
             proxies = f"the proxies of the Deployment {NAMESPACE}/{_proxy_name(gateway.name)}"
             message = ready_message(gateway.name, proxies)
@@ -222,7 +224,7 @@ def asked_in(compiled: Compiled, snapshot: Snapshot) -> WantedGateways:
     """Return what the objects of users ask for; the snapshot is the compiled one, or a newer one."""
     gateways = compiled.report.service_gateways
     return WantedGateways(
-        gateways, {item.name: snapshot.slices.get(item.name, ()) for item in gateways}, snapshot.gateway_slices
+        gateways, {gateway.name: snapshot.slices.get(gateway.name, ()) for gateway in gateways}, snapshot.gateway_slices
     )
 
 
@@ -245,7 +247,7 @@ def endpoint_slice(gateway: ServiceGateway, pods: Sequence[Object]) -> Object:
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         },
         "addressType": "IPv6" if is_ipv6 else "IPv4",
-        "endpoints": sorted(endpoints, key=lambda item: item["targetRef"]["name"]),
+        "endpoints": sorted(endpoints, key=lambda endpoint: endpoint["targetRef"]["name"]),
         "ports": [
             {"name": port.name, "port": gateway_pod_port(port.port), "protocol": "TCP"}
             for port in routed_ports(service)
@@ -256,25 +258,29 @@ def endpoint_slice(gateway: ServiceGateway, pods: Sequence[Object]) -> Object:
 def _endpoints(pod: Object, *, is_ipv6: bool) -> Iterator[Mapping[str, Any]]:
     """Yield the endpoint of a pod; nothing before it has an address, and after it has ended."""
     metadata, status = pod["metadata"], part(pod, "status")
-    addresses = [item["ip"] for item in status.get("podIPs") or ()] or [status.get("podIP")]
+    addresses = [entry["ip"] for entry in status.get("podIPs") or ()] or [status.get("podIP")]
     fitting = [address for address in addresses if address and (":" in address) == is_ipv6]
     if not fitting or status.get("phase") in ("Succeeded", "Failed"):
         return
-    serving = any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or ())
+    serving = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions") or ()
+    )
     is_ending = bool(metadata.get("deletionTimestamp"))
-    found = {
+    endpoint = {
         "addresses": fitting[:1],
         "conditions": {"ready": serving and not is_ending, "serving": serving, "terminating": is_ending},
         "targetRef": {name: metadata[name] for name in ("name", "namespace", "uid")} | {"kind": POD.kind},
     }
     node = part(pod, "spec").get("nodeName")
-    yield {**found, "nodeName": node} if node else found
+    yield {**endpoint, "nodeName": node} if node else endpoint
 
 
 def _unready(about: Key, deployment: Object) -> Iterator[Finding]:
     """Yield a finding if no pod of a Deployment has become ready in time."""
     status = part(deployment, "status")
-    progress = next((item for item in status.get("conditions") or () if item["type"] == "Progressing"), None)
+    progress = next(
+        (condition for condition in status.get("conditions") or () if condition["type"] == "Progressing"), None
+    )
     if progress and progress["status"] == "False" and not status.get("availableReplicas"):
         name = f"{NAMESPACE}/{deployment['metadata']['name']}"
         message = (

@@ -73,8 +73,14 @@ class SidecarRoots:
                 change = self._changes.get() + 1
                 if isinstance(step, Relist):
                     self._absent = _Observed("", change)
-                    named = {key_of(item): item for item in step.items if item["metadata"]["name"] == ROOTS_CONFIG_MAP}
-                    self._observed = {key.namespace: _Observed(_roots(item), change) for key, item in named.items()}
+                    named = {
+                        key_of(config_map): config_map
+                        for config_map in step.items
+                        if config_map["metadata"]["name"] == ROOTS_CONFIG_MAP
+                    }
+                    self._observed = {
+                        key.namespace: _Observed(_roots(config_map), change) for key, config_map in named.items()
+                    }
                 elif step.key.name == ROOTS_CONFIG_MAP:
                     roots = "" if step.type == "DELETED" else _roots(step.object)
                     self._observed[step.key.namespace] = _Observed(roots, change)
@@ -140,9 +146,13 @@ class NamespacesWithProxies:
         sources = pods, namespaces = snapshot.source(Pod), snapshot.source(Namespace)
         if len(self._sources) != len(sources) or not all(map(_is_same, self._sources, sources)):
             every = chain(pods.objects.items(), pods.fail_closed.items())
-            found = {key.namespace for key, pod in every if not pod.ended and _has_proxy(pod.metadata.annotations)}
-            terminating = {key.name for key, item in namespaces.objects.items() if item.metadata.deletion_timestamp}
-            self._sources, self._found = sources, sorted(found - terminating)
+            with_proxies = {
+                key.namespace for key, pod in every if not pod.ended and _has_proxy(pod.metadata.annotations)
+            }
+            terminating = {
+                key.name for key, namespace in namespaces.objects.items() if namespace.metadata.deletion_timestamp
+            }
+            self._sources, self._found = sources, sorted(with_proxies - terminating)
         return self._found
 
 

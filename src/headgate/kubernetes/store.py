@@ -96,8 +96,8 @@ class ClusterStore:
         items, versions = list[msgspec.Raw](), list[str]()
         query = {**query, **self._selectors(served, namespace)}
         for place in self._places(served, namespace):
-            found, version = await self._pages(served, place, query)
-            items += found
+            listed, version = await self._pages(served, place, query)
+            items += listed
             versions.append(version)
         return Listing(_Listed(served, items), ",".join(versions))
 
@@ -222,8 +222,10 @@ class ClusterStore:
         """Return the version in which a kind is served. Raises NotFound."""
         served = self._versions.current.get().get((group, kind))
         if served is None:
-            known = find(group, kind)
-            raise NotFound(f"the cluster's API server does not serve {known.plural if known else kind}.{group}")
+            registered = find(group, kind)
+            raise NotFound(
+                f"the cluster's API server does not serve {registered.plural if registered else kind}.{group}"
+            )
         return served
 
     def _written(self, obj: Object) -> tuple[ServedKind, Object]:
@@ -259,14 +261,14 @@ class _Listed(Collection[Object]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[Object]:
-        return (_hub(self._served, msgspec.json.decode(item)) for item in self._items)
+        return (_hub(self._served, msgspec.json.decode(raw)) for raw in self._items)
 
     def __contains__(self, obj: object) -> bool:
-        return any(obj == item for item in self)
+        return any(obj == listed for listed in self)
 
 
-def _place(item: msgspec.Raw) -> tuple[str, str]:
-    metadata = msgspec.json.decode(item, type=_Named).metadata
+def _place(raw: msgspec.Raw) -> tuple[str, str]:
+    metadata = msgspec.json.decode(raw, type=_Named).metadata
     return metadata.namespace, metadata.name
 
 

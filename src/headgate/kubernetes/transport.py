@@ -80,7 +80,7 @@ async def websocket(
     try:
         async with _session(connection) as session:
             async with asyncio.timeout(ANSWER_S):
-                found = await session.ws_connect(
+                opened = await session.ws_connect(
                     URL(connection.host + target, encoded=True),
                     protocols=protocols,
                     headers=connection.headers(),
@@ -88,8 +88,8 @@ async def websocket(
                     server_hostname=connection.tls_server_name,
                     max_msg_size=0,
                 )
-            async with found:
-                yield found
+            async with opened:
+                yield opened
     except WSServerHandshakeError as error:
         raise HandshakeRefused(f"the API server opens no stream: {error.status}") from error
     except FAILURES as error:
@@ -146,9 +146,9 @@ def _has_proxy(server: URL) -> bool:
 
 async def abort(connection: Connection) -> None:
     """Close all TCP connections at once with a reset: the server gets nothing that it has not received yet."""
-    for one in connection.sockets:
+    for open_socket in connection.sockets:
         with contextlib.suppress(OSError):  # it is closed
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            open_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     if connection.session and isinstance(connection.session.connector, TCPConnector):
         await connection.session.connector.close(abort_ssl=True)
 
@@ -159,13 +159,13 @@ def _socket(opened: WeakSet[socket.socket], address: AddrInfoType) -> socket.soc
     Keepalive detects a lost server within a minute, also while a watch has no events.
     """
     family, kind, protocol, _, _ = address
-    found = socket.socket(family, kind, protocol)
-    opened.add(found)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    new_socket = socket.socket(family, kind, protocol)
+    opened.add(new_socket)
+    new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):
-            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return found
+            new_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return new_socket
 
 
 def provider_session(requestor: Any) -> ClientSession:

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from headgate.admission.chain import object_check
-from headgate.admission.injection import NAMESPACE_NAME, Decision, PodNamespace, Sidecars
+from headgate.admission.injection import NAMESPACE_NAME, InjectionDecision, PodNamespace, Sidecars
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.http_server import Server, drained, serve
 from headgate.api.serving_tls import follow_renewals, tls_context
@@ -27,9 +27,9 @@ def predicted_sidecars(options: Options, sidecars: SidecarOptions) -> Sidecars:
     In a mesh of some namespaces, the API server calls the webhooks only for namespaces with a label of their name.
     """
 
-    def decide(pod: Object, around: PodNamespace) -> Decision:
+    def decide(pod: Object, around: PodNamespace) -> InjectionDecision:
         if options.mesh.namespaces and NAMESPACE_NAME not in around.labels:
-            return Decision("NamespaceName", NAMESPACE_NAME)
+            return InjectionDecision("NamespaceName", NAMESPACE_NAME)
         return injecting.decide(pod, around)
 
     injecting = transparent_sidecars(options.mesh.sidecars, sidecars)

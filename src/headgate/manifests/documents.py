@@ -89,8 +89,8 @@ def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Par
     parse_problems: list[ParseProblem] = []
     written, broken = parse_written(text, is_json=is_json)
     for document in written:
-        found, wrong = _objects_in(document)
-        documents += found
+        objects, wrong = _objects_in(document)
+        documents += objects
         parse_problems += wrong
     return documents, [*parse_problems, *broken]
 
@@ -114,30 +114,30 @@ def _objects_in(document: Document) -> tuple[list[Document], list[ParseProblem]]
     items = content.get("items")
     if not str(content.get("kind", "")).endswith("List") or not isinstance(items, list):
         return [_with_metadata(_with_version(document))], []
-    found: list[Document] = []
+    objects: list[Document] = []
     parse_problems: list[ParseProblem] = []
     positions = _by_item(document.positions)
-    for index, item in enumerate(items):
+    for index, entry in enumerate(items):
         prefix = f"items[{index}]"
-        more, wrong = _objects_in(Document(item, document.locate(prefix), positions[prefix]))
-        found += more
+        more, wrong = _objects_in(Document(entry, document.locate(prefix), positions[prefix]))
+        objects += more
         parse_problems += wrong
-    return found, parse_problems
+    return objects, parse_problems
 
 
 def _by_item(positions: Mapping[str, Position]) -> Mapping[str, dict[str, Position]]:
     """Group the positions of a list's fields by item: `items[0].kind` becomes `kind` of `items[0]`."""
-    found: dict[str, dict[str, Position]] = defaultdict(dict)
+    by_item: dict[str, dict[str, Position]] = defaultdict(dict)
     for path, position in positions.items():
-        item, _, field = path.partition(".")
+        place, _, field = path.partition(".")
         if field:
-            found[item][field] = position
-    return found
+            by_item[place][field] = position
+    return by_item
 
 
 def _with_version(document: Document) -> Document:
-    found = with_api_version(document.object)
-    return document if found is document.object else document._replace(object=found, assumed=found["apiVersion"])
+    obj = with_api_version(document.object)
+    return document if obj is document.object else document._replace(object=obj, assumed=obj["apiVersion"])
 
 
 def _with_metadata(document: Document) -> Document:
@@ -308,7 +308,7 @@ class _Builder:
         if isinstance(node, _Mapping):
             return self._mapping(node, path)
         if isinstance(node, _Sequence):
-            return [self._item(item, f"{path}[{index}]") for index, item in enumerate(node.items)]
+            return [self._item(child, f"{path}[{index}]") for index, child in enumerate(node.items)]
         return _scalar(node)
 
     def _count(self, node: _Node) -> None:
@@ -351,8 +351,8 @@ class _Builder:
         if not isinstance(node, _Sequence):
             return self._merged(node, path)
         merged: dict[str, Any] = {}
-        for item in node.items:
-            merged = {**self._merged(item, path), **merged}
+        for child in node.items:
+            merged = {**self._merged(child, path), **merged}
         return merged
 
     def _merged(self, node: _Node, path: str) -> dict[str, Any]:

@@ -31,14 +31,14 @@ class _Difference(NamedTuple):
 
 async def drift(store: Store, manifests: Manifests) -> list[str]:
     """Return a sentence for each field that was edited in the store, and for each directory that headgate does not read now."""
-    found: list[str] = []
+    sentences: list[str] = []
     for manifest in manifests.objects:
         try:
             stored = await store.get(manifest.key)
         except NotFound:
             continue
-        found += _edited(manifest, stored)
-    return [*found, *await _unread(store, manifests)]
+        sentences += _edited(manifest, stored)
+    return [*sentences, *await _unread(store, manifests)]
 
 
 def _edited(manifest: Manifest, stored: Object) -> Iterator[str]:

@@ -223,11 +223,11 @@ def read_texts(paths: Sequence[Path]) -> tuple[list[TextFile], list[FileProblem]
     texts: list[TextFile] = []
     problems: list[FileProblem] = []
     for file, trouble in _files(paths):
-        found = _file_problem(file, trouble) if trouble else _text_file(file)
-        if isinstance(found, TextFile):
-            texts.append(found)
+        result = _file_problem(file, trouble) if trouble else _text_file(file)
+        if isinstance(result, TextFile):
+            texts.append(result)
         else:
-            problems.append(found)
+            problems.append(result)
     return texts, problems
 
 
@@ -328,10 +328,10 @@ def _duplicates(objects: Iterable[Manifest]) -> Iterator[FileProblem]:
             yield _duplicate(manifest, other)
 
 
-def _duplicate(one: Manifest, other: Manifest) -> FileProblem:
+def _duplicate(manifest: Manifest, other: Manifest) -> FileProblem:
     position = other.document.locate("metadata.name")
-    message = f"{one.key} is written twice, also in {other.file}:{position.line}: keep one of them"
-    return one.problem("metadata.name", message)
+    message = f"{manifest.key} is written twice, also in {other.file}:{position.line}: keep one of them"
+    return manifest.problem("metadata.name", message)
 
 
 def _visible(roots: Iterable[Path]) -> Callable[[Change, str], bool]:
@@ -348,12 +348,12 @@ def _visible(roots: Iterable[Path]) -> Callable[[Change, str], bool]:
 
 async def watch(
     paths: Sequence[Path],
-    known: Callable[[], KindSet] = lambda: BUILT_IN,
+    current_kinds: Callable[[], KindSet] = lambda: BUILT_IN,
     given: Sequence[TextFile] = (),
 ) -> AsyncIterator[Manifests]:
     """Yield the manifests of files and directories, then again after each change of their content.
 
-    `known` returns the known kinds; `given` has texts that were read before. Raises StoreError if a path can't be watched.
+    `current_kinds` returns the known kinds; `given` has texts that were read before. Raises StoreError if a path can't be watched.
     """
     # Editors replace a file, which ends the watch of the file itself.
     roots = [path.absolute().parent if path.is_file() else path for path in paths]
@@ -364,7 +364,7 @@ async def watch(
     last: Manifests | None = None
     try:
         while True:
-            reading = await asyncio.to_thread(read, paths, DEFAULT_NAMESPACE, known(), given)
+            reading = await asyncio.to_thread(read, paths, DEFAULT_NAMESPACE, current_kinds(), given)
             if reading != last:
                 last = reading
                 yield reading

@@ -47,20 +47,20 @@ class WrittenDocument(NamedTuple):
 
 def written_documents(files: Iterable[TextFile]) -> tuple[list[WrittenDocument], list[FileProblem]]:
     """Return the documents of files, and the syntax mistakes in them."""
-    found: list[WrittenDocument] = []
+    written: list[WrittenDocument] = []
     problems: list[FileProblem] = []
     for file in files:
         for line, text, is_json in _json_documents(file.text) if file.is_json else _split(file.text):
             documents, broken = parse_written(text, is_json=is_json)
-            one = WrittenDocument(file.name, text, line, documents[0] if documents else None)
-            found.append(one)
+            written_document = WrittenDocument(file.name, text, line, documents[0] if documents else None)
+            written.append(written_document)
             problems += [
-                FileProblem(file.name, line + item.position.line, item.position.column, "", item.message)
-                for item in broken
+                FileProblem(file.name, line + problem.position.line, problem.position.column, "", problem.message)
+                for problem in broken
             ]
-            if one.document and not isinstance(one.document.object, Mapping):
-                problems.append(one.problem("", "is not an object; write apiVersion, kind and metadata"))
-    return found, problems
+            if written_document.document and not isinstance(written_document.document.object, Mapping):
+                problems.append(written_document.problem("", "is not an object; write apiVersion, kind and metadata"))
+    return written, problems
 
 
 def _json_documents(text: str) -> Iterator[tuple[int, str, bool]]:
@@ -83,14 +83,14 @@ def _split(text: str) -> Iterator[tuple[int, str, bool]]:
 
 def join(texts: Iterable[str]) -> str:
     """Return a YAML text of documents. Every document but the first begins with a marker."""
-    found = ""
+    joined = ""
     for text in texts:
-        if found and not found.endswith("\n"):
-            found += "\n"
-        if found and not _MARKER.match(text.lstrip()):
-            found += "---\n"
-        found += text
-    return found
+        if joined and not joined.endswith("\n"):
+            joined += "\n"
+        if joined and not _MARKER.match(text.lstrip()):
+            joined += "---\n"
+        joined += text
+    return joined
 
 
 class _Dumper(yaml.CSafeDumper):

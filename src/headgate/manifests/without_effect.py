@@ -11,12 +11,14 @@ _MOST_KINDS = 12  # kinds that a line names
 
 def stored_without_effect(manifests: Manifests) -> str:
     """Return how many objects of which kinds are only stored: `3 objects of 2 kinds are stored without effect: 2 Job, 1 Role`."""
-    return _line((item.key.kind for item in manifests.objects if item.kind.without_effect), "stored without effect")
+    return _line(
+        (manifest.key.kind for manifest in manifests.objects if manifest.kind.without_effect), "stored without effect"
+    )
 
 
 def left_out(manifests: Manifests) -> str:
     """Return how many objects are left out, because their kinds are neither built in nor defined; empty if there are none."""
-    kinds = (f"{item.kind} ({item.api_version})" for item in manifests.left_out)
+    kinds = (f"{left.kind} ({left.api_version})" for left in manifests.left_out)
     line = _line(kinds, "left out, because no CustomResourceDefinition defines the kind")
     return line and f"{line}; add the definitions to the files to have the objects stored"
 

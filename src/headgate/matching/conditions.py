@@ -34,7 +34,7 @@ class Test(NamedTuple):
     value: str
 
     def fits(self, text: str) -> bool:
-        """Say whether a text meets the condition."""
+        """Return whether a text meets the condition."""
         if self.kind == "exact":
             return text == self.value
         if self.kind == "begins":
@@ -66,8 +66,8 @@ class Test(NamedTuple):
     def examples(self) -> Iterator[str]:
         """Yield texts that probably meet the condition, short ones first."""
         if self.kind == "regex":
-            found = sample(self.value)
-            yield from () if found is None else (found, f"{found}/other", f"{found}other", f"{found}1")
+            example = sample(self.value)
+            yield from () if example is None else (example, f"{example}/other", f"{example}other", f"{example}1")
         else:
             yield self.value
             if self.kind != "exact":
@@ -97,12 +97,12 @@ UNAMBIGUOUS = Literal(PATH, Test("regex", f".*(?:{AMBIGUOUS_PATH}).*"), holds=Fa
 def conjunction(match: Match) -> Conjunction:
     """Return a match as conditions on parts."""
     paths = (path_test(path) for path in (match.path, *match.other_paths) if path)
-    found = [Literal(PATH, test) for test in paths]
+    literals = [Literal(PATH, test) for test in paths]
     if match.methods:
-        found.append(Literal(METHOD, Test("one of", " ".join(match.methods))))
-    found += [Literal(Dimension("header", item.name), _text_test(item.text)) for item in match.headers]
-    found += [Literal(Dimension("query", item.name), _text_test(item.text)) for item in match.query]
-    return tuple(dict.fromkeys(found))
+        literals.append(Literal(METHOD, Test("one of", " ".join(match.methods))))
+    literals += [Literal(Dimension("header", header.name), _text_test(header.text)) for header in match.headers]
+    literals += [Literal(Dimension("query", parameter.name), _text_test(parameter.text)) for parameter in match.query]
+    return tuple(dict.fromkeys(literals))
 
 
 def path_test(path: Path) -> Test:

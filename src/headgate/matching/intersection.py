@@ -8,22 +8,22 @@ from headgate.model.evaluate import text_fits
 from headgate.model.requests import Header, Match, Path, Query, Text
 
 
-def intersect(one: Match, other: Match) -> Match | None:
+def intersect(match: Match, other: Match) -> Match | None:
     """Return a match for the requests that fit both matches; None if it is certain that no request fits both.
 
-    The path of `one` stays the path of the result, because a rewrite of the matched prefix refers to it. Paths of
+    The path of `match` stays the path of the result, because a rewrite of the matched prefix refers to it. Paths of
     `other` become additional conditions.
     """
-    methods = tuple(item for item in one.methods if item in other.methods) if other.methods else one.methods
-    paths = _paths([one.path, *one.other_paths, other.path, *other.other_paths])
-    headers = _texts((*one.headers, *other.headers))
-    query = _texts((*one.query, *other.query))
-    if paths is None or headers is None or query is None or (one.methods and other.methods and not methods):
+    methods = tuple(method for method in match.methods if method in other.methods) if other.methods else match.methods
+    paths = _paths([match.path, *match.other_paths, other.path, *other.other_paths])
+    headers = _texts((*match.headers, *other.headers))
+    query = _texts((*match.query, *other.query))
+    if paths is None or headers is None or query is None or (match.methods and other.methods and not methods):
         return None
     return Match(
         path=paths[0] if paths else None,
         other_paths=tuple(paths[1:]),
-        methods=methods or one.methods or other.methods,
+        methods=methods or match.methods or other.methods,
         headers=tuple(Header(name=name, text=text) for name, text in headers),
         query=tuple(Query(name=name, text=text) for name, text in query),
     )
@@ -44,7 +44,7 @@ def _paths(written: Sequence[Path | None]) -> list[Path] | None:
 
 def _texts(conditions: Iterable[Header | Query]) -> list[tuple[str, Text]] | None:
     """Return the conditions on headers or parameters without redundant ones, sorted; None if two exclude each other."""
-    texts = sorted({(item.name, item.text) for item in conditions})
+    texts = sorted({(condition.name, condition.text) for condition in conditions})
     exact = {name: text for name, text in texts if not text.regex}
     if any(not text_fits(text, exact[name].value) for name, text in texts if name in exact):
         return None

@@ -43,7 +43,7 @@ class MatchIndex:
 
 def _key_test(match: Iterable[Literal]) -> Test | None:
     """Return the most selective condition on the path; None if no condition says how the path begins."""
-    tests = [item.test for item in match if item.dimension == PATH and item.holds and item.test.start]
+    tests = [literal.test for literal in match if literal.dimension == PATH and literal.holds and literal.test.start]
     exact = next((test for test in tests if test.kind == "exact"), None)
     return exact or max(tests, key=lambda test: len(test.start), default=None)
 

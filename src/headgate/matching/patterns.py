@@ -89,35 +89,35 @@ class Parser:
 
     def parse(self) -> Expression:
         """Return the expression. Raises Undecided for syntax that this parser does not know."""
-        found = self._alternatives()
+        expression = self._alternatives()
         if self._at < len(self._pattern):
             raise Undecided
-        return found
+        return expression
 
     def _alternatives(self) -> Expression:
-        outer, found = self._ignores_case, [self._sequence()]
+        outer, alternatives = self._ignores_case, [self._sequence()]
         while self._next_is("|"):
             self._at += 1
-            found.append(self._sequence())
+            alternatives.append(self._sequence())
         self._ignores_case = outer
-        return self._algebra.any_of(found)
+        return self._algebra.any_of(alternatives)
 
     def _next_is(self, text: str | tuple[str, ...]) -> bool:
         return self._pattern.startswith(text, self._at)
 
     def _sequence(self) -> Expression:
-        found: list[Expression] = []
+        parts: list[Expression] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             if quoted := _QUOTED.match(self._pattern, self._at):
                 self._at = quoted.end()
-                found += [self._characters(re.escape(item)) for item in quoted["text"]]
-                if found:
-                    found.append(self._repeated(found.pop()))
+                parts += [self._characters(re.escape(character)) for character in quoted["text"]]
+                if parts:
+                    parts.append(self._repeated(parts.pop()))
             else:
-                found.append(self._repeated(self._atom()))
+                parts.append(self._repeated(self._atom()))
         result = self._algebra.epsilon
-        for item in reversed(found):
-            result = self._algebra.join(item, result)
+        for part in reversed(parts):
+            result = self._algebra.join(part, result)
         return result
 
     def _characters(self, token: str) -> Expression:
@@ -153,26 +153,28 @@ class Parser:
                 if self._next_is(("*", "+", "?", "{")):  # a repetition of the item before the flags
                     raise Undecided
                 return self._algebra.epsilon
-        found = self._alternatives()
+        expression = self._alternatives()
         self._ignores_case = outer
         if not self._next_is(")"):
             raise Undecided
         self._at += 1
-        return found
+        return expression
 
-    def _repeated(self, item: Expression) -> Expression:
+    def _repeated(self, expression: Expression) -> Expression:
         while self._at < len(self._pattern):
             count = _COUNT.match(self._pattern, self._at)
             if count:
                 least = int(count[1])
-                item = self._algebra.repeat(item, least, int(count[3]) if count[3] else None if count[2] else least)
+                expression = self._algebra.repeat(
+                    expression, least, int(count[3]) if count[3] else None if count[2] else least
+                )
                 self._at = count.end()
             elif self._pattern[self._at] in "*+?":
                 sign = self._pattern[self._at]
-                item = self._algebra.repeat(item, int(sign == "+"), 1 if sign == "?" else None)
+                expression = self._algebra.repeat(expression, int(sign == "+"), 1 if sign == "?" else None)
                 self._at += 1
             else:
                 break
             if self._next_is("?"):  # a lazy repetition matches the same texts
                 self._at += 1
-        return item
+        return expression

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headgate.matching.undecided import Work
 
 ALPHABET = (1 << 128) - 1
-WORD = sum(1 << ord(item) for item in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+WORD = sum(1 << ord(letter) for letter in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 PREFERRED = "abcdefghijklmnopqrstuvwxyz0123456789-./_"
 OUTSIDE, IN_WORD, NOT_IN_WORD = 0, 1, 2
 """What is next to a position: the beginning or end of the text, a word character, or another character."""
@@ -62,10 +62,10 @@ class Algebra:
         self.everything = self.repeat(self.chars(ALPHABET), 0, None)
 
     def _node(self, content: _Content) -> Expression:
-        found = self._nodes.get(content)
-        if found is None:
-            found = self._nodes[content] = Expression(len(self._nodes), content)
-        return found
+        node = self._nodes.get(content)
+        if node is None:
+            node = self._nodes[content] = Expression(len(self._nodes), content)
+        return node
 
     def chars(self, mask: int) -> Expression:
         """Return the expression for one of some characters."""
@@ -73,10 +73,10 @@ class Algebra:
 
     def text(self, text: str) -> Expression:
         """Return the expression for a text; for a text outside the alphabet, it matches nothing."""
-        found = self.epsilon
-        for item in reversed(text):
-            found = self.join(self.chars(1 << ord(item) if ord(item) < 128 else 0), found)
-        return found
+        expression = self.epsilon
+        for character in reversed(text):
+            expression = self.join(self.chars(1 << ord(character) if ord(character) < 128 else 0), expression)
+        return expression
 
     def edge(self, kind: str) -> Expression:
         """Return the expression for an assertion: `^`, `$`, `b` (a word boundary) or `B`."""
@@ -97,65 +97,65 @@ class Algebra:
 
     def any_of(self, items: Iterable[Expression]) -> Expression:
         """Return the expression for a text of any of some expressions."""
-        mask, found = 0, set[Expression]()
-        for item in items:
-            for part in _alternatives(item):
+        mask, alternatives = 0, set[Expression]()
+        for expression in items:
+            for part in _alternatives(expression):
                 if part.kind == CHARS:
                     mask |= part.mask
                 elif part is not self.empty:
-                    found.add(part)
-        if self.everything in found:
+                    alternatives.add(part)
+        if self.everything in alternatives:
             return self.everything
         if mask:
-            found.add(self.chars(mask))
-        if len(found) < 2:
-            return next(iter(found), self.empty)
-        return self._node(_Content(ANY_OF, tuple(sorted(found, key=lambda part: part.number))))
+            alternatives.add(self.chars(mask))
+        if len(alternatives) < 2:
+            return next(iter(alternatives), self.empty)
+        return self._node(_Content(ANY_OF, tuple(sorted(alternatives, key=lambda part: part.number))))
 
-    def repeat(self, item: Expression, least: int, most: int | None) -> Expression:
+    def repeat(self, expression: Expression, least: int, most: int | None) -> Expression:
         """Return the expression for `least` to `most` texts of an expression; None is no limit."""
-        if most == 0 or item is self.epsilon:
+        if most == 0 or expression is self.epsilon:
             return self.epsilon
-        if item is self.empty:
+        if expression is self.empty:
             return self.empty if least else self.epsilon
         if (least, most) == (1, 1):
-            return item
-        return self._node(_Content(REPEAT, (item,), least=least, most=most))
+            return expression
+        return self._node(_Content(REPEAT, (expression,), least=least, most=most))
 
     def derivative(self, node: Expression, char: int, before: int) -> Expression:
         """Return the expression for the rest of the texts that begin with a character; `before` is what precedes it."""
         key = node, char, before
-        found = self._derivatives.get(key)
-        if found is None:
-            found = self._derivatives[key] = self._derivative(node, char, before)
-        return found
+        derived = self._derivatives.get(key)
+        if derived is None:
+            derived = self._derivatives[key] = self._derivative(node, char, before)
+        return derived
 
     def _derivative(self, node: Expression, char: int, before: int) -> Expression:
         if node.kind == CHARS:
             return self.epsilon if node.mask >> char & 1 else self.empty
         if node.kind == JOIN:
             head, tail = node.parts
-            found = self.join(self.derivative(head, char, before), tail)
+            derived = self.join(self.derivative(head, char, before), tail)
             if self.nullable(head, TextPosition(before, side_of(char))):
-                found = self.any_of((found, self.derivative(tail, char, before)))
-            return found
+                derived = self.any_of((derived, self.derivative(tail, char, before)))
+            return derived
         if node.kind == ANY_OF:
             return self.any_of([self.derivative(part, char, before) for part in node.parts])
         if node.kind == REPEAT:
-            (item,), least, most = node.parts, node.least, node.most
-            if self.nullable(item, TextPosition(before, side_of(char))):
+            (repeated,), least, most = node.parts, node.least, node.most
+            if self.nullable(repeated, TextPosition(before, side_of(char))):
                 least = 0  # the other repetitions match the empty text here
-            rest = self.repeat(item, max(least - 1, 0), None if most is None else most - 1)
-            return self.join(self.derivative(item, char, before), rest)
+            rest = self.repeat(repeated, max(least - 1, 0), None if most is None else most - 1)
+            return self.join(self.derivative(repeated, char, before), rest)
         return self.empty
 
     def nullable(self, node: Expression, place: TextPosition) -> bool:
-        """Say whether an expression matches the empty text at a position."""
+        """Return whether an expression matches the empty text at a position."""
         key = node, *place
-        found = self._nullable.get(key)
-        if found is None:
-            found = self._nullable[key] = self._is_nullable(node, place)
-        return found
+        is_nullable = self._nullable.get(key)
+        if is_nullable is None:
+            is_nullable = self._nullable[key] = self._is_nullable(node, place)
+        return is_nullable
 
     def _is_nullable(self, node: Expression, place: TextPosition) -> bool:
         if node.kind == JOIN:
@@ -197,8 +197,8 @@ def representatives(nodes: Iterable[Expression]) -> list[int]:
     """Return one character for each class of characters that no expression distinguishes, readable ones first."""
     classes = [ALPHABET]
     for mask in {WORD, *(mask for node in nodes for mask in _masks(node))}:
-        classes = [part for item in classes for part in (item & mask, item & ~mask) if part]
-    return sorted((_readable(item) for item in classes), key=_ORDER.index)
+        classes = [part for chars in classes for part in (chars & mask, chars & ~mask) if part]
+    return sorted((_readable(chars) for chars in classes), key=_ORDER.index)
 
 
 def _readable(mask: int) -> int:
@@ -221,13 +221,15 @@ def looks_like(node: Expression) -> str:
     return text + looks_like(node.parts[0]) * node.least if node.kind == REPEAT else text
 
 
-def find_text(algebra: Algebra, wanted: Sequence[Expression], unwanted: Sequence[Expression], work: Work) -> str | None:
-    """Return a shortest text that all expressions `wanted` match and no expression `unwanted` matches; None if none exists.
+def find_text(
+    algebra: Algebra, required: Sequence[Expression], unwanted: Sequence[Expression], work: Work
+) -> str | None:
+    """Return a shortest text that all expressions `required` match and no expression `unwanted` matches; None if none exists.
 
     Each derivative is a step. Raises Exhausted if there are not enough steps.
     """
-    characters = representatives((*wanted, *unwanted))
-    start = tuple(wanted), frozenset(unwanted), OUTSIDE
+    characters = representatives((*required, *unwanted))
+    start = tuple(required), frozenset(unwanted), OUTSIDE
     seen, queue = {start}, [(start, "")]
     for (inside, outside, before), text in queue:  # the loop extends the queue
         end = TextPosition(before, OUTSIDE)

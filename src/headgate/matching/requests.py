@@ -11,11 +11,11 @@ _UPGRADE = {"connection": "upgrade", "upgrade": "websocket"}
 
 def request_of(values: Values, setting: Setting) -> Request:
     """Return a request with the given texts; all other parts are usual ones."""
-    found = {dimension: text for dimension, text in values.items() if text is not None}
-    path = found.pop(PATH, None) or "/"
-    method = found.pop(METHOD, METHODS[0])
-    pairs = "&".join(f"{item.name}={text}" for item, text in found.items() if item.part == "query")
-    headers = {item.name: text for item, text in found.items() if item.part == "header"}
+    texts = {dimension: text for dimension, text in values.items() if text is not None}
+    path = texts.pop(PATH, None) or "/"
+    method = texts.pop(METHOD, METHODS[0])
+    pairs = "&".join(f"{dimension.name}={text}" for dimension, text in texts.items() if dimension.part == "query")
+    headers = {dimension.name: text for dimension, text in texts.items() if dimension.part == "header"}
     authority = headers.pop(AUTHORITY, setting.authorities[0])
     headers.pop(CERTIFICATE, None)  # the proxy of the workload sets it
     if headers.get("x-forwarded-proto") == setting.domain(Dimension("header", "x-forwarded-proto")).usual[0]:
@@ -37,7 +37,7 @@ def parts_of(request: Request, setting: Setting) -> RequestParts | None:
 
 
 def fits(match: Conjunction, parts: RequestParts) -> bool:
-    """Say whether a request meets all conditions."""
+    """Return whether a request meets all conditions."""
     for literal in match:
         text = _text(literal.dimension, parts)
         if (text is not None and literal.test.fits(text)) is not literal.holds:

@@ -39,14 +39,14 @@ class Solver:
         self._nodes: dict[Test, Expression] = {}
         self._searches = 0
 
-    def solve(self, wanted: Iterable[Literal], excluded: Iterable[Conjunction]) -> Values | None:
-        """Return parts of a request that meets all of `wanted` and fits none of `excluded`; None if there is none.
+    def solve(self, required: Iterable[Literal], excluded: Iterable[Conjunction]) -> Values | None:
+        """Return parts of a request that meets all of `required` and fits none of `excluded`; None if there is none.
 
         Raises Undecided if the answer would take too long.
         """
         self._searches = 0
         state: dict[Dimension, _Tests] = {}
-        for literal in wanted:
+        for literal in required:
             _add(state, literal)
         return self._search(state, list(dict.fromkeys(excluded)))
 
@@ -62,15 +62,15 @@ class Solver:
             values = self._values(state)
             if values is None:
                 return None
-            fitting = next((item for item in left if self._fits(item, values)), None)
+            fitting = next((conjunction for conjunction in left if self._fits(conjunction, values)), None)
             if fitting is None:
                 return values
             options = _open_literals(state, fitting)
             for literal in options[:-1]:
                 branch = dict(state)
                 _add(branch, literal.opposite)
-                if (found := self._search(branch, left)) is not None:
-                    return found
+                if (solution := self._search(branch, left)) is not None:
+                    return solution
                 _add(state, literal)
             _add(state, options[-1].opposite)
             left = self._propagated(state, left)
@@ -83,23 +83,23 @@ class Solver:
         """
         left = list(excluded)
         while True:
-            found: list[Conjunction] = []
-            for item in left:
-                if any(_is_excluded(state, literal) for literal in item):
+            remaining: list[Conjunction] = []
+            for conjunction in left:
+                if any(_is_excluded(state, literal) for literal in conjunction):
                     continue
-                options = _open_literals(state, item)
+                options = _open_literals(state, conjunction)
                 if not options:
                     return None
                 if len(options) == 1:
                     _add(state, options[0].opposite)
                 else:
-                    found.append(item)
-            if len(found) == len(left):
-                return found
-            left = found
+                    remaining.append(conjunction)
+            if len(remaining) == len(left):
+                return remaining
+            left = remaining
 
-    def _fits(self, item: Conjunction, values: Values) -> bool:
-        return all(self._meets(literal, values) for literal in item)
+    def _fits(self, conjunction: Conjunction, values: Values) -> bool:
+        return all(self._meets(literal, values) for literal in conjunction)
 
     def _meets(self, literal: Literal, values: Values) -> bool:
         dimension = literal.dimension
@@ -107,13 +107,13 @@ class Solver:
         return (text is not None and literal.test.fits(text)) is literal.holds
 
     def _values(self, state: Mapping[Dimension, _Tests]) -> Values | None:
-        found: dict[Dimension, str | None] = {}
+        texts: dict[Dimension, str | None] = {}
         for dimension, tests in state.items():
             text = self._text(dimension, tests)
             if text == _IMPOSSIBLE:
                 return None
-            found[dimension] = text
-        return found
+            texts[dimension] = text
+        return texts
 
     def value(self, dimension: Dimension) -> str | None:
         """Return the text of a part without conditions; None if it is absent."""
@@ -141,23 +141,23 @@ class Solver:
         if fitting is not None or any(test.kind == "exact" for test in inside):
             return _IMPOSSIBLE if fitting is None else fitting
         near = [test for test in outside if not any(are_disjoint(test, other) for other in inside)]
-        wanted = [self._node(test) for test in (possible, *sorted(inside))]
+        required = [self._node(test) for test in (possible, *sorted(inside))]
         unwanted = [self._node(test) for test in sorted(near)]
-        text = self._shortest_text(wanted, unwanted)
+        text = self._shortest_text(required, unwanted)
         return _IMPOSSIBLE if text is None else text
 
-    def _shortest_text(self, wanted: Sequence[Expression], unwanted: Sequence[Expression]) -> str | None:
+    def _shortest_text(self, required: Sequence[Expression], unwanted: Sequence[Expression]) -> str | None:
         steps = min(TEXT_STEPS, self.work.left) if self.work else TEXT_STEPS
-        one = Work(steps)
+        work = Work(steps)
         try:
-            return find_text(self._algebra, wanted, unwanted, one)
+            return find_text(self._algebra, required, unwanted, work)
         except Exhausted:
             if steps < TEXT_STEPS:
                 raise
             raise Undecided from None
         finally:
             if self.work:
-                self.work.left -= steps - one.left
+                self.work.left -= steps - work.left
 
     def _node(self, test: Test) -> Expression:
         if test not in self._nodes:
@@ -189,18 +189,18 @@ def _is_excluded(state: Mapping[Dimension, _Tests], literal: Literal) -> bool:
     return literal.test in outside or any(are_disjoint(literal.test, other) for other in inside)
 
 
-def _open_literals(state: Mapping[Dimension, _Tests], item: Conjunction) -> list[Literal]:
+def _open_literals(state: Mapping[Dimension, _Tests], conjunction: Conjunction) -> list[Literal]:
     """Return the conditions of a match that `state` does not contain; headers and parameters first, which can be absent."""
-    found = []
-    for literal in item:
+    literals = []
+    for literal in conjunction:
         inside, outside = state.get(literal.dimension, _NO_TESTS)
         if literal.test not in (inside if literal.holds else outside):
-            found.append(literal)
-    return sorted(found, key=lambda literal: literal.dimension.part == "path")
+            literals.append(literal)
+    return sorted(literals, key=lambda literal: literal.dimension.part == "path")
 
 
 def covers(outer: Test, inner: Test) -> bool:
-    """Say whether it is certain that each text of `inner` meets `outer`."""
+    """Return whether it is certain that each text of `inner` meets `outer`."""
     if outer == inner:
         return True
     if inner.kind == "exact":
@@ -212,14 +212,14 @@ def covers(outer: Test, inner: Test) -> bool:
     return False
 
 
-def are_disjoint(one: Test, other: Test) -> bool:
-    """Say whether it is certain that no text meets both conditions."""
-    if one.kind == "one of" and other.kind == "one of":
-        return not set(one.value.split(" ")) & set(other.value.split(" "))
-    if one.kind == "exact":
-        return not other.fits(one.value)
+def are_disjoint(test: Test, other: Test) -> bool:
+    """Return whether it is certain that no text meets both conditions."""
+    if test.kind == "one of" and other.kind == "one of":
+        return not set(test.value.split(" ")) & set(other.value.split(" "))
+    if test.kind == "exact":
+        return not other.fits(test.value)
     if other.kind == "exact":
-        return not one.fits(other.value)
-    if one.kind == other.kind == "prefix":
-        return not one.fits(other.value) and not other.fits(one.value)
-    return not one.start.startswith(other.start) and not other.start.startswith(one.start)
+        return not test.fits(other.value)
+    if test.kind == other.kind == "prefix":
+        return not test.fits(other.value) and not other.fits(test.value)
+    return not test.start.startswith(other.start) and not other.start.startswith(test.start)

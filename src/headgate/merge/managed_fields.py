@@ -102,7 +102,7 @@ def versions_of(kind: Kind) -> Versions:
 
 def read_managed_fields(entries: Any) -> Managers:
     """Parse `metadata.managedFields`. If an entry is malformed, all entries are ignored."""
-    found: dict[ManagerKey, ManagedFields] = {}
+    managers: dict[ManagerKey, ManagedFields] = {}
     try:
         for entry in entries or ():
             if entry["operation"] not in ("Apply", "Update") or entry.get("fieldsType", "FieldsV1") != "FieldsV1":
@@ -110,10 +110,10 @@ def read_managed_fields(entries: Any) -> Managers:
             names = str(entry.get("manager") or "unknown"), entry["operation"], str(entry["apiVersion"])
             manager = Manager(*names, str(entry.get("subresource") or ""))
             paths = read_field_set(entry.get("fieldsV1") or {})
-            found[manager.key] = ManagedFields(manager, paths, str(entry.get("time") or ""))
+            managers[manager.key] = ManagedFields(manager, paths, str(entry.get("time") or ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return found
+    return managers
 
 
 def write_managed_fields(managers: Managers) -> list[dict[str, Any]]:
@@ -187,8 +187,8 @@ def _given(live: Object | None, new: Object, write: Write) -> Managers:
     entries = (new.get("metadata") or {}).get("managedFields")
     if entries == [{}]:  # in Kubernetes, this removes all managers
         return {}
-    found = {} if write.manager.subresource else read_managed_fields(entries)
-    return found or (managers_of(live) if live else {})
+    written = {} if write.manager.subresource else read_managed_fields(entries)
+    return written or (managers_of(live) if live else {})
 
 
 def managers_of(obj: Object) -> Managers:
@@ -220,8 +220,8 @@ def changes(live: Object, new: Object, write: Write) -> Changes:
         before, after = (write.versions.at(obj, write.manager.api_version, version) for obj in (live, new))
         if before is None or after is None:
             return ChangedPaths(frozenset(), frozenset(), frozenset())
-        found = compare(before, after, write.versions.schema(version))
-        return found.limited(write.unowned(found.paths))
+        changed = compare(before, after, write.versions.schema(version))
+        return changed.limited(write.unowned(changed.paths))
 
     return in_version
 
@@ -238,7 +238,10 @@ def remaining(managers: Managers, own: ManagerKey | None, changed: Changes) -> d
 
 def _capped(managers: dict[ManagerKey, ManagedFields]) -> Managers:
     """Merge the managers of the oldest updates into one if there are more than ten, to limit the size of the object."""
-    updates = sorted((one for one in managers.values() if one.manager.operation == "Update"), key=lambda one: one.time)
+    updates = sorted(
+        (managed for managed in managers.values() if managed.manager.operation == "Update"),
+        key=lambda managed: managed.time,
+    )
     for old in updates[: max(len(updates) - _MOST_UPDATERS, 0)]:
         ancient = old.manager._replace(name=_ANCIENT)
         before = managers.get(ancient.key)
@@ -254,10 +257,10 @@ def without_managers(obj: Object) -> Object:
 
 def empty_object(obj: Object) -> Object:
     """Return an object of the same kind without content, but with the fields that always exist."""
-    found: dict[str, Any] = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
+    empty: dict[str, Any] = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
     kind = find_written(obj["apiVersion"], obj["kind"])
     for place in kind.always_present if kind else ():
-        node = found
+        node = empty
         for name in place.split("."):
             node = node.setdefault(name, {})
-    return found
+    return empty

@@ -196,7 +196,7 @@ def _with_owned(
     if all_of_it is None or part is None:
         return pruned
     schema = versions.schema(other)
-    owned = {path for one in managers.values() if one.manager.api_version == other for path in one.paths}
+    owned = {path for managed in managers.values() if managed.manager.api_version == other for path in managed.paths}
     gone = _members(all_of_it, schema) - _members(part, schema) - with_named_members(owned, schema)
     back = versions.at(without(all_of_it, gone, schema), other, version)
     return pruned if back is None else back

@@ -3,7 +3,7 @@
 A path is a tuple of elements as in `fieldsV1` (KEP-555): `f:NAME` is a field, `k:{...}` the item of a list with these keys,
 `v:VALUE` the item of a set. A set of paths contains each owned path itself: it may contain `spec.ports` without `spec`.
 
-`x-kubernetes-list-type` and `x-kubernetes-map-type` say whether a value is atomic (one leaf), and which keys identify the
+`x-kubernetes-list-type` and `x-kubernetes-map-type` decide whether a value is atomic (one leaf), and which keys identify the
 items of a list. A schema without them may have the older `x-kubernetes-patch-strategy`. In a value without a schema,
 objects are merged field by field and lists are atomic.
 """
@@ -51,21 +51,21 @@ def _written(node: Tree) -> dict[str, Any]:
 
 def read_field_set(fields: Any) -> frozenset[Path]:
     """Parse `fieldsV1` to paths. Raises ValueError if it is malformed."""
-    found: set[Path] = set()
-    _read(fields, (), found)
-    return frozenset(found)
+    paths: set[Path] = set()
+    _read(fields, (), paths)
+    return frozenset(paths)
 
 
-def _read(node: Any, path: Path, found: set[Path]) -> None:
+def _read(node: Any, path: Path, paths: set[Path]) -> None:
     if not isinstance(node, Mapping) or len(path) > _LARGEST_DEPTH:
         raise ValueError(f"must be an object at {text_of(path) or 'its root'}")
     if path and not node:
-        found.add(path)
+        paths.add(path)
     for element, child in node.items():
         if element == SELF:
-            found.add(path)
+            paths.add(path)
         else:
-            _read(child, (*path, _canonical(element)), found)
+            _read(child, (*path, _canonical(element)), paths)
 
 
 def _canonical(element: str) -> str:
@@ -152,14 +152,14 @@ def has_field(schema: Schema, element: str) -> bool:
 
 def field_schema(schema: Schema, name: str) -> Schema:
     """Return the schema of a field of an object; an empty schema if the field is unknown."""
-    found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
-    return found
+    field: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
+    return field
 
 
 def item_schema(schema: Schema) -> Schema:
     """Return the schema of the items of a list; an empty schema if it is unknown."""
-    found: Schema = schema.get("items") or {}
-    return found
+    items: Schema = schema.get("items") or {}
+    return items
 
 
 def schema_at(schema: Schema, element: str) -> Schema:
@@ -177,15 +177,15 @@ def parts(value: Any, schema: Schema) -> list[Item]:
         return [Item(element, part, schema_at(schema, element)) for element, part in named]
     items = item_schema(schema)
     if list_type(schema) == "set":
-        return [Item(f"v:{_json(item)}", item, items) for item in value]
+        return [Item(f"v:{_json(element)}", element, items) for element in value]
     names = list_keys(schema)
-    return [Item(_key_of(item, names, items) or f"i:{index}", item, items) for index, item in enumerate(value)]
+    return [Item(_key_of(element, names, items) or f"i:{index}", element, items) for index, element in enumerate(value)]
 
 
-def _key_of(item: Any, names: Sequence[str], schema: Schema) -> str:
+def _key_of(element: Any, names: Sequence[str], schema: Schema) -> str:
     keys: dict[str, Any] = {}
-    for name in names if isinstance(item, Mapping) else ():
-        value = item.get(name)
+    for name in names if isinstance(element, Mapping) else ():
+        value = element.get(name)
         if value is None:
             value = field_schema(schema, name).get("default")
         if value is not None:
@@ -220,11 +220,11 @@ def fields_of(value: Any, schema: Schema, *, distinct: bool = True) -> frozenset
 
     With `distinct`, raises MergeError if a list has an item twice or an item without keys.
     """
-    found: set[Path] = set()
-    _collect(Item("", value, schema), (), found)
+    paths: set[Path] = set()
+    _collect(Item("", value, schema), (), paths)
     if distinct:
         _check_distinct(value, schema, ())
-    return frozenset(found)
+    return frozenset(paths)
 
 
 def _check_distinct(value: Any, schema: Schema, path: Path) -> None:
@@ -242,26 +242,26 @@ def _check_distinct(value: Any, schema: Schema, path: Path) -> None:
         _check_distinct(part.value, part.schema, below)
 
 
-def _collect(item: Item, path: Path, found: set[Path]) -> None:
-    shape = form(item.value, item.schema)
+def _collect(node: Item, path: Path, paths: set[Path]) -> None:
+    shape = form(node.value, node.schema)
     if shape == "leaf":
-        found.add(path)
+        paths.add(path)
         return
-    for part in parts(item.value, item.schema):
+    for part in parts(node.value, node.schema):
         below = (*path, part.element)
-        _collect(part, below, found)
-        if shape == "items" or part.value in ({}, []) or not has_field(item.schema, part.element):
-            found.add(below)
+        _collect(part, below, paths)
+        if shape == "items" or part.value in ({}, []) or not has_field(node.schema, part.element):
+            paths.add(below)
 
 
 def compare(old: Any, new: Any, schema: Schema) -> ChangedPaths:
     """Return the paths at which two values differ. Duplicates in a list are compared as one leaf."""
-    found = ChangedPaths(set(), set(), set())
-    _compare(old, new, schema, (), found)
-    return found
+    changed = ChangedPaths(set(), set(), set())
+    _compare(old, new, schema, (), changed)
+    return changed
 
 
-def _compare(old: Any, new: Any, schema: Schema, path: Path, found: ChangedPaths) -> None:
+def _compare(old: Any, new: Any, schema: Schema, path: Path, changed: ChangedPaths) -> None:
     present = old if new is ABSENT else new
     shape = form(present, schema)
     if ABSENT not in (old, new) and form(old, schema) != shape:
@@ -272,13 +272,13 @@ def _compare(old: Any, new: Any, schema: Schema, path: Path, found: ChangedPaths
         earlier, later = ({} if value is ABSENT else _indexed(value, schema) for value in (old, new))
         for element in {**earlier, **later}:
             before, after = earlier.get(element, ABSENT), later.get(element, ABSENT)
-            _compare(before, after, schema_at(schema, element), (*path, element), found)
+            _compare(before, after, schema_at(schema, element), (*path, element), changed)
     if old is ABSENT:
-        _add(found.added, path)
+        _add(changed.added, path)
     elif new is ABSENT:
-        _add(found.removed, path)
+        _add(changed.removed, path)
     elif leaf and old != new:
-        _add(found.modified, path)
+        _add(changed.modified, path)
 
 
 def _add(paths: Paths, path: Path) -> None:
@@ -288,14 +288,14 @@ def _add(paths: Paths, path: Path) -> None:
 
 def _indexed(value: Any, schema: Schema) -> dict[str, Any]:
     """Return the values of fields or items by path element. Duplicate items become one tuple of their values."""
-    found: dict[str, Any] = {}
+    by_element: dict[str, Any] = {}
     duplicates: dict[str, list[Any]] = {}
     for part in parts(value, schema):
-        if part.element in found:
-            duplicates.setdefault(part.element, [found[part.element]]).append(part.value)
+        if part.element in by_element:
+            duplicates.setdefault(part.element, [by_element[part.element]]).append(part.value)
         else:
-            found[part.element] = part.value
-    return found | {element: tuple(items) for element, items in duplicates.items()}
+            by_element[part.element] = part.value
+    return by_element | {element: tuple(items) for element, items in duplicates.items()}
 
 
 def merged(live: Any, config: Any, schema: Schema) -> Any:
@@ -318,17 +318,17 @@ def merged(live: Any, config: Any, schema: Schema) -> Any:
 
 def _merged_items(live: Sequence[Item], config: Sequence[Item], schema: Schema) -> list[Any]:
     old = {part.element: part.value for part in reversed(live)}
-    wanted = [part.element for part in config]
+    elements = [part.element for part in config]
     result: list[Any] = []
     done = 0
     for part in live:
-        if part.element not in wanted:
+        if part.element not in elements:
             result.append(part.value)
             continue
-        upto = next((i for i in range(done, len(wanted)) if wanted[i] in old), len(wanted) - 1) + 1
-        result += [merged(old.get(one.element, ABSENT), one.value, schema) for one in config[done:upto]]
+        upto = next((i for i in range(done, len(elements)) if elements[i] in old), len(elements) - 1) + 1
+        result += [merged(old.get(applied.element, ABSENT), applied.value, schema) for applied in config[done:upto]]
         done = max(done, upto)
-    return result + [merged(old.get(one.element, ABSENT), one.value, schema) for one in config[done:]]
+    return result + [merged(old.get(applied.element, ABSENT), applied.value, schema) for applied in config[done:]]
 
 
 def without(value: Any, paths: Paths, schema: Schema) -> Any:
@@ -359,11 +359,11 @@ def with_named_members(paths: Paths, schema: Schema) -> frozenset[Path]:
 
     `spec.replicas` adds `spec`. Items of lists and keys of maps are not added.
     """
-    found = set(paths)
+    members = set(paths)
     for path in paths:
         part = schema
         for depth, element in enumerate(path[:-1]):
             if has_field(part, element):
-                found.add(path[: depth + 1])
+                members.add(path[: depth + 1])
             part = schema_at(part, element)
-    return frozenset(found)
+    return frozenset(members)

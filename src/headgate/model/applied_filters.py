@@ -29,12 +29,12 @@ def redirect_location(request: Request, route: Route, scheme: str, port: int) ->
     redirect = route.redirect
     if redirect is None:
         return ""
-    wanted = redirect.scheme or scheme
-    number = redirect.port or (DEFAULT_PORTS.get(wanted, 0) if redirect.scheme else port)
+    target_scheme = redirect.scheme or scheme
+    number = redirect.port or (DEFAULT_PORTS.get(target_scheme, 0) if redirect.scheme else port)
     host = redirect.hostname or without_port(request.authority)
-    authority = host if number == DEFAULT_PORTS.get(wanted) else f"{host}:{number}"
+    authority = host if number == DEFAULT_PORTS.get(target_scheme) else f"{host}:{number}"
     target = _with_path(request.target, redirect.path, route.match.path) if redirect.path else request.target
-    return f"{wanted}://{authority}{target}"
+    return f"{target_scheme}://{authority}{target}"
 
 
 def _edited(request: Request, filters: Filters, matched: Path | None) -> Request:
@@ -52,8 +52,8 @@ def _edited(request: Request, filters: Filters, matched: Path | None) -> Request
 
 def _with_headers(headers: Headers, edit: HeaderEdit) -> Headers:
     gone = {name.lower() for name in (*(name for name, _ in edit.set), *edit.remove)}
-    new = tuple(item for item in (*edit.set, *edit.add) if item[0].lower() != _HOST)
-    return (*(item for item in headers if item[0].lower() not in gone), *new)
+    new = tuple(header for header in (*edit.set, *edit.add) if header[0].lower() != _HOST)
+    return (*(header for header in headers if header[0].lower() not in gone), *new)
 
 
 def _with_path(target: str, edit: PathEdit, matched: Path | None) -> str:

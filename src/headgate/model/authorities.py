@@ -33,12 +33,12 @@ def pods(mesh: Mesh) -> Mapping[PortRef, tuple[Endpoint, ...]]:
     Service are left out.
     """
     used = {(front.address, port) for front in mesh.frontends for port in front.ports}
-    found: dict[PortRef, tuple[Endpoint, ...]] = {}
+    by_ref: dict[PortRef, tuple[Endpoint, ...]] = {}
     for entry in mesh.endpoints:
-        new = {(item.address, item.port): item for item in entry.ready if item.workload and not item.resolved}
-        found[entry.ref] = tuple(item for key, item in new.items() if key not in used)
+        new = {(pod.address, pod.port): pod for pod in entry.ready if pod.workload and not pod.resolved}
+        by_ref[entry.ref] = tuple(pod for key, pod in new.items() if key not in used)
         used |= new.keys()
-    return found
+    return by_ref
 
 
 def pod_authorities(pod: Endpoint) -> list[str]:
@@ -64,9 +64,9 @@ def canonical(authority: str) -> str:
 
 def resolve(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> PortRef | None:
     """Return the Service port to which the HTTP proxy sends requests for an authority; None if no Service has it."""
-    wanted = canonical(authority).lower()
+    name = canonical(authority).lower()
     for frontend in mesh.frontends:
-        if port := dict(authorities(frontend, mesh.domain, home)).get(wanted):
+        if port := dict(authorities(frontend, mesh.domain, home)).get(name):
             return PortRef(frontend.service, port)
     return None
 

@@ -60,8 +60,8 @@ def authorize(
     access = workload.access
     if not (access.closed or access.audited):
         return Authorization(allowed=True, why="no TrafficTarget selects the workload")
-    found = _by_rules(access, _evaluated_rules(access, inbound, protocol, seen.request), identity)
-    return structs.replace(found, allowed=True, why=_audited(found)) if access.audited else found
+    decision = _by_rules(access, _evaluated_rules(access, inbound, protocol, seen.request), identity)
+    return structs.replace(decision, allowed=True, why=_audited(decision)) if access.audited else decision
 
 
 def enforced(access: Access) -> Access:
@@ -72,10 +72,11 @@ def enforced(access: Access) -> Access:
 def would_refuse(
     workload: Workload, port: int, *, protocol: Protocol, identity: str = "", request: Request | None = None
 ) -> bool:
-    """Say whether an audited workload allows a request that it would refuse without the audit."""
+    """Return whether an audited workload allows a request that it would refuse without the audit."""
     closed = structs.replace(workload, access=enforced(workload.access))
     now, without_audit = (
-        authorize(item, port, protocol=protocol, identity=identity, request=request) for item in (workload, closed)
+        authorize(variant, port, protocol=protocol, identity=identity, request=request)
+        for variant in (workload, closed)
     )
     return now.allowed and not without_audit.allowed
 
@@ -85,23 +86,25 @@ def grants_allowing(
 ) -> tuple[Grant, ...]:
     """Return the grants that allow a request on a port to any caller."""
     seen = _sanitized(workload, request or ANY_REQUEST, "")
-    found = _evaluated_rules(workload.access, port_of(workload, port), protocol, seen.request)
-    return tuple(dict.fromkeys(grant for grant, _, why in found if not why))
+    rules = _evaluated_rules(workload.access, port_of(workload, port), protocol, seen.request)
+    return tuple(dict.fromkeys(grant for grant, _, why in rules if not why))
 
 
 def port_of(workload: Workload, number: int) -> InboundPort | None:
     """Return the inbound port of a workload with this number; None if there is none."""
-    return next((item for item in workload.ports if item.port == number), None)
+    return next((inbound for inbound in workload.ports if inbound.port == number), None)
 
 
-def protocol_at(port: InboundPort, called: PortRef, *, known: bool) -> Protocol:
+def protocol_at(port: InboundPort, called: PortRef, *, has_identity: bool) -> Protocol:
     """Return the protocol in which a client uses a port (D15).
 
-    A client with an identity (`known`) uses the protocol of the Service that it called. A plaintext client uses the
+    A client with an identity uses the protocol of the Service that it called. A plaintext client uses the
     protocol of the oldest Service.
     """
-    found = (item.protocol for item in port.protocols if known and called in item.services)
-    return next(found, port.protocols[0].protocol)
+    protocols = (
+        port_protocol.protocol for port_protocol in port.protocols if has_identity and called in port_protocol.services
+    )
+    return next(protocols, port.protocols[0].protocol)
 
 
 def _audited(by_rules: Authorization) -> str:
@@ -182,7 +185,7 @@ def _request_unmet(rule: RequestRule, parts: RequestParts) -> str:
 
 
 def connection_allowed(rule: ConnectionRule, port: InboundPort) -> bool:
-    """Say whether a rule allows connections to a port."""
+    """Return whether a rule allows connections to a port."""
     return not _connection_unmet(rule, port)
 
 
@@ -191,8 +194,8 @@ def _connection_unmet(rule: ConnectionRule, inbound: InboundPort) -> str:
 
     A rule names a port by its number at the pod, or by the number of a non-HTTP Service port that leads there (R69).
     """
-    opaque = (item for item in inbound.protocols if not item.protocol.is_http)
-    numbers = {inbound.port, *(ref.port for item in opaque for ref in item.services)}
+    opaque = (port_protocol for port_protocol in inbound.protocols if not port_protocol.protocol.is_http)
+    numbers = {inbound.port, *(ref.port for port_protocol in opaque for ref in port_protocol.services)}
     if not rule.ports or numbers & set(rule.ports):
         return ""
     return f"port is {inbound.port}, wanted {' or '.join(map(str, rule.ports))}"

@@ -11,7 +11,7 @@ from headgate.model.routing import Access, GatewayPort, Mesh, PortRef, Route, Sp
 
 def check(mesh: Mesh) -> tuple[str, ...]:
     """Return the violated invariants of a mesh, one sentence each."""
-    known = {entry.ref for entry in mesh.endpoints}
+    with_entry = {entry.ref for entry in mesh.endpoints}
     dead = {entry.ref for entry in mesh.endpoints if not entry.ready}
     offered = {(frontend.service, port) for frontend in mesh.frontends for port in frontend.ports}
     wrong = [f"{table.ref} has routes, but no frontend" for table in mesh.tables if table.ref not in offered]
@@ -21,7 +21,9 @@ def check(mesh: Mesh) -> tuple[str, ...]:
         targets = [target for route in routes for target in route.split.targets]
         targets += [target for route in routes for mirror in route.mirrors for target in mirror.targets]
         refs = [target.ref for target in targets]
-        wrong += [f"{where} sends to {ref}, which has no entry in the endpoints" for ref in refs if ref not in known]
+        wrong += [
+            f"{where} sends to {ref}, which has no entry in the endpoints" for ref in refs if ref not in with_entry
+        ]
         wrong += [f"{where} has the weight {t.weight} for {t.ref}" for t in targets if t.weight < 1]
         wrong += [f"{where} {fault}" for route in routes for fault in _slot_faults(route.split)]
         wrong += [f"{where} {fault}" for fault in _group_faults(routes)]
@@ -34,13 +36,19 @@ def check(mesh: Mesh) -> tuple[str, ...]:
 def _workload_faults(mesh: Mesh) -> Iterator[str]:
     """Yield the violations in workloads, which could route calls to the wrong workload or allow too many calls."""
     for what in ("name", "address"):
-        seen = Counter(getattr(item, what) for item in mesh.workloads)
+        seen = Counter(getattr(workload, what) for workload in mesh.workloads)
         yield from (f"two workloads have the {what} {value}" for value, count in seen.items() if count > 1)
-    for item in mesh.workloads:
-        faults = (*_identity_faults(item, mesh.trust_domain), *_port_faults(item), *_access_faults(item.access))
-        yield from (f"workload {item.name} {fault}" for fault in faults)
-    called = {item.identity for item in mesh.workloads if item.tls_mode.clients_use_tls}
-    required = {item.identity: entry.ref for entry in mesh.endpoints for item in entry.ready if item.identity}
+    for workload in mesh.workloads:
+        faults = (
+            *_identity_faults(workload, mesh.trust_domain),
+            *_port_faults(workload),
+            *_access_faults(workload.access),
+        )
+        yield from (f"workload {workload.name} {fault}" for fault in faults)
+    called = {workload.identity for workload in mesh.workloads if workload.tls_mode.clients_use_tls}
+    required = {
+        endpoint.identity: entry.ref for entry in mesh.endpoints for endpoint in entry.ready if endpoint.identity
+    }
     yield from (
         f"{ref} requires {identity}, which no workload has"
         for identity, ref in required.items()
@@ -48,27 +56,27 @@ def _workload_faults(mesh: Mesh) -> Iterator[str]:
     )
 
 
-def _identity_faults(item: Workload, trust_domain: str) -> Iterator[str]:
-    account = parse_id(item.identity)
+def _identity_faults(workload: Workload, trust_domain: str) -> Iterator[str]:
+    account = parse_id(workload.identity)
     if account is None or account.domain != trust_domain:
-        yield f"has the identity {item.identity!r}, which is not in the trust domain {trust_domain}"
-    if item.target_tls_mode is TlsMode.READY:
+        yield f"has the identity {workload.identity!r}, which is not in the trust domain {trust_domain}"
+    if workload.target_tls_mode is TlsMode.READY:
         yield "has the target TLS mode READY, which is a transition"
-    if item.access.grants and not item.target_tls_mode.accepts_tls:
+    if workload.access.grants and not workload.target_tls_mode.accepts_tls:
         yield "has grants, but its target TLS mode accepts no mutual TLS"
 
 
-def _port_faults(item: Workload) -> Iterator[str]:
-    numbers, applications = [port.port for port in item.ports], [port.application for port in item.ports]
+def _port_faults(workload: Workload) -> Iterator[str]:
+    numbers, applications = [port.port for port in workload.ports], [port.application for port in workload.ports]
     if len(set(numbers)) < len(numbers):
         yield "has a port twice"
-    if item.capture == "transparent" and numbers != applications:
+    if workload.capture == "transparent" and numbers != applications:
         yield "is transparent, but its process listens on another port"
-    if item.capture == "explicit" and (
+    if workload.capture == "explicit" and (
         len(set(applications)) < len(applications) or not set(applications).isdisjoint(numbers)
     ):
         yield "has two listeners on one port"
-    for port in item.ports:
+    for port in workload.ports:
         protocols = [port_protocol.protocol for port_protocol in port.protocols]
         if not protocols or len(set(protocols)) < len(protocols):
             yield f"has no protocol, or a repeated one, on port {port.port}"

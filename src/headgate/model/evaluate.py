@@ -102,17 +102,17 @@ class Decision(Value, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Say whether the proxy refuses the malformed request before routing."""
+        """Return whether the proxy refuses the malformed request before routing."""
         return bool(self.sanitized and self.sanitized.status)
 
     @property
     def receivers(self) -> Mapping[PortRef | int, Fraction]:
         """Return the shares by receiver: a backend, or a status of the proxy's own responses."""
-        found: dict[PortRef | int, Fraction] = {}
+        by_receiver: dict[PortRef | int, Fraction] = {}
         for portion in self.shares:
             receiver = portion.status or portion.ref or UNAVAILABLE
-            found[receiver] = found.get(receiver, Fraction()) + portion.share
-        return found
+            by_receiver[receiver] = by_receiver.get(receiver, Fraction()) + portion.share
+        return by_receiver
 
 
 class RequestParts:
@@ -125,30 +125,30 @@ class RequestParts:
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """Return the headers by lower-case name; several values are joined with commas."""
-        found: dict[str, list[str]] = {":authority": [self.request.authority]}
+        values: dict[str, list[str]] = {":authority": [self.request.authority]}
         for name, value in self.request.headers:
-            found.setdefault(name.lower(), []).append(value)
-        return {name: ",".join(values) for name, values in found.items()}
+            values.setdefault(name.lower(), []).append(value)
+        return {name: ",".join(values) for name, values in values.items()}
 
     @cached_property
     def cookies(self) -> Mapping[str, str]:
         """Return the cookies with a value, without quotes; the first cookie of each name is used."""
-        found: dict[str, str] = {}
+        cookies: dict[str, str] = {}
         for name, value in self.request.headers:
             for pair in value.split(";") if name.lower() == "cookie" else ():
                 key, _, text = pair.strip().partition("=")
                 if text := text.removeprefix('"').removesuffix('"'):
-                    found.setdefault(key, text)
-        return found
+                    cookies.setdefault(key, text)
+        return cookies
 
     @cached_property
     def query(self) -> Mapping[str, str]:
         """Return the undecoded query parameters; the first parameter of each name is used."""
-        found: dict[str, str] = {}
+        parameters: dict[str, str] = {}
         for pair in self._query.split("&") if self._query else ():
             name, _, value = pair.partition("=")
-            found.setdefault(name, value)
-        return found
+            parameters.setdefault(name, value)
+        return parameters
 
 
 def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
@@ -165,12 +165,12 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
             return structs.replace(
                 _connection(entry_port.connections, ready), entry=entry_port, protocol=entry_port.protocol
             )
-        found = _at_gateway(entry_port, _sanitized_request(request, entry_port), ready)
-        return structs.replace(found, entry=entry_port, protocol=entry_port.protocol)
+        decision = _at_gateway(entry_port, _sanitized_request(request, entry_port), ready)
+        return structs.replace(decision, entry=entry_port, protocol=entry_port.protocol)
     sanitized = _sanitized_request(request, where)
     if entry_port is None and isinstance(where, str) and (at_pod := _at_pod(mesh, sanitized, named)):
         return at_pod
-    table = next((item for item in mesh.tables if item.ref == entry_port), None)
+    table = next((table for table in mesh.tables if table.ref == entry_port), None)
     if table is None:
         message = missing_port(mesh, where, home) if isinstance(where, str) else ""
         answer = _proxy_response(NOT_FOUND, NO_SUCH_PORT if message else NO_SUCH_HOST, message)
@@ -184,14 +184,14 @@ def _at_pod(mesh: Mesh, sanitized: Sanitized, named: tuple[PortRef, Endpoint] | 
     """Return the decision for a request to a pod's own address, or to the `named` one; routes of Services do not apply."""
     called = ((ref, pod) for ref, several in pods(mesh).items() for pod in several)
     authority = canonical(sanitized.request.authority).lower()
-    found = named or next(((ref, pod) for ref, pod in called if authority in pod_authorities(pod)), None)
-    if found is None:
+    target = named or next(((ref, pod) for ref, pod in called if authority in pod_authorities(pod)), None)
+    if target is None:
         return None
-    ref, pod = found
+    ref, pod = target
     protocol = next((table.protocol for table in mesh.tables if table.ref == ref), Protocol.HTTP)
     route, ready = Route(split=Split(targets=(Target(ref=ref, weight=1),))), {ref: (pod,)}
     decision = _first((route,), sanitized, ready) if protocol.is_http else _connection(route, ready)
-    shares = tuple(structs.replace(item, pod=pod) if item.ref else item for item in decision.shares)
+    shares = tuple(structs.replace(portion, pod=pod) if portion.ref else portion for portion in decision.shares)
     return structs.replace(decision, entry=ref, protocol=protocol, shares=shares)
 
 
@@ -223,8 +223,8 @@ def _at_gateway(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef,
     if entry and port.tls and entry.listener != _listener(port, sanitized.request):
         answer = _proxy_response(MISDIRECTED, MISDIRECTED_REQUEST)
         return _refused(sanitized) or Decision(sanitized=sanitized, host=entry.host, shares=answer)
-    found = _first(entry.routes if entry else (), sanitized, ready)
-    return structs.replace(found, host=entry.host if entry else "")
+    decision = _first(entry.routes if entry else (), sanitized, ready)
+    return structs.replace(decision, host=entry.host if entry else "")
 
 
 def _listener(port: GatewayPort, request: Request) -> str:
@@ -242,13 +242,13 @@ def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef
         unmet = first_unmet(route.match, parts)
         tried.append(TriedRoute(route=route, unmet=unmet))
         if unmet is None:
-            found = shares(route, ready)
+            portions = shares(route, ready)
             key = user_key(route.split.sticky, parts)
             return Decision(
                 sanitized=sanitized,
                 route=route,
-                shares=found,
-                mirrors=route.mirrors if any(not portion.status for portion in found) else (),
+                shares=portions,
+                mirrors=route.mirrors if any(not portion.status for portion in portions) else (),
                 tried=tuple(tried),
                 slot=None if key is None else slot_of(key),
             )
@@ -267,13 +267,13 @@ def user_key(sticky: Sticky | None, parts: RequestParts) -> str | None:
 
 def by_host(*hosts: HostRoutes) -> SharedMap[str, HostRoutes]:
     """Return hosts as the `hosts` of a GatewayPort."""
-    return SharedMap({item.host: item for item in hosts})
+    return SharedMap({host.host: host for host in hosts})
 
 
 def best_host(hosts: Mapping[str, HostRoutes], authority: str) -> HostRoutes | None:
     """Return the routes of the best matching host: exact name, longest wildcard, or `*`; ignore port, case and a final dot."""
-    found = best_name(hosts.keys(), without_port(canonical(authority)))
-    return hosts[found] if found else None
+    name = best_name(hosts.keys(), without_port(canonical(authority)))
+    return hosts[name] if name else None
 
 
 def best_name(patterns: Collection[str], host: str) -> str | None:
@@ -298,7 +298,7 @@ def matching_patterns(host: str) -> list[str]:
 
 
 def host_fits(pattern: str, host: str) -> bool:
-    """Say whether a pattern matches a host, or all names of a wildcard. Both are in lower case.
+    """Return whether a pattern matches a host, or all names of a wildcard. Both are in lower case.
 
     `*.example.com` matches names with one or more additional labels, `*` matches all names.
     """
@@ -322,13 +322,14 @@ def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple
     if not total:
         return _proxy_response(UNAVAILABLE, NO_BACKEND)
     return tuple(_portion(target, total, len(ready.get(target.ref, ()))) for target in split.targets) + tuple(
-        Portion(share=Fraction(item.weight, total), status=item.status, reason=item.reason) for item in split.broken
+        Portion(share=Fraction(broken.weight, total), status=broken.status, reason=broken.reason)
+        for broken in split.broken
     )
 
 
 def _portion(target: Target, total: int, endpoints: int) -> Portion:
-    found = Portion(share=Fraction(target.weight, total), ref=target.ref, endpoints=endpoints, filters=target.filters)
-    return found if endpoints else structs.replace(found, status=UNAVAILABLE, reason=NO_ENDPOINTS)
+    portion = Portion(share=Fraction(target.weight, total), ref=target.ref, endpoints=endpoints, filters=target.filters)
+    return portion if endpoints else structs.replace(portion, status=UNAVAILABLE, reason=NO_ENDPOINTS)
 
 
 def total_weight(split: Split) -> int:
@@ -341,47 +342,47 @@ def first_unmet(match: Match, parts: RequestParts) -> Unmet | None:
 
     The order is path, method, headers, query.
     """
-    found = next(filter(None, (_path_unmet(path, parts.path) for path in (match.path, *match.other_paths))), None)
-    if found is None and match.methods and parts.request.method not in match.methods:
-        found = Unmet(part="method", wanted=" or ".join(match.methods), found=parts.request.method)
-    if found is None:
-        found = _unmet_among(match.headers, parts.headers, "header")
-    if found is None:
-        found = _unmet_among(match.query, parts.query, "query")
-    return found
+    unmet = next(filter(None, (_path_unmet(path, parts.path) for path in (match.path, *match.other_paths))), None)
+    if unmet is None and match.methods and parts.request.method not in match.methods:
+        unmet = Unmet(part="method", wanted=" or ".join(match.methods), found=parts.request.method)
+    if unmet is None:
+        unmet = _unmet_among(match.headers, parts.headers, "header")
+    if unmet is None:
+        unmet = _unmet_among(match.query, parts.query, "query")
+    return unmet
 
 
-def _path_unmet(wanted: Path | None, path: str) -> Unmet | None:
+def _path_unmet(condition: Path | None, path: str) -> Unmet | None:
     if not path.startswith("/"):  # Envoy answers 404 to `OPTIONS *`
         return Unmet(part="path", wanted="a path that begins with /", found=path)
     return (
         None
-        if wanted is None or path_fits(wanted, path)
-        else Unmet(part="path", wanted=f"{wanted.kind} {wanted.value}", found=path)
+        if condition is None or path_fits(condition, path)
+        else Unmet(part="path", wanted=f"{condition.kind} {condition.value}", found=path)
     )
 
 
-def path_fits(wanted: Path, path: str) -> bool:
-    """Say whether a path without its query meets the condition."""
-    if wanted.kind == "exact":
-        return path == wanted.value
-    if wanted.kind == "regex":
-        return matches(wanted.value, path)
-    prefix = wanted.value.rstrip("/")
+def path_fits(condition: Path, path: str) -> bool:
+    """Return whether a path without its query meets the condition."""
+    if condition.kind == "exact":
+        return path == condition.value
+    if condition.kind == "regex":
+        return matches(condition.value, path)
+    prefix = condition.value.rstrip("/")
     return path == prefix or path.startswith(f"{prefix}/")
 
 
 def _unmet_among(
-    wanted: Iterable[Header | Query], found: Mapping[str, str], part: Literal["header", "query"]
+    conditions: Iterable[Header | Query], values: Mapping[str, str], part: Literal["header", "query"]
 ) -> Unmet | None:
-    for item in wanted:
-        value = found.get(item.name)
-        if value is None or not text_fits(item.text, value):
-            kind = "regex" if item.text.regex else "exact"
-            return Unmet(part=part, name=item.name, wanted=f"{kind} {item.text.value}", found=value)
+    for condition in conditions:
+        value = values.get(condition.name)
+        if value is None or not text_fits(condition.text, value):
+            kind = "regex" if condition.text.regex else "exact"
+            return Unmet(part=part, name=condition.name, wanted=f"{kind} {condition.text.value}", found=value)
     return None
 
 
-def text_fits(wanted: Text, value: str) -> bool:
-    """Say whether a value equals the text, or the expression matches all of it."""
-    return matches(wanted.value, value) if wanted.regex else value == wanted.value
+def text_fits(text: Text, value: str) -> bool:
+    """Return whether a value equals the text, or the expression matches all of it."""
+    return matches(text.value, value) if text.regex else value == text.value

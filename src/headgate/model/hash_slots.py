@@ -46,7 +46,7 @@ def slot_counts(weights: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_rounded(weights: Sequence[int]) -> bool:
-    """Say whether rounding is necessary, because a weight does not correspond to an integer number of slots."""
+    """Return whether rounding is necessary, because a weight does not correspond to an integer number of slots."""
     whole = sum(weights)
     return any(weight * TOTAL % whole for weight in weights)
 
@@ -105,27 +105,27 @@ def slot_of(key: str) -> int:
 def slot_range_at(sticky: Sticky, slot: int) -> SlotRange:
     """Return the slot range that contains a slot. Raises ValueError if none does."""
     end = 0
-    for item in sticky.slot_ranges:
-        end += item.slots
+    for slot_range in sticky.slot_ranges:
+        end += slot_range.slots
         if slot < end:
-            return item
+            return slot_range
     raise ValueError(f"no slot range contains the slot {slot}")
 
 
 def xxh64(data: bytes) -> int:
     """Return the 64-bit xxHash of `data` with seed 0, the hash that Envoy uses."""
     whole = len(data) - len(data) % _STRIPE
-    found = (_stripes(data[:whole]) if whole else _P5) + len(data)
+    digest = (_stripes(data[:whole]) if whole else _P5) + len(data)
     rest = data[whole:]
     while len(rest) >= _LANE:
-        found = _rotated(found ^ _round(0, _number(rest[:_LANE])), 27) * _P1 + _P4
+        digest = _rotated(digest ^ _round(0, _number(rest[:_LANE])), 27) * _P1 + _P4
         rest = rest[_LANE:]
     if len(rest) >= _WORD:
-        found = _rotated(found ^ (_number(rest[:_WORD]) * _P1), 23) * _P2 + _P3
+        digest = _rotated(digest ^ (_number(rest[:_WORD]) * _P1), 23) * _P2 + _P3
         rest = rest[_WORD:]
     for byte in rest:
-        found = _rotated(found ^ (byte * _P5), 11) * _P1
-    return _avalanche(found & _MASK)
+        digest = _rotated(digest ^ (byte * _P5), 11) * _P1
+    return _avalanche(digest & _MASK)
 
 
 def _stripes(data: bytes) -> int:
@@ -133,10 +133,10 @@ def _stripes(data: bytes) -> int:
     for start in range(0, len(data), _LANE):
         index = start // _LANE % len(lanes)
         lanes[index] = _round(lanes[index], _number(data[start : start + _LANE]))
-    found = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+    digest = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
     for lane in lanes:
-        found = (found ^ _round(0, lane)) * _P1 + _P4
-    return found & _MASK
+        digest = (digest ^ _round(0, lane)) * _P1 + _P4
+    return digest & _MASK
 
 
 def _round(lane: int, number: int) -> int:

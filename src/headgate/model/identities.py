@@ -47,7 +47,7 @@ def gateway_id(domain: str) -> str:
 
 
 def is_gateway(namespace: str, account: str) -> bool:
-    """Say whether a ServiceAccount is reserved for the gateway.
+    """Return whether a ServiceAccount is reserved for the gateway.
 
     A pod with this account would have the identity of all clients behind the gateway.
     """
@@ -56,8 +56,8 @@ def is_gateway(namespace: str, account: str) -> bool:
 
 def parse_id(text: str) -> Account | None:
     """Return the ServiceAccount of a SPIFFE ID; None for an ID in another format."""
-    found = _ID.fullmatch(text)
-    return Account(found["domain"], found["namespace"], found["account"]) if found else None
+    match = _ID.fullmatch(text)
+    return Account(match["domain"], match["namespace"], match["account"]) if match else None
 
 
 class Credential(Value, frozen=True, kw_only=True):

@@ -47,11 +47,11 @@ def with_port(name: str, pod: Endpoint) -> list[str]:
 
 def find(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> tuple[PortRef, Endpoint] | None:
     """Return the pod that a client in the namespace `home` calls by its name; a short name means a pod before a Service."""
-    wanted = canonical(authority).lower()
+    requested = canonical(authority).lower()
     for ref, several in named_pods(mesh).items():
         is_home = ref.service.startswith(f"{home}/")
         for pod in several:
             names = [*full_names(ref, pod, mesh.domain), *([short_name(ref, pod)] if is_home else [])]
-            if any(wanted in with_port(name, pod) for name in names):
+            if any(requested in with_port(name, pod) for name in names):
                 return ref, pod
     return None

@@ -39,7 +39,7 @@ class Protocol(enum.Enum):
 
     @property
     def is_http(self) -> bool:
-        """Say whether proxies read the requests of this protocol; otherwise they only forward bytes."""
+        """Return whether proxies read the requests of this protocol; otherwise they only forward bytes."""
         return self is Protocol.HTTP or self is Protocol.HTTP2 or self is Protocol.HTTP_ANY
 
 
@@ -101,17 +101,17 @@ class TlsMode(enum.Enum):
 
     @property
     def accepts_tls(self) -> bool:
-        """Say whether the workload's proxy accepts mutual TLS."""
+        """Return whether the workload's proxy accepts mutual TLS."""
         return self is not TlsMode.PLAIN
 
     @property
     def accepts_plaintext(self) -> bool:
-        """Say whether the workload's proxy accepts plaintext."""
+        """Return whether the workload's proxy accepts plaintext."""
         return self is not TlsMode.STRICT
 
     @property
     def clients_use_tls(self) -> bool:
-        """Say whether clients that have an identity call the workload with mutual TLS."""
+        """Return whether clients that have an identity call the workload with mutual TLS."""
         return self is TlsMode.PERMISSIVE or self is TlsMode.STRICT
 
     def step_toward(self, target: "TlsMode") -> "TlsMode":
@@ -391,8 +391,8 @@ def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
 
     Clients of the root call the backend with it; direct clients too, where proxies need a single protocol for each port.
     """
-    found: dict[PortRef, Protocol] = {}
+    protocols: dict[PortRef, Protocol] = {}
     for target in (target for table in tables for route in table.routes for target in route.split.targets):
         if target.protocol:
-            found.setdefault(target.ref, target.protocol)
-    return found
+            protocols.setdefault(target.ref, target.protocol)
+    return protocols

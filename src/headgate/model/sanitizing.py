@@ -153,12 +153,12 @@ class _Fields:
     def drop(self, name: str, why: str) -> None:
         """Remove a header, and record the reason if it was present."""
         if self.get(name) is not None:
-            self.items = [item for item in self.items if item[0] != name]
+            self.items = [field for field in self.items if field[0] != name]
             self.changes.append(f"{name} is removed: {why}")
 
     def replace(self, name: str, value: str, why: str) -> None:
         if self.get(name) != value:
-            self.items = [item for item in self.items if item[0] != name] + [(name, value)]
+            self.items = [field for field in self.items if field[0] != name] + [(name, value)]
             self.changes.append(f"{name} is {value!r}: {why}")
 
     def add(self, name: str, value: str) -> None:
@@ -187,8 +187,8 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     if (referer := fields.get("referer")) is not None and not wellformed.is_referer(referer):
         fields.drop("referer", "it is not a URL, or it has a fragment or a user")
     _set_forwarded(fields, downstream)
-    found = structs.replace(request, headers=tuple(item for item in fields.items if item[0] != "host"))
-    return Sanitized(request=found, changes=tuple(fields.changes))
+    sanitized = structs.replace(request, headers=tuple(field for field in fields.items if field[0] != "host"))
+    return Sanitized(request=sanitized, changes=tuple(fields.changes))
 
 
 def _joined_fields(request: Request) -> Iterator[tuple[str, str]]:
@@ -197,13 +197,13 @@ def _joined_fields(request: Request) -> Iterator[tuple[str, str]]:
     for written, text in request.headers:
         name, value = written.lower(), text if request.version == "2" else text.strip(" \t")
         values.setdefault(name, []).append(value)
-    for name, found in values.items():
+    for name, field_values in values.items():
         if name in _JOINED:
-            yield name, ",".join(value for value in found if value)
+            yield name, ",".join(value for value in field_values if value)
         elif name == "cookie" and request.version == "2":
-            yield name, _joined_cookie(found)
+            yield name, _joined_cookie(field_values)
         else:
-            yield from ((name, value) for value in found)
+            yield from ((name, value) for value in field_values)
 
 
 def _joined_cookie(values: Iterable[str]) -> str:
@@ -237,7 +237,7 @@ def _remove_connection_headers(fields: _Fields, version: str) -> str:
 
 
 def _tokens(text: str | None) -> list[str]:
-    return [found for token in (text or "").lower().split(",") if (found := token.strip(" \t"))]
+    return [stripped for token in (text or "").lower().split(",") if (stripped := token.strip(" \t"))]
 
 
 def _drop_nominated(fields: _Fields, tokens: list[str], *, needs_host: bool) -> str:

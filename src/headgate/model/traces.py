@@ -55,12 +55,12 @@ def trace_context(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
     """
     values: dict[str, str] = {}
     for name, value in headers:
-        known = values.get(name.lower())
-        values[name.lower()] = value if known is None else f"{known},{value}"
-    if found := _PARENT.fullmatch(values.get("traceparent", "")):
-        return TraceContext(found[1], bool(int(found[2], 16) & 1))
+        earlier = values.get(name.lower())
+        values[name.lower()] = value if earlier is None else f"{earlier},{value}"
+    if match := _PARENT.fullmatch(values.get("traceparent", "")):
+        return TraceContext(match[1], bool(int(match[2], 16) & 1))
     parts = [values.get(f"x-b3-{part}", "") for part in ("traceid", "spanid", "sampled")]
     single = values.get("b3", "-".join(parts) + values.get("x-b3-flags", ""))
-    if found := _B3.fullmatch(single):
-        return TraceContext(found[1].zfill(_ID_DIGITS), (found[2] or "").startswith(("1", "d")))
+    if match := _B3.fullmatch(single):
+        return TraceContext(match[1].zfill(_ID_DIGITS), (match[2] or "").startswith(("1", "d")))
     return None

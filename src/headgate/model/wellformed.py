@@ -89,8 +89,8 @@ def _faults_of_http1(request: Request) -> Iterator[ProxyRefusal]:
         yield _bad(f"{request.authority!r} is not a host")
 
 
-def _values(request: Request, wanted: str) -> list[str]:
-    return [value.strip(_SPACE) for name, value in request.headers if name.lower() == wanted]
+def _values(request: Request, header: str) -> list[str]:
+    return [value.strip(_SPACE) for name, value in request.headers if name.lower() == header]
 
 
 def _bytes(text: str) -> int:
@@ -102,8 +102,8 @@ def _is_target(request: Request) -> bool:
         return True
     if request.method == "OPTIONS" and request.target.startswith("*"):
         return True
-    found = _url(request.target)
-    return found is not None and found["scheme"].lower() in {"http", "https"}
+    url = _url(request.target)
+    return url is not None and url["scheme"].lower() in {"http", "https"}
 
 
 def _faults_of_http2(request: Request) -> Iterator[ProxyRefusal]:
@@ -140,19 +140,19 @@ def in_origin_form(request: Request) -> Request:
     if request.version == "2" or request.method == CONNECT or request.target[:1] in {"/", "*"}:
         default = DEFAULT_HOST if request.version == "1.0" else ""
         return structs.replace(request, authority=request.authority.strip(_SPACE) or default)
-    found = _url(request.target)
-    if found is None:  # unreachable: `refusal` rejects such a target
+    url = _url(request.target)
+    if url is None:  # unreachable: `refusal` rejects such a target
         return request
-    return structs.replace(request, authority=found["host"], target=found["path"] or "/")
+    return structs.replace(request, authority=url["host"], target=url["path"] or "/")
 
 
 def _url(text: str) -> re.Match[str] | None:
-    found = _URL.fullmatch(text)
-    return found if found and int(found["port"] or 0) <= _LAST_PORT else None
+    url = _URL.fullmatch(text)
+    return url if url and int(url["port"] or 0) <= _LAST_PORT else None
 
 
 def is_referer(text: str) -> bool:
-    """Say whether a Referer is valid: a URL or relative reference without fragment and user."""
-    if found := _url(text):
-        return not found["user"] and not found["fragment"]
+    """Return whether a Referer is valid: a URL or relative reference without fragment and user."""
+    if url := _url(text):
+        return not url["user"] and not url["fragment"]
     return bool(_RELATIVE.fullmatch(text)) and ":" not in text.partition("/")[0]

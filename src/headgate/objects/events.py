@@ -43,7 +43,7 @@ class EventVersion(Protocol):
 
     api_version: str
 
-    def first(self, one: _Occurrence) -> dict[str, Any]:
+    def first(self, occurrence: _Occurrence) -> dict[str, Any]:
         """Return the fields of a new Event, besides those that all objects have."""
 
     def repeated(self, old: Object, seconds: float) -> dict[str, Any]:
@@ -55,16 +55,16 @@ class CoreV1:
 
     api_version = "v1"
 
-    def first(self, one: _Occurrence) -> dict[str, Any]:
+    def first(self, occurrence: _Occurrence) -> dict[str, Any]:
         """Return the fields of a new Event, besides those that all objects have."""
-        now = timestamp(one.seconds)
+        now = timestamp(occurrence.seconds)
         return {
-            "involvedObject": one.about,
-            "type": one.type,
-            "reason": one.reason,
-            "message": one.message,
-            "source": {"component": one.component},
-            "reportingComponent": one.component,
+            "involvedObject": occurrence.about,
+            "type": occurrence.type,
+            "reason": occurrence.reason,
+            "message": occurrence.message,
+            "source": {"component": occurrence.component},
+            "reportingComponent": occurrence.component,
             "reportingInstance": "",
             "firstTimestamp": now,
             "lastTimestamp": now,
@@ -87,17 +87,17 @@ class EventsV1:
     def __init__(self, instance: str) -> None:
         self._instance = instance[:_LONGEST_INSTANCE]
 
-    def first(self, one: _Occurrence) -> dict[str, Any]:
+    def first(self, occurrence: _Occurrence) -> dict[str, Any]:
         """Return the fields of a new Event, besides those that all objects have."""
         return {
-            "regarding": one.about,
-            "type": one.type,
-            "reason": one.reason,
-            "note": one.message,
+            "regarding": occurrence.about,
+            "type": occurrence.type,
+            "reason": occurrence.reason,
+            "note": occurrence.message,
             "action": _ACTION,
-            "reportingController": one.component,
+            "reportingController": occurrence.component,
             "reportingInstance": self._instance,
-            "eventTime": micro_timestamp(one.seconds),
+            "eventTime": micro_timestamp(occurrence.seconds),
         }
 
     def repeated(self, old: Object, seconds: float) -> dict[str, Any]:
@@ -136,9 +136,9 @@ class EventRecorder:
     ) -> None:
         """Record an Event about an object. Write nothing if the object's namespace is deleted or terminating."""
         text = message.encode()[:_LONGEST_MESSAGE].decode(errors="ignore")
-        one = _Occurrence(await self._involved(about), type, reason, text, self._component, self._clock())
+        occurrence = _Occurrence(await self._involved(about), type, reason, text, self._component, self._clock())
         try:
-            await self._write(one)
+            await self._write(occurrence)
         except (NotFound, Invalid):
             return
         if self._deletes_expired:
@@ -148,11 +148,11 @@ class EventRecorder:
         if isinstance(about, Key):
             return await self._involved_key(about)
         metadata = about["metadata"]
-        found = _reference(key_of(about)) | {
+        reference = _reference(key_of(about)) | {
             "uid": metadata.get("uid", ""),
             "resourceVersion": metadata.get("resourceVersion", ""),
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in reference.items() if value}
 
     async def _involved_key(self, key: Key) -> dict[str, str]:
         try:
@@ -160,18 +160,18 @@ class EventRecorder:
         except NotFound:
             return _reference(key)
 
-    async def _write(self, one: _Occurrence) -> None:
-        version = self._version if "namespace" in one.about else CoreV1()
+    async def _write(self, occurrence: _Occurrence) -> None:
+        version = self._version if "namespace" in occurrence.about else CoreV1()
         event = {
             "apiVersion": version.api_version,
             "kind": "Event",
-            "metadata": {"name": one.name, "namespace": one.about.get("namespace", "default")},
+            "metadata": {"name": occurrence.name, "namespace": occurrence.about.get("namespace", "default")},
         }
         try:  # most Events are new: this is one request to an API server, and none to read first
-            await self._store.create({**event, **version.first(one)})
+            await self._store.create({**event, **version.first(occurrence)})
         except AlreadyExists:
             old = await self._store.get(key_of(event))
-            await self._store.update({**old, **version.repeated(old, one.seconds)})
+            await self._store.update({**old, **version.repeated(old, occurrence.seconds)})
 
     async def _sweep(self) -> None:
         now = self._clock()

@@ -49,10 +49,10 @@ async def own_gateways(store: Store) -> Sequence[OwnGateway]:
     """Return the valid Gateways of headgate's classes. Raises StoreError."""
     stored = {key_of(obj): obj for kind in KINDS for obj in (await store.list(*kind)).items}
     decoded = {key: check_stored(obj).value for key, obj in stored.items()}
-    snapshot = Snapshot(0, {key: item for key, item in decoded.items() if item})
+    snapshot = Snapshot(0, {key: resource for key, resource in decoded.items() if resource})
     return [
-        OwnGateway(stored[key], item, _accepted(snapshot, key, item))
-        for key, item in gateways.own_gateways(snapshot).items()
+        OwnGateway(stored[key], gateway, _accepted(snapshot, key, gateway))
+        for key, gateway in gateways.own_gateways(snapshot).items()
     ]
 
 

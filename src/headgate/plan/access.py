@@ -77,8 +77,10 @@ class _Search(NamedTuple):
 
 def access_changes(before: Mesh, after: Mesh) -> Iterator[AccessChange]:
     """Yield the access that is lost, then the access that is gained, sorted by workload."""
-    found = unsorted_access_changes(before, after)
-    yield from sorted(found, key=lambda item: (item.kind == "gained", item.workloads, item.port, item.sources))
+    changes = unsorted_access_changes(before, after)
+    yield from sorted(
+        changes, key=lambda change: (change.kind == "gained", change.workloads, change.port, change.sources)
+    )
 
 
 def unsorted_access_changes(before: Mesh, after: Mesh, work: Work | None = None) -> Iterator[AccessChange]:
@@ -93,21 +95,21 @@ def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload
 
     A pod that is new in its mesh is compared with another pod of its identity, if there is one.
     """
-    old, new = ({item.name: item for item in mesh.workloads} for mesh in (before, after))
-    old_of, new_of = ({item.identity: item for item in mesh.workloads} for mesh in (before, after))
-    found: dict[tuple[object, object], tuple[tuple[Workload | None, Workload | None], list[str]]] = {}
+    old, new = ({workload.name: workload for workload in mesh.workloads} for mesh in (before, after))
+    old_of, new_of = ({workload.identity: workload for workload in mesh.workloads} for mesh in (before, after))
+    groups: dict[tuple[object, object], tuple[tuple[Workload | None, Workload | None], list[str]]] = {}
     for name in sorted(old.keys() | new.keys()):
-        one, other = old.get(name), new.get(name)
-        if one is other:
+        was, now = old.get(name), new.get(name)
+        if was is now:
             continue
-        if one is None and other is not None:
-            one = old_of.get(other.identity)
-        elif other is None and one is not None:
-            other = new_of.get(one.identity)
-        key = _signature(one), _signature(other)
+        if was is None and now is not None:
+            was = old_of.get(now.identity)
+        elif now is None and was is not None:
+            now = new_of.get(was.identity)
+        key = _signature(was), _signature(now)
         if key[0] != key[1]:
-            found.setdefault(key, ((one, other), []))[1].append(name)
-    return {pair: tuple(names) for pair, names in found.values()}
+            groups.setdefault(key, ((was, now), []))[1].append(name)
+    return {pair: tuple(names) for pair, names in groups.values()}
 
 
 def _signature(workload: Workload | None) -> object:
@@ -115,20 +117,20 @@ def _signature(workload: Workload | None) -> object:
     if workload is None:
         return None
     mode = workload.target_tls_mode
-    ports = tuple((item.port, item.protocols) for item in workload.ports)
+    ports = tuple((port.port, port.protocols) for port in workload.ports)
     return workload.identity, workload.access, ports, mode.accepts_plaintext, mode.clients_use_tls, workload.capture
 
 
 def _compared(
-    one: Workload | None, other: Workload | None, names: tuple[str, ...], search: _Search
+    was: Workload | None, now: Workload | None, names: tuple[str, ...], search: _Search
 ) -> Iterator[AccessChange]:
-    for old, new in points(one, other):
+    for old, new in points(was, now):
         if search.work:
             search.work.spend(POINT_STEPS)
         groups: dict[tuple[tuple[AllowedRequests, ...], tuple[AllowedRequests, ...], str], list[str]] = defaultdict(
             list
         )
-        for source in callers_of(one, other):
+        for source in callers_of(was, now):
             pair = permissions(old, source), permissions(new, source)
             if pair[0] != pair[1]:
                 groups[*pair, source if _names_certificate(pair) else ""].append(source)
@@ -138,8 +140,8 @@ def _compared(
                 closing = new if kind == "lost" else old
                 if point is None:
                     continue
-                excluded = [item.match for item in less]
-                if all(item.match in excluded for item in more):
+                excluded = [permission.match for permission in less]
+                if all(permission.match in excluded for permission in more):
                     continue
                 solver = Solver(setting_of(point.workload, callers[0]), *search)
                 for permission, example in _only_in(solver, more, excluded):
@@ -149,9 +151,9 @@ def _compared(
                         workloads=names,
                         port=point.port.port,
                         called=point.called,
-                        is_http=_is_http(point.port, point.called, known=callers[0] != PLAINTEXT),
+                        is_http=_is_http(point.port, point.called, has_identity=callers[0] != PLAINTEXT),
                         sources=tuple(callers),
-                        match=tuple(item for item in permission.match if item != UNAMBIGUOUS),
+                        match=tuple(literal for literal in permission.match if literal != UNAMBIGUOUS),
                         origin=permission.origin,
                         rule=permission.rule,
                         closed_by=_targets(closing),
@@ -160,8 +162,8 @@ def _compared(
 
 
 def _names_certificate(pair: tuple[tuple[AllowedRequests, ...], ...]) -> bool:
-    """Say whether a rule has a condition on the header about the caller, which differs for each caller."""
-    literals = (literal for permissions in pair for item in permissions for literal in item.match)
+    """Return whether a rule has a condition on the header about the caller, which differs for each caller."""
+    literals = (literal for permissions in pair for permission in permissions for literal in permission.match)
     return any(literal.dimension.name == CERTIFICATE for literal in literals)
 
 
@@ -169,18 +171,20 @@ def _targets(point: AccessPoint | None) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(grant.origin for grant in point.workload.access.grants)) if point else ()
 
 
-def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[AccessPoint | None, AccessPoint | None]]:
+def points(was: Workload | None, now: Workload | None) -> Iterator[tuple[AccessPoint | None, AccessPoint | None]]:
     """Yield each port of two workloads, once for each protocol in which Services lead there."""
-    numbers = sorted({item.port for workload in (one, other) if workload for item in workload.ports})
+    numbers = sorted({port.port for workload in (was, now) if workload for port in workload.ports})
     for number in numbers:
-        old, new = (port_of(workload, number) if workload else None for workload in (one, other))
-        refs = sorted({ref for port in (old, new) if port for item in port.protocols for ref in item.services})
+        old, new = (port_of(workload, number) if workload else None for workload in (was, now))
+        refs = sorted(
+            {ref for port in (old, new) if port for port_protocol in port.protocols for ref in port_protocol.services}
+        )
         seen = set()
         for ref in refs or (None,):
             protocols = _protocol(old, ref), _protocol(new, ref)
             if protocols not in seen:
                 seen.add(protocols)
-                yield point_of(one, old, ref), point_of(other, new, ref)
+                yield point_of(was, old, ref), point_of(now, new, ref)
 
 
 def point_of(workload: Workload | None, port: InboundPort | None, called: PortRef | None) -> AccessPoint | None:
@@ -191,10 +195,10 @@ def point_of(workload: Workload | None, port: InboundPort | None, called: PortRe
     granted: dict[str, list[AllowedRequests]] = defaultdict(list)
     for grant in workload.access.grants if workload.access.closed else ():
         if grant.port in {0, port.port}:
-            found = tuple(_of_grant(port, grant, is_http=is_http))
+            allowed = tuple(_of_grant(port, grant, is_http=is_http))
             for source in grant.sources:
-                granted[source] += found
-    return AccessPoint(workload, port, called, is_http, {source: tuple(found) for source, found in granted.items()})
+                granted[source] += allowed
+    return AccessPoint(workload, port, called, is_http, {source: tuple(allowed) for source, allowed in granted.items()})
 
 
 def callers_of(*workloads: Workload | None) -> list[str]:
@@ -208,12 +212,12 @@ def permissions(point: AccessPoint | None, source: str) -> tuple[AllowedRequests
     if point is None:
         return ()
     mode = point.workload.target_tls_mode
-    known = source != PLAINTEXT and mode.clients_use_tls
-    if not known and mode is TlsMode.STRICT:
+    has_identity = source != PLAINTEXT and mode.clients_use_tls
+    if not has_identity and mode is TlsMode.STRICT:
         return ()
     if not point.workload.access.closed:
         return (AllowedRequests(()),)
-    return point.granted.get(source, ()) if known else ()
+    return point.granted.get(source, ()) if has_identity else ()
 
 
 def _of_grant(port: InboundPort, grant: Grant, *, is_http: bool) -> Iterator[AllowedRequests]:
@@ -228,15 +232,15 @@ def _of_grant(port: InboundPort, grant: Grant, *, is_http: bool) -> Iterator[All
         yield AllowedRequests(match, grant.origin, rule.name)
 
 
-def _protocol(port: InboundPort | None, called: PortRef | None, *, known: bool = True) -> Protocol | None:
+def _protocol(port: InboundPort | None, called: PortRef | None, *, has_identity: bool = True) -> Protocol | None:
     """Return the protocol in which callers use a port; None without a port."""
     if port is None:
         return None
-    return protocol_at(port, called, known=known) if called else port.protocols[0].protocol
+    return protocol_at(port, called, has_identity=has_identity) if called else port.protocols[0].protocol
 
 
-def _is_http(port: InboundPort, called: PortRef | None, *, known: bool = True) -> bool:
-    protocol = _protocol(port, called, known=known)
+def _is_http(port: InboundPort, called: PortRef | None, *, has_identity: bool = True) -> bool:
+    protocol = _protocol(port, called, has_identity=has_identity)
     return protocol is not None and protocol.is_http
 
 

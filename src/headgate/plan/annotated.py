@@ -9,27 +9,26 @@ from headgate.plan.world import Origin
 from headgate.resources.meta import Key
 
 
-def with_files(found: Differences, position: Callable[[Key, str], tuple[str, int]]) -> Differences:
+def with_files(plan: Differences, position: Callable[[Key, str], tuple[str, int]]) -> Differences:
     """Return a plan whose causes have a file and a line; `position` returns both for an object and a field."""
 
     def located(causes: tuple[Origin, ...]) -> tuple[Origin, ...]:
-        places = [(item, position(item.object, item.field)) for item in causes]
-        return tuple(structs.replace(item, file=file, line=line) for item, (file, line) in places)
+        places = [(cause, position(cause.object, cause.field)) for cause in causes]
+        return tuple(structs.replace(cause, file=file, line=line) for cause, (file, line) in places)
 
     lists = {
-        name: getattr(found, name)
+        name: getattr(plan, name)
         for name in ("unreachable", "lost", "gained", "requests", "tls", "gateways", "findings")
     }
     located_lists = {
-        name: tuple(structs.replace(item, causes=located(item.causes)) for item in items)
-        for name, items in lists.items()
+        name: tuple(structs.replace(row, causes=located(row.causes)) for row in items) for name, items in lists.items()
     }
-    return structs.replace(found, **located_lists)
+    return structs.replace(plan, **located_lists)
 
 
-def with_rates(found: Differences, rate_of: Callable[[str], float | None]) -> Differences:
+def with_rates(plan: Differences, rate_of: Callable[[str], float | None]) -> Differences:
     """Return a plan with the rates of Services; `rate_of` returns requests per second, None if unknown."""
-    return structs.replace(found, requests=tuple(_with_rate(change, rate_of) for change in found.requests))
+    return structs.replace(plan, requests=tuple(_with_rate(change, rate_of) for change in plan.requests))
 
 
 def _with_rate(change: RequestChange, rate_of: Callable[[str], float | None]) -> RequestChange:

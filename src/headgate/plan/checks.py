@@ -108,8 +108,8 @@ class CheckVerdict(Answer, frozen=True, kw_only=True):
 
 def decided(check: CheckName, message: str, proof: str, answers: Collection["CheckAnswer"]) -> CheckVerdict:
     """Return the verdict of a check from all answers against it; `proof` says why it holds without any."""
-    against = {item.text: item.command for item in answers if item.is_counterexample}
-    open_ = tuple(dict.fromkeys(item.text for item in answers if not item.is_counterexample))
+    against = {answer.text: answer.command for answer in answers if answer.is_counterexample}
+    open_ = tuple(dict.fromkeys(answer.text for answer in answers if not answer.is_counterexample))
     verdict = CheckOutcome.DOES_NOT_HOLD if against else CheckOutcome.UNDECIDED if open_ else CheckOutcome.HOLDS
     return CheckVerdict(
         check=check,
@@ -138,9 +138,9 @@ class _Party(NamedTuple):
 
 
 def no_new_access(plan: Differences, left_out: Collection[str] = ()) -> CheckVerdict:
-    """Say whether a plan gives no caller access that it did not have; `left_out` says which changed objects it lacks."""
+    """Return whether a plan gives no caller access that it did not have; `left_out` says which changed objects it lacks."""
     gained = [CheckAnswer(_counterexample(row), row.command, row.certain) for row in plan.gained]
-    findings = [_of_finding(item) for item in plan.findings if item.reason in UNGUARDED]
+    findings = [_of_finding(finding) for finding in plan.findings if finding.reason in UNGUARDED]
     return decided(
         CheckName.NO_NEW_ACCESS,
         "no new access",
@@ -166,7 +166,7 @@ def _undecided(reasons: Collection[str]) -> Iterator[CheckAnswer]:
 
 
 def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerdict:
-    """Say whether a claim holds in a mesh; `left_out` says which objects it lacks.
+    """Return whether a claim holds in a mesh; `left_out` says which objects it lacks.
 
     Raises InvalidCheck, and NotFound if the server has no pods.
     """
@@ -177,7 +177,7 @@ def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerd
     if not pods:
         raise NotFound(f"no pod of {server} exists, so nothing can be proven; correct the name, or give -n NAMESPACE")
     identities = _identities(mesh, snapshot, caller)
-    workloads = {item.name: item for item in mesh.workloads}
+    workloads = {workload.name: workload for workload in mesh.workloads}
     answers = [*map(_of_departure, invalid(snapshot)), *_undecided(left_out), *_foreign(mesh, server)]
     for name in pods:
         if workload := workloads.get(name):
@@ -187,7 +187,7 @@ def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerd
             answers += _undecided([f"pod {name} has no usable address or ServiceAccount"])
         else:
             answers.append(CheckAnswer(f"pod {name} has no sidecar, so it allows all requests"))
-    answers += (CheckAnswer(bypass_message(ref, port, item.name)) for ref, port, item in bypasses(mesh, pods))
+    answers += (CheckAnswer(bypass_message(ref, port, workload.name)) for ref, port, workload in bypasses(mesh, pods))
     title = f"never {caller} to {server}" + (f" {claim.request}" if claim.request else "")
     return decided(CheckName.NEVER, title, f"no rule of {pluralize(len(pods), 'pod')} allows such a request", answers)
 

@@ -72,7 +72,7 @@ def invalid(snapshot: Snapshot) -> Iterator[Departure]:
 
 def bypasses(mesh: Mesh, names: Collection[str]) -> Iterator[tuple[PortRef, int, Workload]]:
     """Yield the Service ports that lead to a port of these workloads which the sidecar does not serve."""
-    workloads = {item.name: item for item in mesh.workloads if item.name in names}
+    workloads = {workload.name: workload for workload in mesh.workloads if workload.name in names}
     for entry in mesh.endpoints:
         for target in entry.ready:
             workload = workloads.get(target.workload)
@@ -82,7 +82,7 @@ def bypasses(mesh: Mesh, names: Collection[str]) -> Iterator[tuple[PortRef, int,
 
 def _pairs(before: Side, after: Side) -> Iterator[_Pods]:
     old, new = before.snapshot.pods, after.snapshot.pods
-    was, now = ({item.name: item for item in side.mesh.workloads} for side in (before, after))
+    was, now = ({workload.name: workload for workload in side.mesh.workloads} for side in (before, after))
     for name in sorted(old.keys() | new.keys()):
         pods = old.get(name), new.get(name)
         if pods[0] is not pods[1]:
@@ -92,7 +92,7 @@ def _pairs(before: Side, after: Side) -> Iterator[_Pods]:
 def _departed(pair: _Pods, after: Side) -> Iterator[Departure]:
     """Yield that a workload has gone, or has no sidecar."""
     if pair.new is None:
-        if pair.was and all(item.identity != pair.was.identity for item in after.mesh.workloads):
+        if pair.was and all(workload.identity != pair.was.identity for workload in after.mesh.workloads):
             left = f"pod {pair.name} has gone, and no pod of its identity is left to compare it with"
             yield Departure("NotCompared", left)
     elif pair.now is None and not has_sidecar(pair.new):
@@ -112,7 +112,7 @@ def _unguarded(was: Workload | None, message: str) -> Departure:
 
 
 def is_restricted(workload: Workload) -> bool:
-    """Say whether a workload refuses some callers."""
+    """Return whether a workload refuses some callers."""
     return workload.access.closed or not workload.target_tls_mode.accepts_plaintext
 
 
@@ -128,9 +128,9 @@ def _changed(pair: _Pods, old: Pod, new: Pod, after: Side) -> Iterator[Departure
         )
         yield Departure("NotCompared", message)
     if pair.now and pair.was:
-        known = {(probe.port, probe.path) for probe in pair.was.probes}
+        served = {(probe.port, probe.path) for probe in pair.was.probes}
         for probe in pair.now.probes if is_restricted(pair.now) else ():
-            if (probe.port, probe.path) not in known:
+            if (probe.port, probe.path) not in served:
                 message = (
                     f"its sidecar answers the probe {probe.name} to every caller: GET {probe.path} at port {probe.port}"
                 )
@@ -149,13 +149,13 @@ def _selecting(snapshot: Snapshot, pod: str, labels: Mapping[str, str]) -> froze
     namespace = pod.partition("/")[0]
     shapes: tuple[type[Resource], ...] = (Service, Sidecar, TLSConfig)
     objects = (pair for shape in shapes for pair in snapshot.of(shape))
-    return frozenset(str(key) for key, item in objects if key.namespace == namespace and _selects(item, labels))
+    return frozenset(str(key) for key, resource in objects if key.namespace == namespace and _selects(resource, labels))
 
 
-def _selects(item: Resource, labels: Mapping[str, str]) -> bool:
-    if isinstance(item, Service):
-        return bool(item.spec.selected) and item.spec.selected.items() <= labels.items()
-    return isinstance(item, Sidecar | TLSConfig) and selects(item.spec.selector, labels)
+def _selects(resource: Resource, labels: Mapping[str, str]) -> bool:
+    if isinstance(resource, Service):
+        return bool(resource.spec.selected) and resource.spec.selected.items() <= labels.items()
+    return isinstance(resource, Sidecar | TLSConfig) and selects(resource.spec.selector, labels)
 
 
 def _renamed(was: Workload, now: Workload, before: Mesh, after: Mesh) -> Iterator[Departure]:
@@ -164,7 +164,7 @@ def _renamed(was: Workload, now: Workload, before: Mesh, after: Mesh) -> Iterato
         return
     change = f"{words.callers_words((was.identity,))} becomes {words.callers_words((now.identity,))}"
     yield Departure("NotCompared", f"pod {now.name} changes its identity: {change}")
-    servers = {item.name: item for item in before.workloads}
+    servers = {workload.name: workload for workload in before.workloads}
     for server in after.workloads:
         allowed = _allowed(server, now.identity)
         if not allowed <= (_allowed(servers[server.name], was.identity) if server.name in servers else frozenset()):
@@ -177,18 +177,18 @@ def _renamed(was: Workload, now: Workload, before: Mesh, after: Mesh) -> Iterato
 
 def _allowed(server: Workload, identity: str) -> frozenset[tuple[int, AllowedRequests]]:
     """Return what an identity may send to a workload, with the ports."""
-    found = ((point.port.port, permissions(point, identity)) for point, _ in points(server, None) if point)
-    return frozenset((port, permission) for port, several in found for permission in several)
+    by_port = ((point.port.port, permissions(point, identity)) for point, _ in points(server, None) if point)
+    return frozenset((port, permission) for port, several in by_port for permission in several)
 
 
 def _bypasses(before: Side, after: Side) -> Iterator[Departure]:
-    was = {item.name: item for item in before.mesh.workloads}
-    pods = {item.name for item in after.mesh.workloads}
-    old = {(ref, port, item.name) for ref, port, item in bypasses(before.mesh, was.keys())}
-    for ref, port, item in bypasses(after.mesh, pods):
-        was_open = item.name in before.snapshot.pods and item.name not in was  # it had no sidecar
-        if (ref, port, item.name) not in old and not was_open:
-            yield _unguarded(was.get(item.name), bypass_message(ref, port, item.name))
+    was = {workload.name: workload for workload in before.mesh.workloads}
+    pods = {workload.name for workload in after.mesh.workloads}
+    old = {(ref, port, workload.name) for ref, port, workload in bypasses(before.mesh, was.keys())}
+    for ref, port, workload in bypasses(after.mesh, pods):
+        was_open = workload.name in before.snapshot.pods and workload.name not in was  # it had no sidecar
+        if (ref, port, workload.name) not in old and not was_open:
+            yield _unguarded(was.get(workload.name), bypass_message(ref, port, workload.name))
 
 
 def bypass_message(ref: PortRef, port: int, pod: str) -> str:

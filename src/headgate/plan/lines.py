@@ -21,45 +21,45 @@ def summary(before: Compiled, after: Compiled, snapshots: tuple[Snapshot, Snapsh
     return tuple(lines(plan(World(before, after, snapshots=snapshots))))
 
 
-def lines(found: Differences) -> Iterator[str]:
+def lines(plan: Differences) -> Iterator[str]:
     """Yield one line for each difference of a plan."""
-    yield from (f"{item.causes[0].object}: {item.message}" for item in found.unreachable)
-    yield from map(access_line, (*found.lost, *found.gained))
-    yield from map(request_line, found.requests)
-    yield from (f"TLS mode of {pod_list(item.pods)}: {item.before} -> {item.after}" for item in found.tls)
-    yield from map(gateway_line, found.gateways)
+    yield from (f"{finding.causes[0].object}: {finding.message}" for finding in plan.unreachable)
+    yield from map(access_line, (*plan.lost, *plan.gained))
+    yield from map(request_line, plan.requests)
+    yield from (f"TLS mode of {pod_list(change.pods)}: {change.before} -> {change.after}" for change in plan.tls)
+    yield from map(gateway_line, plan.gateways)
 
 
-def access_line(item: AccessRow) -> str:
+def access_line(row: AccessRow) -> str:
     """Return a change of access in one line."""
-    verb = "may send" if item.type == "Gained" else "may no longer send"
-    certain = "" if item.certain else f" ({MAY_DIFFER})"
-    to = str(item.entry) if item.entry else f"{callers_words((item.destination,))}, port {item.port}"
-    return f"{callers_words(item.callers)} {verb} {item.request_message} to {to}{certain}"
+    verb = "may send" if row.type == "Gained" else "may no longer send"
+    certain = "" if row.certain else f" ({MAY_DIFFER})"
+    to = str(row.entry) if row.entry else f"{callers_words((row.destination,))}, port {row.port}"
+    return f"{callers_words(row.callers)} {verb} {row.request_message} to {to}{certain}"
 
 
-def request_line(item: RequestChange) -> str:
+def request_line(change: RequestChange) -> str:
     """Return a change to requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
-    more = f" and {len(item.request_messages) - 1} more classes" if len(item.request_messages) > 1 else ""
-    certain = "" if item.certain else f" ({MAY_DIFFER})"
-    return f"{item.entry}: {item.request_messages[0]}{more}: {'; '.join(item.change_messages)}{certain}"
+    more = f" and {len(change.request_messages) - 1} more classes" if len(change.request_messages) > 1 else ""
+    certain = "" if change.certain else f" ({MAY_DIFFER})"
+    return f"{change.entry}: {change.request_messages[0]}{more}: {'; '.join(change.change_messages)}{certain}"
 
 
-def gateway_line(item: GatewayChange) -> str:
+def gateway_line(change: GatewayChange) -> str:
     """Return a change to the proxy of a Service in one line."""
-    return f"gateway of Service {item.service} for clients without a sidecar: {item.before or NONE} -> {item.after or NONE}"
+    return f"gateway of Service {change.service} for clients without a sidecar: {change.before or NONE} -> {change.after or NONE}"
 
 
-def counted(found: Differences) -> str:
+def counted(plan: Differences) -> str:
     """Return the numbers of differences of a plan in one line; empty if there are none."""
     counts = (
-        (len(found.unreachable), "unreachable rule", ""),
-        (len(found.lost), "loss of access", "losses of access"),
-        (len(found.gained), "gain of access", "gains of access"),
-        (len(found.requests), "change to requests", "changes to requests"),
-        (len(found.tls), "change to TLS modes", "changes to TLS modes"),
-        (len(found.gateways), "change to gateways of Services", "changes to gateways of Services"),
-        (len(found.departures), "change outside the comparison of access", "changes outside the comparison of access"),
-        (len(found.findings), "new finding", ""),
+        (len(plan.unreachable), "unreachable rule", ""),
+        (len(plan.lost), "loss of access", "losses of access"),
+        (len(plan.gained), "gain of access", "gains of access"),
+        (len(plan.requests), "change to requests", "changes to requests"),
+        (len(plan.tls), "change to TLS modes", "changes to TLS modes"),
+        (len(plan.gateways), "change to gateways of Services", "changes to gateways of Services"),
+        (len(plan.departures), "change outside the comparison of access", "changes outside the comparison of access"),
+        (len(plan.findings), "new finding", ""),
     )
-    return ", ".join(pluralize(number, one, many) for number, one, many in counts if number)
+    return ", ".join(pluralize(number, singular, many) for number, singular, many in counts if number)

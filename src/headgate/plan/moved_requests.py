@@ -35,49 +35,58 @@ class MovedRequests:
         self._before, self._after = _Side(before), _Side(after)
         self._work = work
 
-    def refused(self, item: RequestClass) -> Iterator[Refused]:
+    def refused(self, request_class: RequestClass) -> Iterator[Refused]:
         """Yield requests of a class that a former backend allows, and that a backend which the class gets refuses.
 
         Classes whose filters change requests are left out: the access rules see the changed requests.
         """
-        former = {receiver.ref for receiver in item.before.receivers if receiver.ref and not receiver.status}
-        gained = {receiver.ref for receiver in item.after.receivers if receiver.ref and not receiver.status} - former
-        if not former or _edits_requests(item.before) or _edits_requests(item.after) or not item.after.protocol.is_http:
+        former = {receiver.ref for receiver in request_class.before.receivers if receiver.ref and not receiver.status}
+        gained = {
+            receiver.ref for receiver in request_class.after.receivers if receiver.ref and not receiver.status
+        } - former
+        if (
+            not former
+            or _edits_requests(request_class.before)
+            or _edits_requests(request_class.after)
+            or not request_class.after.protocol.is_http
+        ):
             return
         old = [point for ref in sorted(former) for point in self._before.points(ref)]
         for ref in sorted(gained):
             for new in self._after.points(ref):
                 if new is not None and new.workload.access.closed:
-                    yield from self._compared(item, ref, old, new)
+                    yield from self._compared(request_class, ref, old, new)
 
     def _compared(
-        self, item: RequestClass, ref: PortRef, old: list[AccessPoint | None], new: AccessPoint
+        self, request_class: RequestClass, ref: PortRef, old: list[AccessPoint | None], new: AccessPoint
     ) -> Iterator[Refused]:
         groups: dict[tuple[Conjunction, Request | None], list[str]] = {}
-        for caller in self._callers(item, old, new):
-            for match, example in self._refused(item, caller, old, new):
+        for caller in self._callers(request_class, old, new):
+            for match, example in self._refused(request_class, caller, old, new):
                 groups.setdefault((match, example), []).append(caller)
         for (match, example), callers in groups.items():
             yield Refused(ref, new.workload, tuple(callers), match, example)
 
-    def _callers(self, item: RequestClass, old: list[AccessPoint | None], new: AccessPoint) -> list[str]:
-        if item.entry.kind == "Gateway":
+    def _callers(self, request_class: RequestClass, old: list[AccessPoint | None], new: AccessPoint) -> list[str]:
+        if request_class.entry.kind == "Gateway":
             return [gateway_id(self._after.mesh.trust_domain)]
         return callers_of(*(point.workload for point in old if point), new.workload)
 
     def _refused(
-        self, item: RequestClass, caller: str, old: list[AccessPoint | None], new: AccessPoint
+        self, request_class: RequestClass, caller: str, old: list[AccessPoint | None], new: AccessPoint
     ) -> Iterator[tuple[Conjunction, Request | None]]:
         """Yield the conditions of requests that a former backend allows a caller and the new one refuses, with an example."""
-        solver = Solver(setting_of(new.workload, caller)._replace(authorities=item.authorities), work=self._work)
+        solver = Solver(
+            setting_of(new.workload, caller)._replace(authorities=request_class.authorities), work=self._work
+        )
         refusing = [permission.match for permission in permissions(new, caller)]
         allowed = dict.fromkeys(
             permission for point in old for permission in (permissions(point, caller) if point else _OPEN)
         )
         for permission in allowed:
-            match = tuple(dict.fromkeys((*item.match, *permission.match)))
+            match = tuple(dict.fromkeys((*request_class.match, *permission.match)))
             try:
-                values = solver.solve(match, (*item.taken, *refusing))
+                values = solver.solve(match, (*request_class.taken, *refusing))
             except Undecided:
                 yield match, None
                 continue
@@ -95,17 +104,17 @@ class _Side:
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
-        self._workloads = {item.name: item for item in mesh.workloads}
+        self._workloads = {workload.name: workload for workload in mesh.workloads}
         self._ready = {entry.ref: entry.ready for entry in mesh.endpoints}
 
     def points(self, ref: PortRef) -> Iterator[AccessPoint | None]:
         """Yield the ports of the pods behind a Service port, one for equal access rules; None for pods that allow all."""
-        found: dict[object, AccessPoint | None] = {}
+        by_rules: dict[object, AccessPoint | None] = {}
         for endpoint in self._ready.get(ref, ()):
             point = self._point(endpoint, ref)
             key = (point.workload.identity, point.port.port, point.workload.target_tls_mode) if point else None
-            found.setdefault(key, point)
-        yield from found.values()
+            by_rules.setdefault(key, point)
+        yield from by_rules.values()
 
     def _point(self, endpoint: Endpoint, ref: PortRef) -> AccessPoint | None:
         workload = self._workloads.get(endpoint.workload)

@@ -164,14 +164,14 @@ def plan(world: World) -> Differences:
     classes = tuple(request_classes(before, after))
     new = list(_new_findings(world))
     return Differences(
-        unreachable=tuple(item for item in new if item.unreachable),
-        lost=(*(item for item in access if item.type == "Lost"), *rows_of_moved_requests(world, classes)),
-        gained=tuple(item for item in access if item.type == "Gained"),
+        unreachable=tuple(finding for finding in new if finding.unreachable),
+        lost=(*(row for row in access if row.type == "Lost"), *rows_of_moved_requests(world, classes)),
+        gained=tuple(row for row in access if row.type == "Gained"),
         requests=tuple(request_changes(world, classes)),
         tls=tuple(tls_changes(world)),
         gateways=tuple(gateway_changes(world)),
         departures=tuple(departures(*sides)) if sides else (),
-        findings=tuple(item for item in new if not item.unreachable),
+        findings=tuple(finding for finding in new if not finding.unreachable),
     )
 
 
@@ -192,10 +192,10 @@ def _of_guarded(
 def request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[RequestChange]:
     """Yield the changes of requests; classes with the same change are in one item."""
     groups: dict[tuple[object, ...], list[RequestClass]] = {}
-    for item in classes:
-        causes = tuple(_route_causes(item, world))
-        key = item.entry.kind, item.entry.name, item.entry.port, item.before, item.after, causes, item.example is None
-        groups.setdefault(key, []).append(item)
+    for request_class in classes:
+        entry, causes = request_class.entry, tuple(_route_causes(request_class, world))
+        effect = request_class.before, request_class.after, causes, request_class.example is None
+        groups.setdefault((entry.kind, entry.name, entry.port, *effect), []).append(request_class)
     secure = {(port.gateway, port.port) for port in world.after.mesh.gateways if port.tls}
     for items in groups.values():
         yield _request_change(items, world, secure=(items[0].entry.name, items[0].entry.port) in secure)
@@ -203,9 +203,9 @@ def request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[R
 
 def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool) -> RequestChange:
     first = items[0]
-    several = len({item.entry for item in items}) > 1
+    several = len({request_class.entry for request_class in items}) > 1
     moved = words.moves(first.before, first.after)
-    titles = [_requests(item, with_host=several) for item in items]
+    titles = [_requests(request_class, with_host=several) for request_class in items]
     example = first.example
     return RequestChange(
         entry=structs.replace(first.entry, host="") if several else first.entry,
@@ -224,9 +224,9 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
     )
 
 
-def _requests(item: RequestClass, *, with_host: bool) -> str:
-    text = words.OTHER_REQUESTS if item.is_rest else words.requests_words(item.match)
-    host = f"host {item.entry.host}" if with_host and item.entry.host != "*" else ""
+def _requests(request_class: RequestClass, *, with_host: bool) -> str:
+    text = words.OTHER_REQUESTS if request_class.is_rest else words.requests_words(request_class.match)
+    host = f"host {request_class.entry.host}" if with_host and request_class.entry.host != "*" else ""
     if not host:
         return text
     return host if text == words.ALL_REQUESTS else f"{host}, {text}"
@@ -253,14 +253,14 @@ def _outcome(route: Route | None, treatment: Treatment) -> Outcome:
     )
 
 
-def _route_causes(item: RequestClass, world: World) -> Iterator[Origin]:
+def _route_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
     """Yield the changed objects that define the routes of a class; without any, those of their backends."""
     fields: dict[Key, str] = {}
-    for route in (item.new_route, item.old_route):
+    for route in (request_class.new_route, request_class.old_route):
         for key, field in _defining(route) if route else ():
             fields.setdefault(key, field)
-    found = [world.cause(key, field) for key, field in fields.items() if key in world.changed]
-    yield from found or _backend_causes(item, world)
+    causes = [world.cause(key, field) for key, field in fields.items() if key in world.changed]
+    yield from causes or _backend_causes(request_class, world)
 
 
 def _defining(route: Route) -> Iterator[tuple[Key, str]]:
@@ -275,13 +275,13 @@ def _defining(route: Route) -> Iterator[tuple[Key, str]]:
         yield step.split, "spec.backends"
 
 
-def _backend_causes(item: RequestClass, world: World) -> Iterator[Origin]:
+def _backend_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
     services = {
         receiver.ref.service
-        for treatment in (item.before, item.after)
+        for treatment in (request_class.before, request_class.after)
         for receiver in treatment.receivers
         if receiver.ref
-    } | {item.entry.name}
+    } | {request_class.entry.name}
     names = {key: f"{key.namespace}/{key.name}" for key in sorted(world.changed) if key.kind in _OF_BACKENDS}
     yield from dict.fromkeys(
         world.cause(key, "spec")
@@ -292,11 +292,11 @@ def _backend_causes(item: RequestClass, world: World) -> Iterator[Origin]:
 
 def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
     """Return the changes of access; pods with the same change are in one row."""
-    found: dict[AccessRow, list[str]] = {}
+    pods_by_row: dict[AccessRow, list[str]] = {}
     for change in changes:
         row = _access_row(change, world)
-        found.setdefault(structs.replace(row, pods=()), []).extend(row.pods)
-    return [structs.replace(row, pods=tuple(sorted(set(pods)))) for row, pods in found.items()]
+        pods_by_row.setdefault(structs.replace(row, pods=()), []).extend(row.pods)
+    return [structs.replace(row, pods=tuple(sorted(set(pods)))) for row, pods in pods_by_row.items()]
 
 
 def _access_row(change: AccessChange, world: World) -> AccessRow:
@@ -322,20 +322,20 @@ def rows_of_moved_requests(
 ) -> Iterator[AccessRow]:
     """Yield a row for requests that move to a backend whose pods refuse them, while a former backend allows them."""
     moved = MovedRequests(world.before.mesh, world.after.mesh, work)
-    for item in classes:
-        for found in moved.refused(item):
+    for requests in classes:
+        for loss in moved.refused(requests):
             yield AccessRow(
                 type="Lost",
-                callers=tuple(found.callers),
-                entry=item.entry,
-                pods=(found.workload.name,),
-                port=found.ref.port,
-                request_message=words.requests_words(tuple(part for part in found.match if part != UNAMBIGUOUS)),
-                moved_service=found.ref.service,
-                example=words.request_text(found.example) if found.example else "",
-                command=words.example_command(item.entry, found.example, found.callers[0]) if found.example else "",
-                certain=found.example is not None,
-                causes=tuple(_route_causes(item, world)),
+                callers=tuple(loss.callers),
+                entry=requests.entry,
+                pods=(loss.workload.name,),
+                port=loss.ref.port,
+                request_message=words.requests_words(tuple(part for part in loss.match if part != UNAMBIGUOUS)),
+                moved_service=loss.ref.service,
+                example=words.request_text(loss.example) if loss.example else "",
+                command=words.example_command(requests.entry, loss.example, loss.callers[0]) if loss.example else "",
+                certain=loss.example is not None,
+                causes=tuple(_route_causes(requests, world)),
             )
 
 
@@ -359,21 +359,21 @@ def sent_to(called: PortRef | None, request: Request) -> Request:
 
 def tls_changes(world: World) -> Iterator[TlsChange]:
     """Yield the workloads that get another TLS mode."""
-    old = {item.name: item.target_tls_mode for item in world.before.mesh.workloads}
-    found: dict[tuple[TlsMode, TlsMode], list[str]] = {}
-    for item in world.after.mesh.workloads:
-        mode = old.get(item.name, item.target_tls_mode)
-        if mode is not item.target_tls_mode:
-            found.setdefault((mode, item.target_tls_mode), []).append(item.name)
+    old = {workload.name: workload.target_tls_mode for workload in world.before.mesh.workloads}
+    by_modes: dict[tuple[TlsMode, TlsMode], list[str]] = {}
+    for workload in world.after.mesh.workloads:
+        mode = old.get(workload.name, workload.target_tls_mode)
+        if mode is not workload.target_tls_mode:
+            by_modes.setdefault((mode, workload.target_tls_mode), []).append(workload.name)
     causes = tuple(world.cause(key, "spec") for key in sorted(world.changed) if key.kind == TLS_CONFIG.kind)
-    for (one, other), pods in found.items():
-        yield TlsChange(pods=tuple(sorted(pods)), before=one.value, after=other.value, causes=causes)
+    for (was, now), pods in by_modes.items():
+        yield TlsChange(pods=tuple(sorted(pods)), before=was.value, after=now.value, causes=causes)
 
 
 def gateway_changes(world: World) -> Iterator[GatewayChange]:
     """Yield the Services that get, change or lose a proxy of their own for clients without a sidecar."""
     old, new = (
-        {item.name: item for item in side.report.service_gateways if item.serves}
+        {gateway.name: gateway for gateway in side.report.service_gateways if gateway.serves}
         for side in (world.before, world.after)
     )
     for name in sorted(old.keys() | new.keys()):
@@ -388,13 +388,13 @@ def _new_findings(world: World) -> Iterator[NewFinding]:
     before, after = world.before.report.findings_of, world.after.report.findings_of
     changed, _ = replaced(before, after)
     for about in sorted(changed if world.known is None else changed.keys() & world.known):
-        old = {(item.reason, item.field) for item in before.get(about, ())}
-        for item in after[about]:
-            if (item.reason, item.field) not in old:
+        old = {(finding.reason, finding.field) for finding in before.get(about, ())}
+        for finding in after[about]:
+            if (finding.reason, finding.field) not in old:
                 yield NewFinding(
-                    severity=item.reason.severity.value,
-                    reason=item.reason.value,
-                    unreachable=item.reason in UNREACHABLE,
-                    message=item.message,
-                    causes=(Origin(object=item.about, field=item.field),),
+                    severity=finding.reason.severity.value,
+                    reason=finding.reason.value,
+                    unreachable=finding.reason in UNREACHABLE,
+                    message=finding.message,
+                    causes=(Origin(object=finding.about, field=finding.field),),
                 )

@@ -39,13 +39,13 @@ def quote(world: World, *, only_served: bool, command: str = "", on_creation: Se
     their change only when they are created again.
     """
     title = f"{_TITLE}, once {pod_list(on_creation)} are created again" if on_creation else _TITLE
-    found, is_whole = _found(world, only_served=only_served)
-    shown = tuple(lines(found))
+    plan, is_whole = _found(world, only_served=only_served)
+    shown = tuple(lines(plan))
     if not shown:
         return ""
     if len(shown) == 1 and is_whole and len(text := f"{title}: {shown[0]}") <= LONGEST:
         return text
-    numbers = counted(found) if is_whole else f"at least {counted(found)}"
+    numbers = counted(plan) if is_whole else f"at least {counted(plan)}"
     start = f"{title}: {numbers}; first: " if len(shown) > 1 or not is_whole else f"{title}: "
     end = f" ({command} shows all)" if command else ""
     return f"{start}{shortened(shown[0], LONGEST - len(start) - len(end))}{end}"
@@ -65,21 +65,25 @@ class _Differences(NamedTuple):
 def _found(world: World, *, only_served: bool) -> tuple[Differences, bool]:
     """Return the differences, without findings, and whether they are all."""
     before, after = world.before.mesh, world.after.mesh
-    work, found, is_whole = Work(STEPS), _Differences([], [], []), True
-    classes = (item for item in request_classes(before, after, work) if not only_served or _is_served(item.before))
+    work, differences, is_whole = Work(STEPS), _Differences([], [], []), True
+    classes = (
+        request_class
+        for request_class in request_classes(before, after, work)
+        if not only_served or _is_served(request_class.before)
+    )
     try:
-        found.access.extend(islice(unsorted_access_changes(before, after, work), MOST))
-        found.classes.extend(islice(classes, MOST))
-        found.moved.extend(islice(rows_of_moved_requests(world, found.classes, work), MOST))
+        differences.access.extend(islice(unsorted_access_changes(before, after, work), MOST))
+        differences.classes.extend(islice(classes, MOST))
+        differences.moved.extend(islice(rows_of_moved_requests(world, differences.classes, work), MOST))
     except Exhausted:
         is_whole = False
-    is_whole = is_whole and all(len(items) < MOST for items in found)
-    access = list(_of_ready_pods(found.access, before)) if only_served else found.access
+    is_whole = is_whole and all(len(items) < MOST for items in differences)
+    access = list(_of_ready_pods(differences.access, before)) if only_served else differences.access
     rows = access_rows(world, access)
     whole = Differences(
-        lost=(*(item for item in rows if item.type == "Lost"), *found.moved),
-        gained=tuple(item for item in rows if item.type == "Gained"),
-        requests=tuple(request_changes(world, found.classes)),
+        lost=(*(row for row in rows if row.type == "Lost"), *differences.moved),
+        gained=tuple(row for row in rows if row.type == "Gained"),
+        requests=tuple(request_changes(world, differences.classes)),
         tls=tuple(tls_changes(world)),
         gateways=tuple(gateway_changes(world)),
     )
@@ -87,10 +91,10 @@ def _found(world: World, *, only_served: bool) -> tuple[Differences, bool]:
 
 
 def _is_served(treatment: Treatment) -> bool:
-    """Say whether some of the requests get an answer other than an error of the proxy."""
+    """Return whether some of the requests get an answer other than an error of the proxy."""
     return bool(treatment.redirect) or any(not receiver.status for receiver in treatment.receivers)
 
 
 def _of_ready_pods(changes: Collection[AccessChange], mesh: Mesh) -> Iterator[AccessChange]:
     ready = {endpoint.workload for entry in mesh.endpoints for endpoint in entry.ready} if changes else set()
-    yield from (item for item in changes if not ready.isdisjoint(item.workloads))
+    yield from (change for change in changes if not ready.isdisjoint(change.workloads))

@@ -44,14 +44,14 @@ class RouteDifference(NamedTuple):
 
 def rules(matches: Iterable[Match], treatments: Iterable[Treatment], unmatched: Treatment) -> list[ListedRoute]:
     """Return the rules of a list of routes, without those that an equal match precedes."""
-    found: dict[Conjunction, ListedRoute] = {}
+    listed: dict[Conjunction, ListedRoute] = {}
     for position, (match, treatment) in enumerate(zip(matches, treatments, strict=True)):
         conditions = conjunction(match)
-        found.setdefault(conditions, ListedRoute(position, conditions, treatment))
+        listed.setdefault(conditions, ListedRoute(position, conditions, treatment))
         if not conditions:
             break
-    found.setdefault((), ListedRoute(None, (), unmatched))
-    return list(found.values())
+    listed.setdefault((), ListedRoute(None, (), unmatched))
+    return list(listed.values())
 
 
 def differences(
@@ -60,20 +60,20 @@ def differences(
     """Yield the differences between two lists of rules, for requests that meet all conditions in `base`."""
     old, new = MatchIndex([rule.match for rule in before]), MatchIndex([rule.match for rule in after])
     for first, second in _pairs(before, after, old, new):
-        one, other = before[first], after[second]
-        if one.treatment == other.treatment:
+        was, now = before[first], after[second]
+        if was.treatment == now.treatment:
             continue
-        wanted = (*base, *one.match, *other.match)
-        near = (*one.match, *other.match)
+        required = (*base, *was.match, *now.match)
+        near = (*was.match, *now.match)
         excluded = [before[index].match for index in old.near(near) if index < first]
         excluded += [after[index].match for index in new.near(near) if index < second]
         try:
-            values = solver.solve(wanted, excluded)
+            values = solver.solve(required, excluded)
         except Undecided:
-            yield RouteDifference(one, other, tuple(excluded), None)
+            yield RouteDifference(was, now, tuple(excluded), None)
             continue
         if values is not None:
-            yield RouteDifference(one, other, tuple(excluded), values)
+            yield RouteDifference(was, now, tuple(excluded), values)
 
 
 def _pairs(
@@ -113,9 +113,9 @@ def _partners(before: Sequence[ListedRoute], after: Sequence[ListedRoute]) -> di
         length = bisect_left(ends, place)
         ends[length : length + 1] = [place]
         lengths.append(length)
-    found, wanted = dict[int, int](), len(ends) - 1
+    partners, next_length = dict[int, int](), len(ends) - 1
     last = len(after)
     for (index, place), length in zip(reversed(both), reversed(lengths), strict=True):
-        if length == wanted and place < last:
-            found[index], wanted, last = place, wanted - 1, place
-    return found
+        if length == next_length and place < last:
+            partners[index], next_length, last = place, next_length - 1, place
+    return partners

@@ -136,11 +136,11 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
     some = new or old
     if some is None:
         return
-    sides = [_connections(port, found) for port, found in zip((old, new), context.ready, strict=True)]
+    sides = [_connections(port, ready) for port, ready in zip((old, new), context.ready, strict=True)]
     if any(sides):
         entry = Entry(kind="Gateway", name=some.gateway, port=some.port)
-        one, other = (side or _Side((), (), NO_SUCH_PORT) for side in sides)
-        yield from _compared(entry, (one, other), Solver(Setting(edge=True), work=context.work))
+        was, now = (side or _Side((), (), NO_SUCH_PORT) for side in sides)
+        yield from _compared(entry, (was, now), Solver(Setting(edge=True), work=context.work))
         return
     names = {name: None for port in (old, new) if port for name in port.hosts} | {"*": None}
     for name in sorted(_changed_hosts(old, new) if old and new and not context.changed else names):
@@ -148,26 +148,26 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
         same_backends = hosts[1] is None or context.changed.isdisjoint(_targets(hosts[1].routes))
         if hosts[0] == hosts[1] and same_backends and _same_connections(old, new, name):
             continue
-        inner = [item for item in names if item != name and host_fits(name, item)]
+        inner = [other_name for other_name in names if other_name != name and host_fits(name, other_name)]
         region = _region(name, inner)
         secure = bool(some.tls)
         setting = Setting(edge=True, secure=secure, authorities=_authorities(name, some.port, secure=secure))
         if context.work:
             context.work.spend(ROUTE_STEPS * sum(len(host.routes) for host in hosts if host))
-        found = [
+        host_sides = [
             _of_host(port, host, name, items)
             for port, host, items in zip((old, new), hosts, context.ready, strict=True)
         ]
         entry = Entry(kind="Gateway", name=some.gateway, port=some.port, host=name)
-        yield from _compared(entry, (found[0], found[1]), Solver(setting, work=context.work), region)
+        yield from _compared(entry, (host_sides[0], host_sides[1]), Solver(setting, work=context.work), region)
 
 
 def _changed_hosts(old: GatewayPort, new: GatewayPort) -> Iterable[str]:
     """Return the names of hosts whose requests may be treated differently, if all backends are as before."""
     if old.tls != new.tls:
         return {*old.hosts, *new.hosts, "*"}
-    found, gone = replaced(old.hosts, new.hosts)
-    return {*found, *gone, "*"}
+    changed, gone = replaced(old.hosts, new.hosts)
+    return {*changed, *gone, "*"}
 
 
 def _connections(port: GatewayPort | None, ready: Ready) -> _Side | None:
@@ -175,12 +175,12 @@ def _connections(port: GatewayPort | None, ready: Ready) -> _Side | None:
 
 
 def _best_host(port: GatewayPort | None, name: str) -> HostRoutes | None:
-    found = best_name(port.hosts.keys(), name) if port else None
-    return port.hosts[found] if port and found else None
+    host = best_name(port.hosts.keys(), name) if port else None
+    return port.hosts[host] if port and host else None
 
 
 def _same_connections(old: GatewayPort | None, new: GatewayPort | None, name: str) -> bool:
-    """Say whether connections to a host are accepted by the same listener."""
+    """Return whether connections to a host are accepted by the same listener."""
     return (old is None) == (new is None) and _listener(old, name) == _listener(new, name)
 
 
@@ -205,7 +205,7 @@ def _of_host(port: GatewayPort | None, host: HostRoutes | None, name: str, ready
 def _region(name: str, inner: Sequence[str]) -> Conjunction:
     """Return the conditions on the authority of requests whose most specific host is `name`."""
     own = () if name == "*" else (Literal(_HOST, _host_test(name)),)
-    return (*own, *(Literal(_HOST, _host_test(item), holds=False) for item in inner))
+    return (*own, *(Literal(_HOST, _host_test(host), holds=False) for host in inner))
 
 
 def _host_test(name: str) -> Test:
@@ -229,28 +229,28 @@ def _compared(
 ) -> Iterator[RequestClass]:
     setting = solver.setting
     old, new = sides[0].rules(), sides[1].rules()
-    for item in differences(solver, old, new, region):
-        match = tuple(dict.fromkeys((*item.before.match, *item.after.match)))
+    for difference in differences(solver, old, new, region):
+        match = tuple(dict.fromkeys((*difference.before.match, *difference.after.match)))
         yield RequestClass(
             entry=entry,
             match=match,
             is_rest=not match and len(old) + len(new) > 2,
-            before=item.before.treatment,
-            after=item.after.treatment,
-            old_route=sides[0].route(item.before),
-            new_route=sides[1].route(item.after),
-            taken=item.excluded,
+            before=difference.before.treatment,
+            after=difference.after.treatment,
+            old_route=sides[0].route(difference.before),
+            new_route=sides[1].route(difference.after),
+            taken=difference.excluded,
             authorities=setting.authorities,
-            example=_example(setting, item),
+            example=_example(setting, difference),
         )
 
 
-def _example(setting: Setting, item: RouteDifference) -> Request | None:
+def _example(setting: Setting, difference: RouteDifference) -> Request | None:
     """Return the example of a difference; None if the proxy changes it before routing, so that it takes other routes."""
-    if item.values is None:
+    if difference.values is None:
         return None
-    request = request_of(item.values, setting)
+    request = request_of(difference.values, setting)
     parts = parts_of(request, setting)
-    if parts is None or any(fits(match, parts) for match in item.excluded):
+    if parts is None or any(fits(match, parts) for match in difference.excluded):
         return None
-    return request if all(fits(rule.match, parts) for rule in (item.before, item.after)) else None
+    return request if all(fits(rule.match, parts) for rule in (difference.before, difference.after)) else None

@@ -57,10 +57,10 @@ class Treatment(Value, frozen=True, kw_only=True):
     @property
     def shares(self) -> Mapping[str, Fraction]:
         """The share of each backend and of each status of the proxy's own answers, by name."""
-        found: dict[str, Fraction] = {}
-        for item in self.receivers:
-            found[item.name] = found.get(item.name, Fraction()) + item.share
-        return found
+        by_name: dict[str, Fraction] = {}
+        for receiver in self.receivers:
+            by_name[receiver.name] = by_name.get(receiver.name, Fraction()) + receiver.share
+        return by_name
 
 
 def answered_by_proxy(status: int, reason: str = "") -> Treatment:
@@ -70,13 +70,15 @@ def answered_by_proxy(status: int, reason: str = "") -> Treatment:
 
 def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP) -> Treatment:
     """Return the treatment of the requests of a route. A share with no ready endpoint is answered with 503."""
-    found = shares(route, {target.ref: tuple(ready.get(target.ref, ())) for target in route.split.targets})
+    portions = shares(route, {target.ref: tuple(ready.get(target.ref, ())) for target in route.split.targets})
     receivers = tuple(
-        ReceivedShare(share=item.share, ref=item.ref, status=item.status, reason=item.reason, filters=item.filters)
-        for item in found
-        if item.share
+        ReceivedShare(
+            share=portion.share, ref=portion.ref, status=portion.status, reason=portion.reason, filters=portion.filters
+        )
+        for portion in portions
+        if portion.share
     )
-    served = any(not item.status for item in receivers)
+    served = any(not receiver.status for receiver in receivers)
     return Treatment(
         receivers=tuple(sorted(_united(receivers), key=_order)),
         protocol=protocol,
@@ -90,38 +92,42 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
     )
 
 
-def _order(item: ReceivedShare) -> tuple[str, str]:
-    return item.name, repr(item.filters)
+def _order(receiver: ReceivedShare) -> tuple[str, str]:
+    return receiver.name, repr(receiver.filters)
 
 
 def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
     """Return the receivers with one item for equal ones; the shares of equal ones add up."""
-    found: dict[tuple[object, ...], ReceivedShare] = {}
-    for item in receivers:
-        key = item.ref, item.status, item.reason, item.filters
-        before = found[key].share if key in found else Fraction()
-        found[key] = ReceivedShare(
-            share=before + item.share, ref=item.ref, status=item.status, reason=item.reason, filters=item.filters
+    united: dict[tuple[object, ...], ReceivedShare] = {}
+    for receiver in receivers:
+        key = receiver.ref, receiver.status, receiver.reason, receiver.filters
+        before = united[key].share if key in united else Fraction()
+        united[key] = ReceivedShare(
+            share=before + receiver.share,
+            ref=receiver.ref,
+            status=receiver.status,
+            reason=receiver.reason,
+            filters=receiver.filters,
         )
-    return list(found.values())
+    return list(united.values())
 
 
 def _copies(route: Route, ready: Ready) -> Sequence[MirrorShare]:
-    found: dict[PortRef, Fraction] = {}
+    by_backend: dict[PortRef, Fraction] = {}
     for mirror in route.mirrors:
         targets = [target for target in mirror.targets if ready.get(target.ref)]
         total = sum(target.weight for target in targets)
         for target in targets:
             share = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
-            found[target.ref] = found.get(target.ref, Fraction()) + share
-    return [MirrorShare(ref=ref, share=share) for ref, share in sorted(found.items()) if share]
+            by_backend[target.ref] = by_backend.get(target.ref, Fraction()) + share
+    return [MirrorShare(ref=ref, share=share) for ref, share in sorted(by_backend.items()) if share]
 
 
 def _matched_prefix(route: Route) -> str:
-    rewrites = [item.rewrite for item in (route.filters, *(_filters(target) for target in route.split.targets))]
+    rewrites = [filters.rewrite for filters in (route.filters, *(_filters(target) for target in route.split.targets))]
     paths = [rewrite.path for rewrite in rewrites if rewrite] + [route.redirect.path if route.redirect else None]
     path = route.match.path
-    if not path or path.kind != "prefix" or all(item is None or item.kind == "full" for item in paths):
+    if not path or path.kind != "prefix" or all(edit is None or edit.kind == "full" for edit in paths):
         return ""
     return path.value
 

@@ -26,7 +26,7 @@ def percent(share: Fraction) -> str:
 def requests_words(match: Conjunction) -> str:
     """Return the conditions of a class of requests: `GET, path prefix /api, header x-a: 1`."""
     conditions = {literal.dimension: "" for literal in match}
-    order = sorted(conditions, key=lambda item: ("method", "path", "header", "query").index(item.part))
+    order = sorted(conditions, key=lambda dimension: ("method", "path", "header", "query").index(dimension.part))
     words = [_condition(literal) for dimension in order for literal in match if literal.dimension == dimension]
     return ", ".join(words) or ALL_REQUESTS
 
@@ -61,8 +61,8 @@ def example_command(entry: Entry, request: Request, caller: str = "", *, secure:
         options += [f"--via gateway/{name}", f"-n {namespace}"]
     elif request.authority.partition(":")[0] != f"{name}.{namespace}":
         return ""
-    elif (found := parse_id(caller)) and not is_gateway(found.namespace, found.name):
-        options += [f"--from serviceaccount/{found.name}", f"-n {found.namespace}"]
+    elif (account := parse_id(caller)) and not is_gateway(account.namespace, account.name):
+        options += [f"--from serviceaccount/{account.name}", f"-n {account.namespace}"]
     url = f"{_SCHEMES[secure]}://{request.authority}{request.target}"
     method = "" if request.method == "GET" else f"{request.method} "
     return " ".join([f"headgate explain {method}{shlex.quote(url)}", *options])
@@ -83,7 +83,7 @@ def request_text(request: Request, *, is_http: bool = True) -> str:
 
 def callers_words(sources: Sequence[str]) -> str:
     """Return callers in words: `ServiceAccount shop/web and the gateway`."""
-    words = [_caller(item) for item in sources if item not in {ANY_IDENTITY, PLAINTEXT}]
+    words = [_caller(source) for source in sources if source not in {ANY_IDENTITY, PLAINTEXT}]
     if ANY_IDENTITY in sources:
         words = [f"every ServiceAccount{' that no TrafficTarget names' if PLAINTEXT not in sources else ''}"]
     if PLAINTEXT in sources:
@@ -92,11 +92,13 @@ def callers_words(sources: Sequence[str]) -> str:
 
 
 def _caller(identity: str) -> str:
-    found = parse_id(identity)
-    if found is None:
+    account = parse_id(identity)
+    if account is None:
         return identity
     return (
-        "the gateway" if is_gateway(found.namespace, found.name) else f"ServiceAccount {found.namespace}/{found.name}"
+        "the gateway"
+        if is_gateway(account.namespace, account.name)
+        else f"ServiceAccount {account.namespace}/{account.name}"
     )
 
 
@@ -104,23 +106,23 @@ def moves(before: Treatment, after: Treatment) -> list[tuple[Fraction, str, str]
     """Return the shares that move, each with the receiver that loses them and the receiver that gets them, largest first."""
     old, new = before.shares, after.shares
     change = {name: new.get(name, Fraction()) - old.get(name, Fraction()) for name in (*old, *new)}
-    found = []
+    moved = []
     for loser in old:
         for winner in new:
             share = min(-change[loser], change[winner])
             if share > 0:
-                found.append((share, loser, winner))
+                moved.append((share, loser, winner))
                 change[loser] += share
                 change[winner] -= share
-    return sorted(found, key=lambda item: (-item[0], item[1:]))
+    return sorted(moved, key=lambda move: (-move[0], move[1:]))
 
 
 def receivers_words(treatment: Treatment) -> str:
     """Return where requests go: `90 % default/website-v1:8080, 10 % default/website-v2:8080`."""
-    found = treatment.shares
-    if len(found) == 1:
-        return next(iter(found))
-    return ", ".join(f"{percent(share)} {name}" for name, share in found.items())
+    shares = treatment.shares
+    if len(shares) == 1:
+        return next(iter(shares))
+    return ", ".join(f"{percent(share)} {name}" for name, share in shares.items())
 
 
 def changes(before: Treatment, after: Treatment) -> Iterator[str]:
@@ -163,7 +165,7 @@ def _sticky(sticky: Sticky | None) -> str:
 
 
 def _mirrors(before: Treatment, after: Treatment) -> Iterator[str]:
-    old, new = ({str(item.ref): item.share for item in treatment.mirrors} for treatment in (before, after))
+    old, new = ({str(mirror.ref): mirror.share for mirror in treatment.mirrors} for treatment in (before, after))
     for name in sorted(old.keys() | new.keys()):
         shares = old.get(name, Fraction()), new.get(name, Fraction())
         if shares[0] != shares[1]:
@@ -180,5 +182,5 @@ def _filters(before: Treatment, after: Treatment) -> Iterator[str]:
 
 def _all_filters(treatment: Treatment) -> Iterable[str]:
     yield from filter_words(treatment.filters)
-    for item in treatment.receivers:
-        yield from (f"{item.name}: {text}" for text in filter_words(item.filters))
+    for receiver in treatment.receivers:
+        yield from (f"{receiver.name}: {text}" for text in filter_words(receiver.filters))

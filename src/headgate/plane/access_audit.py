@@ -35,17 +35,17 @@ def outcomes(compiled: Compiled, records: AccessRecords) -> Outcomes:
     refused: dict[str, list[tuple[CallKey, AccessRecord]]] = defaultdict(list)
     for key, record in records.audited():
         refused[key.destination].append((key, record))
-    found: dict[Key, AuditOutcome] = {}
+    by_target: dict[Key, AuditOutcome] = {}
     for selected in compiled.report.selected:
         called = next((audited[name] for name in selected.workloads if name in audited), None)
         if called and selected.about.kind == TRAFFIC_TARGET.kind:
             audit = records.audit(called.identity, rules_digest(called.access))
-            found[selected.about] = _outcome(selected.about, called.access.grants, audit, refused[called.identity])
-    return found
+            by_target[selected.about] = _outcome(selected.about, called.access.grants, audit, refused[called.identity])
+    return by_target
 
 
 def _audited(mesh: Mesh) -> Mapping[str, Workload]:
-    return {item.name: item for item in mesh.workloads if item.access.audited}
+    return {workload.name: workload for workload in mesh.workloads if workload.access.audited}
 
 
 def _outcome(
@@ -58,7 +58,7 @@ def _outcome(
         naming = [grant.origin for grant in grants if key.caller in grant.sources]
         if about in naming or not naming:
             callers.append(_refused_caller(key, record, is_named=bool(naming)))
-    callers.sort(key=lambda item: (-item.calls, item.caller, item.port, item.protocol))
+    callers.sort(key=lambda caller: (-caller.calls, caller.caller, caller.port, caller.protocol))
     return AuditOutcome(since=audit.since, callers=tuple(callers))
 
 
@@ -81,7 +81,7 @@ def published(last: AuditOutcome | None, now: AuditOutcome, *, is_old: bool) -> 
 
 
 def _callers(outcome: AuditOutcome) -> frozenset[RefusedCaller]:
-    return frozenset(structs.replace(item, calls=0) for item in outcome.callers)
+    return frozenset(structs.replace(caller, calls=0) for caller in outcome.callers)
 
 
 class AccessAuditor:
@@ -116,11 +116,11 @@ class AccessAuditor:
     def publish(self, compiled: Compiled) -> None:
         """Publish the outcomes that differ noticeably from those that are published."""
         now, last = self._clock(), self.outcomes.get()
-        found: dict[Key, AuditOutcome] = {}
+        current: dict[Key, AuditOutcome] = {}
         for about, outcome in outcomes(compiled, self._records).items():
             is_old = now >= self._changed.get(about, now) + STEADY_S
-            found[about] = published(last.get(about), outcome, is_old=is_old)
-            if found[about] != last.get(about):
+            current[about] = published(last.get(about), outcome, is_old=is_old)
+            if current[about] != last.get(about):
                 self._changed[about] = now
-        self._changed = {about: time for about, time in self._changed.items() if about in found}
-        self.outcomes.set(found)
+        self._changed = {about: time for about, time in self._changed.items() if about in current}
+        self.outcomes.set(current)

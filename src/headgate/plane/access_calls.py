@@ -86,12 +86,12 @@ class CallFinder:
         if before and before.workloads is compiled.mesh.workloads:  # as after most builds: only endpoints changed
             return
         self._found = {}
-        now = {item.name: item for item in compiled.mesh.workloads}
-        ended = [(name, item) for name, item in self._workloads.items() if name not in now]
+        now = {workload.name: workload for workload in compiled.mesh.workloads}
+        ended = [(name, workload) for name, workload in self._workloads.items() if name not in now]
         self._workloads = {**dict(ended[-_ENDED_PODS:]), **now}
 
 
 def _allows(called: Workload, access: Access, port: int, identity: str) -> bool:
-    """Say whether a workload with this access accepts a connection on a port that is not HTTP."""
+    """Return whether a workload with this access accepts a connection on a port that is not HTTP."""
     workload = msgspec.structs.replace(called, access=access)
     return authorize(workload, port, protocol=Protocol.TCP, identity=identity).allowed

@@ -13,7 +13,7 @@ def call_records(records: AccessRecords, now: float) -> CallRecordList:
     return CallRecordList(
         recording_start_time=timestamp(records.began),
         last_incomplete_time=timestamp(records.lost) if records.lost else None,
-        items=tuple(item for item in items if item),
+        items=tuple(call for call in items if call),
     )
 
 

@@ -74,9 +74,14 @@ class CallerFinder:
             self._index = _CallerIndex(
                 compiled,
                 frozenset(workload.address for workload in mesh.workloads),
-                {one.address: one.workload for entry in mesh.endpoints for one in entry.ready if one.workload},
+                {
+                    endpoint.address: endpoint.workload
+                    for entry in mesh.endpoints
+                    for endpoint in entry.ready
+                    if endpoint.workload
+                },
                 {workload.name: workload for workload in mesh.workloads},
-                {item.identity: item.name for item in mesh.workloads if shared[item.identity] == 1},
+                {workload.identity: workload.name for workload in mesh.workloads if shared[workload.identity] == 1},
             )
         return self._index
 

@@ -140,7 +140,7 @@ class ControlPlane:
     async def _audit(self, auditor: AccessAuditor) -> None:
         """Wait until earlier counts are restored, then publish the outcomes of audits until canceled.
 
-        Without the wait, each restart would set the counts in statuses to 0 for some seconds.
+        Without the wait, each restart would set the counts in statuses to 0 for a few seconds.
         """
         if self._ports.state:
             await self._restored.wait()

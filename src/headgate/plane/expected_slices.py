@@ -29,18 +29,18 @@ def with_expected_slices(
     chosen = {name: service for name, service in chosen.items() if service.spec.selected}
     if not chosen:
         return after, {}
-    gone = [key for key, item in after.of(EndpointSlice) if is_managed(item) and _service(key, item) in chosen]
+    gone = [key for key, slice_ in after.of(EndpointSlice) if is_managed(slice_) and _service(key, slice_) in chosen]
     ready = _readiness(before)
-    new = {key: item for name, service in chosen.items() for key, item in _expected(after, name, service, ready)}
+    new = {key: slice_ for name, service in chosen.items() for key, slice_ in _expected(after, name, service, ready)}
     edited = after.objects.edited(new, [key for key in gone if key not in new])
     services = {key: _service(key, new.get(key) or after.objects[key]) for key in (*gone, *new)}
     makers = {key: causes[name] for key, name in services.items()}
     return Snapshot(after.revision, edited, after.mistakes, fail_closed=after.fail_closed), makers
 
 
-def is_managed(item: EndpointSlice) -> bool:
+def is_managed(slice_: EndpointSlice) -> bool:
     """Return whether a controller computes a slice from a selector."""
-    return item.metadata.labels.get(SLICE_MANAGER_LABEL) in SELECTING_MANAGERS
+    return slice_.metadata.labels.get(SLICE_MANAGER_LABEL) in SELECTING_MANAGERS
 
 
 def _concerned(before: Snapshot, after: Snapshot, key: Key) -> Iterator[str]:
@@ -51,13 +51,13 @@ def _concerned(before: Snapshot, after: Snapshot, key: Key) -> Iterator[str]:
     for side in (before, after):
         if kind == (POD.group, POD.kind) and name in side.pods:
             yield from side.services_of(name)
-        item = side.objects.get(key)
-        if isinstance(item, EndpointSlice) and is_managed(item):
-            yield _service(key, item)
+        resource = side.objects.get(key)
+        if isinstance(resource, EndpointSlice) and is_managed(resource):
+            yield _service(key, resource)
 
 
-def _service(key: Key, item: Resource) -> str:
-    return f"{key.namespace}/{item.metadata.labels.get(SERVICE_NAME_LABEL, '')}"
+def _service(key: Key, resource: Resource) -> str:
+    return f"{key.namespace}/{resource.metadata.labels.get(SERVICE_NAME_LABEL, '')}"
 
 
 def _readiness(snapshot: Snapshot) -> Mapping[str, bool]:
@@ -65,8 +65,8 @@ def _readiness(snapshot: Snapshot) -> Mapping[str, bool]:
     return {
         f"{endpoint.target_ref.namespace or key.namespace}/{endpoint.target_ref.name}": endpoint.conditions.ready
         is not False
-        for key, item in snapshot.of(EndpointSlice)
-        for endpoint in item.endpoints or ()
+        for key, slice_ in snapshot.of(EndpointSlice)
+        for endpoint in slice_.endpoints or ()
         if endpoint.target_ref and endpoint.target_ref.kind == POD.kind
     }
 

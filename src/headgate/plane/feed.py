@@ -75,8 +75,8 @@ class Feed:
 
     async def wait_for_object(self, written: Object) -> None:
         """Wait until the feed has read an object in the version of `written`, or in a later version."""
-        key, wanted = key_of(written), version_of(written)
-        while not self._has(key, wanted):
+        key, version = key_of(written), version_of(written)
+        while not self._has(key, version):
             next_batch = self.seen.next_change()
             try:
                 current = version_of(await self._source.get(key))  # the stored object may already have a newer version
@@ -91,7 +91,7 @@ class Feed:
 
         With `kinds`, only the objects of these kinds. Also waits while the objects can't be read.
         """
-        for group, kind in [(one.group, one.kind) for one in kinds] or self._versions:
+        for group, kind in [(chosen.group, chosen.kind) for chosen in kinds] or self._versions:
             while True:
                 next_batch = self.seen.next_change()
                 list_kind = partial(self._source.list, group, kind)
@@ -105,8 +105,8 @@ class Feed:
 
     def version(self, key: Key) -> str:
         """Return the version in which the feed has read an object; empty if the object does not exist."""
-        found: str = self.versions(key.group, key.kind).get(key, "")
-        return found
+        version: str = self.versions(key.group, key.kind).get(key, "")
+        return version
 
     def versions(self, group: str, kind: str) -> SharedMap[Key, str]:
         """Return the versions in which the feed has read the objects of a kind."""
@@ -172,7 +172,7 @@ def with_objects(snapshot: Snapshot, changes: Mapping[Key, Object | None]) -> Sn
     before = parts = snapshot.objects, SharedMap(snapshot.mistakes), SharedMap(snapshot.fail_closed)
     for key, obj in changes.items():
         parts = _edited(parts, key, obj)
-    if all(one is other for one, other in zip(before, parts, strict=True)):
+    if all(part is other for part, other in zip(before, parts, strict=True)):
         return snapshot
     objects, mistakes, left = parts
     return Snapshot(snapshot.revision, objects, mistakes, fail_closed=left)
@@ -199,10 +199,10 @@ def _with_value(items: SharedMap[Key, T], key: Key, value: T | None) -> SharedMa
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
     """Return a snapshot of the objects whose kinds the compiler reads; `objects` may come from files."""
     read = {key: check_stored(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
-    left = {key: restrictive_part(objects[key]) for key, item in read.items() if not item.value}
+    left = {key: restrictive_part(objects[key]) for key, checked in read.items() if not checked.value}
     return Snapshot(
         revision,
-        {key: item.value for key, item in read.items() if item.value},
-        {key: item.causes for key, item in read.items() if item.causes},
-        fail_closed={key: item for key, item in left.items() if item},
+        {key: checked.value for key, checked in read.items() if checked.value},
+        {key: checked.causes for key, checked in read.items() if checked.causes},
+        fail_closed={key: resource for key, resource in left.items() if resource},
     )

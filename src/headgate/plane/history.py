@@ -53,11 +53,11 @@ def revisions(live_state: LiveState, query: RevisionQuery) -> answers.RevisionLi
 def revision(live_state: LiveState, number: int, namespace: str) -> answers.Revision:
     """Return one revision with its changes in a namespace, or in all. Raises NotFound."""
     log = _log(live_state)
-    for found, before in log.steps():
-        changes = [change for change in found.changes if namespace in ("", change.key.namespace)]
-        if found.number == number and (changes or not found.changes):
-            return _answer(found, changes, before)
-        if found.number == number:
+    for recorded, before in log.steps():
+        changes = [change for change in recorded.changes if namespace in ("", change.key.namespace)]
+        if recorded.number == number and (changes or not recorded.changes):
+            return _answer(recorded, changes, before)
+        if recorded.number == number:
             raise NotFound(f"revision {number} changed no object in namespace {namespace}; -A shows all namespaces")
     raise _unknown(log, number)
 
@@ -71,16 +71,16 @@ def restoration(live_state: LiveState, number: int, namespace: str) -> answers.R
         {key: content for key, content in contents.items() if namespace in ("", key.namespace)}
         for contents in (present, past)
     ]
-    found = next(item for item in log.revisions if item.number == number)
+    restored = next(revision for revision in log.revisions if revision.number == number)
     return answers.RevisionRestoration(
         metadata=ObjectName(name=str(number), namespace=namespace),
-        record_time=found.time,
+        record_time=restored.time,
         steps=tuple(map(_step, restorations(*chosen))),
     )
 
 
 async def explain_at(live_state: LiveState, sent: RequestSpec, number: int) -> ExplanationStatus:
-    """Explain a request with the recorded objects of a revision and the pods of today. Raises BadRequest, NotFound."""
+    """Explain a request with the recorded objects of a revision and the current pods. Raises BadRequest, NotFound."""
     past = snapshot_at(live_state, _at(_log(live_state), number))
     return explain_request(await live_state.preview(past), past, sent)
 
@@ -93,25 +93,25 @@ def _log(live_state: LiveState) -> Log:
 
 
 def _at(log: Log, number: int) -> Contents:
-    found = log.at(number)
-    if found is None:
+    contents = log.at(number)
+    if contents is None:
         raise _unknown(log, number)
-    return found
+    return contents
 
 
 def _unknown(log: Log, number: int) -> NotFound:
-    numbers = [item.number for item in log.revisions]
+    numbers = [revision.number for revision in log.revisions]
     return NotFound(f"revision {number} not found; the history has revisions {numbers[0]} to {numbers[-1]}")
 
 
-def _answer(found: Revision, changes: list[RecordedChange], before: Contents) -> answers.Revision:
+def _answer(revision: Revision, changes: list[RecordedChange], before: Contents) -> answers.Revision:
     return answers.Revision(
-        metadata=ObjectName(name=str(found.number)),
-        revision=found.number,
-        record_time=found.time,
-        reason=found.reason,
+        metadata=ObjectName(name=str(revision.number)),
+        revision=revision.number,
+        record_time=revision.time,
+        reason=revision.reason,
         changes=tuple(_change(change, before.get(change.key)) for change in changes),
-        effect_messages=found.effect,
+        effect_messages=revision.effect,
     )
 
 

@@ -96,8 +96,10 @@ class HistoryRecorder:
         self._live_state.history.replace(saved)
         contents = applied(saved.base, saved.revisions)
         before = {key: Record(content=content) for key, content in contents.items()}
-        found = changes_between(before, now, self._clock())
-        if changes := tuple(sorted((*found.by_clients, *found.by_controllers), key=lambda change: change.key)):
+        unrecorded = changes_between(before, now, self._clock())
+        if changes := tuple(
+            sorted((*unrecorded.by_clients, *unrecorded.by_controllers), key=lambda change: change.key)
+        ):
             past = await self._live_state.preview(snapshot_at(self._live_state, contents))
             self._add("NotRecorded", changes, await self._effect(CompiledObjects(past), self._last))
 
@@ -122,14 +124,14 @@ class HistoryRecorder:
         new, gone = replaced(self._known, now)
         old = {key: self._known[key] for key in (*new, *gone) if key in self._known}
         self._known = now
-        found = changes_between(old, new, self._clock(), now)
-        if found.by_clients:
+        writes = changes_between(old, new, self._clock(), now)
+        if writes.by_clients:
             self._opened = before
-            self._add("Written", found.by_clients, await self._effect(before, self._last))
-        if found.by_controllers:
+            self._add("Written", writes.by_clients, await self._effect(before, self._last))
+        if writes.by_controllers:
             # the effect of both is that of the clients' revision
-            await self._add_of_controllers(found.by_controllers, self._last if found.by_clients else before)
-        if changes := (*found.by_clients, *found.by_controllers):
+            await self._add_of_controllers(writes.by_controllers, self._last if writes.by_clients else before)
+        if changes := (*writes.by_clients, *writes.by_controllers):
             self._caused = frozenset(change.key for change in changes)
 
     async def _add_consequences(self, before: CompiledObjects) -> None:
@@ -206,7 +208,7 @@ class HistoryRecorder:
             kept = await self._storage.save(current)
             self._saved = count
             if kept.base_number != current.base_number:
-                newer = [item for item in self._log.revisions if item.number > kept.base_number]
+                newer = [revision for revision in self._log.revisions if revision.number > kept.base_number]
                 self._live_state.history.replace(Log(kept.base_number, kept.base, tuple(newer)))
 
 
@@ -215,9 +217,9 @@ def _differing(before: Snapshot | None, after: Snapshot | None) -> Iterator[Key]
     if before is None or after is None:
         return
     for key in chain(*replaced(before.objects, after.objects)):
-        item = after.objects.get(key) or before.objects.get(key)
-        if isinstance(item, EndpointSlice):
-            yield SERVICE.key(key.namespace, item.metadata.labels.get(SERVICE_NAME_LABEL, ""))
+        resource = after.objects.get(key) or before.objects.get(key)
+        if isinstance(resource, EndpointSlice):
+            yield SERVICE.key(key.namespace, resource.metadata.labels.get(SERVICE_NAME_LABEL, ""))
         else:
             yield key
 

@@ -98,7 +98,7 @@ class Inspector:
         loop, now, processes = self.live_state.loop, self._clock(), self._host.processes()
         origin, faults = self._origin(), loop.credentials.faults.get()
         pods = (self.live_state.feed.snapshot.get() or Snapshot()).pods
-        found = [
+        proxies = [
             inspect.Proxy(
                 metadata=object_name(proxy.id),
                 node=proxy.id,
@@ -111,26 +111,29 @@ class Inspector:
             )
             for proxy in self.live_state.fleet.proxies.values()
         ]
-        return sorted(found, key=lambda item: (item.metadata.namespace, item.metadata.name))
+        return sorted(proxies, key=lambda proxy: (proxy.metadata.namespace, proxy.metadata.name))
 
     def proxy(self, name: ObjectName) -> inspect.Proxy | None:
         """Return a proxy with the version of each resource type; None if there is no such proxy."""
-        found = next((item for item in self.proxies() if item.metadata == name), None)
-        if found is None:
+        proxy = next((proxy for proxy in self.proxies() if proxy.metadata == name), None)
+        if proxy is None:
             return None
-        types = tuple(with_version(self.live_state.fleet.proxies[found.node], one) for one in found.status.types)
-        return structs.replace(found, status=structs.replace(found.status, types=types))
+        types = tuple(
+            with_version(self.live_state.fleet.proxies[proxy.node], resource_type)
+            for resource_type in proxy.status.types
+        )
+        return structs.replace(proxy, status=structs.replace(proxy.status, types=types))
 
     async def config(self, query: ConfigQuery) -> inspect.ProxyConfig | None:
         """Return a proxy's resources, each with its wanted and its acknowledged version; None for an unknown proxy."""
         proxies = self.live_state.fleet.proxies.values()
-        proxy = next((item for item in proxies if object_name(item.id) == query.proxy), None)
+        proxy = next((proxy for proxy in proxies if object_name(proxy.id) == query.proxy), None)
         if proxy is None:
             return None
-        found = list(config_of(proxy, self._origin(), query))
-        resources = tuple(item for item, _ in found)
+        encoded_resources = list(config_of(proxy, self._origin(), query))
+        resources = tuple(resource for resource, _ in encoded_resources)
         if query.content:  # takes seconds in a large mesh, so it must not block the event loop
-            resources = await asyncio.to_thread(_with_content, found)
+            resources = await asyncio.to_thread(_with_content, encoded_resources)
         return inspect.ProxyConfig(metadata=query.proxy, node=proxy.id, resources=resources)
 
     async def pod_sidecar(self, name: ObjectName) -> inspect.PodSidecar:
@@ -139,8 +142,8 @@ class Inspector:
         snapshot = self.live_state.feed.snapshot.get() or Snapshot()
         around = pod_namespace(SnapshotView(snapshot), pod)
         proxy = self.live_state.fleet.proxies.get(f"{SIDECAR}/{name.namespace}/{name.name}")
-        known = snapshot.pods.get(f"{name.namespace}/{name.name}")
-        status = proxy_status(proxy, known, self._origin(), self._clock()) if proxy else None
+        typed_pod = snapshot.pods.get(f"{name.namespace}/{name.name}")
+        status = proxy_status(proxy, typed_pod, self._origin(), self._clock()) if proxy else None
         decision = self.live_state.controllers.sidecars.decide(pod, around)
         return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status))
 
@@ -164,8 +167,8 @@ class Inspector:
     async def findings(self) -> inspect.FindingList:
         """Return the findings about all stored objects and the proxies. Raises HeadgateError."""
         compiled = await self._compiled()
-        found = tuple(finding_of(item) for item in dict.fromkeys(self.live_state.findings()))
-        return inspect.FindingList(objects=len(compiled.report.seen), items=found)
+        findings = tuple(finding_of(finding) for finding in dict.fromkeys(self.live_state.findings()))
+        return inspect.FindingList(objects=len(compiled.report.seen), items=findings)
 
     def calls(self) -> CallRecordList:
         """Return the recorded calls to workloads."""
@@ -209,10 +212,10 @@ def config_of(
     For a disconnected proxy, yield all resources of its configuration. The field `content` is empty; `_with_content`
     fills it from the encoded bytes.
     """
-    wanted = proxy.config.get() or {}
-    refused = {(item.type_url, item.name): item.message.strip() for item in proxy.rejections()}
+    configuration = proxy.config.get() or {}
+    refused = {(rejection.type_url, rejection.name): rejection.message.strip() for rejection in proxy.rejections()}
     for type_name, type_url in TYPES.items():
-        config = wanted.get(type_url, NO_RESOURCES)
+        config = configuration.get(type_url, NO_RESOURCES)
         subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription(wildcard=True)
         for name in sorted(wanted_names(subscription, config)) if query.type in {"", type_name} else ():
             if query.name in {"", name}:
@@ -232,8 +235,10 @@ def config_of(
                 )
 
 
-def _with_content(found: Sequence[tuple[inspect.ConfigResource, Encoded]]) -> tuple[inspect.ConfigResource, ...]:
-    return tuple(structs.replace(item, content=content(TYPES[item.type], encoded)) for item, encoded in found)
+def _with_content(resources: Sequence[tuple[inspect.ConfigResource, Encoded]]) -> tuple[inspect.ConfigResource, ...]:
+    return tuple(
+        structs.replace(resource, content=content(TYPES[resource.type], encoded)) for resource, encoded in resources
+    )
 
 
 def _resource_state(encoded: Encoded, held: AcknowledgedVersion | None, refusal: str) -> inspect.ResourceState:
@@ -274,15 +279,15 @@ def _certificate_fields(chain: str) -> tuple[float, float, str]:
     return *validity(leaf), next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), "")
 
 
-def finding_of(item: Finding) -> inspect.Finding:
+def finding_of(finding: Finding) -> inspect.Finding:
     """Return a finding in the format of the API, named after its object and a digest of its content: `web.1a2b3c4d`."""
-    about = item.about
-    digest = blake2b(f"{about}\n{item.reason}\n{item.field}\n{item.message}".encode(), digest_size=_NAME_BYTES)
+    about = finding.about
+    digest = blake2b(f"{about}\n{finding.reason}\n{finding.field}\n{finding.message}".encode(), digest_size=_NAME_BYTES)
     return inspect.Finding(
         metadata=ObjectName(namespace=about.namespace or DEFAULT_NAMESPACE, name=f"{about.name}.{digest.hexdigest()}"),
         object=about,
-        severity=item.reason.severity.value,
-        reason=item.reason.value,
-        field=item.field,
-        message=item.message,
+        severity=finding.reason.severity.value,
+        reason=finding.reason.value,
+        field=finding.field,
+        message=finding.message,
     )

@@ -46,12 +46,12 @@ class JobSidecars:
         pod = _pod_of(question.node)
         try:
             async with self._turns:
-                found = await self._objects.get(pod)
+                stored = await self._objects.get(pod)
         except NotFound as error:
             raise StatusError(grpc.StatusCode.NOT_FOUND, str(error)) from error
         except HeadgateError as error:
             raise StatusError(grpc.StatusCode.UNAVAILABLE, f"the pod can't be read: {error}") from error
-        return msgspec.json.encode(SidecarAnswer(ended=has_application_ended(found)))
+        return msgspec.json.encode(SidecarAnswer(ended=has_application_ended(stored)))
 
     async def _report(self, data: bytes, check_node: CheckNode) -> bytes:
         """Handle `WAIT_FOR_REPORT`. Raises StatusError."""

@@ -69,15 +69,15 @@ class LiveState:
 
     def findings(self) -> tuple[Finding, ...]:
         """Return all current findings, sorted by object."""
-        found = self.findings_of()
-        return tuple(finding for key in sorted(found) for finding in found[key])
+        by_object = self.findings_of()
+        return tuple(finding for key in sorted(by_object) for finding in by_object[key])
 
     def findings_of(self) -> Mapping[Key, tuple[Finding, ...]]:
         """Return the current findings by object: of the compiler, of the host, about rejected resources and certificates."""
         compiled = self.loop.compiled.get()
         if compiled is None:
             return {}
-        found = compiled.report.findings_of
+        by_object = compiled.report.findings_of
         more = (
             *refusals(compiled, self.fleet.connected()),
             *faults(self._faults.get()),
@@ -87,9 +87,9 @@ class LiveState:
         if more:
             about: dict[Key, tuple[Finding, ...]] = {}
             for finding in more:
-                about[finding.about] = (*about.get(finding.about, found.get(finding.about, ())), finding)
-            found = found.edited(about)
-        return found
+                about[finding.about] = (*about.get(finding.about, by_object.get(finding.about, ())), finding)
+            by_object = by_object.edited(about)
+        return by_object
 
     def services(self) -> Mapping[str, Mapping[str, str]]:
         """Return the addresses of each Service by port: `{"default/website": {"8080": "127.77.0.9:8080"}}`."""
@@ -106,18 +106,18 @@ class LiveState:
     def protocols(self) -> Mapping[str, Mapping[str, str]]:
         """Return the protocol of each Service port: `{"default/website": {"8080": "http"}}`."""
         compiled = self.loop.compiled.get()
-        found: dict[str, dict[str, str]] = {}
+        by_service: dict[str, dict[str, str]] = {}
         for table in compiled.mesh.tables if compiled else ():
-            found.setdefault(table.ref.service, {})[str(table.ref.port)] = table.protocol.value
-        return found
+            by_service.setdefault(table.ref.service, {})[str(table.ref.port)] = table.protocol.value
+        return by_service
 
     def gateways(self) -> Mapping[str, Mapping[str, str]]:
         """Return the addresses of each Gateway by port: `{"default/shop": {"8443": "127.77.0.10:8443"}}`."""
         compiled = self.loop.compiled.get()
-        found: dict[str, dict[str, str]] = {}
+        by_gateway: dict[str, dict[str, str]] = {}
         for port in compiled.mesh.gateways if compiled else ():
-            found.setdefault(port.gateway, {})[str(port.port)] = f"{port.address}:{port.port}"
-        return found
+            by_gateway.setdefault(port.gateway, {})[str(port.port)] = f"{port.address}:{port.port}"
+        return by_gateway
 
     @property
     def is_current(self) -> bool:
@@ -183,7 +183,7 @@ class LiveState:
     def refusals_of(self, node_id: str) -> Sequence[str]:
         """Return the resources that a proxy refused, each with Envoy's error message."""
         proxy = self.fleet.proxies.get(node_id)
-        return [f"{item.name}: {item.message.strip()}" for item in proxy.rejections()] if proxy else []
+        return [f"{rejection.name}: {rejection.message.strip()}" for rejection in proxy.rejections()] if proxy else []
 
     async def wait_unrouted(self, address: str) -> None:
         """Wait until no proxy sends requests to the address of a pod any more, unless no other pod can get them (D31).

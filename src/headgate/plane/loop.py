@@ -152,10 +152,13 @@ class Loop:
         """Compile snapshots with the same settings and TLS modes, except for those that the loop has built last."""
         _, modes = self._attempted
         compiler, builds = self._compiler.fork(), [build for build in self._builds if build.modes == modes]
-        known = (next((build for build in builds if has_same_objects(build.snapshot, one)), None) for one in snapshots)
+        last_builds = (
+            next((build for build in builds if has_same_objects(build.snapshot, snapshot)), None)
+            for snapshot in snapshots
+        )
         return [
             build.compiled if build else compiler.compile(snapshot, self.settings, modes)
-            for snapshot, build in zip(snapshots, known, strict=True)
+            for snapshot, build in zip(snapshots, last_builds, strict=True)
         ]
 
     def _is_due(self) -> bool:
@@ -202,8 +205,8 @@ class Loop:
             if last is None or last.config is not config or last[2:] != assigned[2:]:
                 changed.append((self._fleet.expect(node_id), with_runtime(config, assigned.share, assigned.sampling)))
         self._distribution.begin([proxy for proxy, _ in changed])
-        for number, (proxy, wanted) in enumerate(changed, 1):
-            proxy.config.set(wanted)
+        for number, (proxy, runtime_config) in enumerate(changed, 1):
+            proxy.config.set(runtime_config)
             if number % WAKE_BATCH == 0:
                 await asyncio.sleep(0)
         self.compiled.set(compiled)
@@ -215,15 +218,15 @@ class Loop:
             for node, workload in self._expected.nodes
             if (credential := self._credentials.get(node.id))
         )
-        found = {}
+        configs = {}
         end = time.monotonic() + SLICE_S
         for step in encode_all(views, self.memo):
             if step:
-                node_id, found[node_id] = step
+                node_id, configs[node_id] = step
             if time.monotonic() > end:
                 await asyncio.sleep(0)
                 end = time.monotonic() + SLICE_S
-        return found
+        return configs
 
     def _expect(self, mesh: Mesh) -> None:
         """Register the proxies of a mesh with the fleet, and request a certificate for each of them.
@@ -231,19 +234,19 @@ class Loop:
         Drops proxies that left the mesh. If a new pod has the name of a deleted pod, the old proxy is dropped too,
         because the new proxy must authenticate with its own key.
         """
-        last, wanted = self._expected, ExpectedProxies(mesh, self._host)
-        if wanted.source == last.source:
+        last, expected = self._expected, ExpectedProxies(mesh, self._host)
+        if expected.source == last.source:
             return
-        replaced = {node_id for node_id, uid in wanted.pods.items() if last.pods.get(node_id, uid) != uid}
-        for gone in (self._fleet.proxies.keys() - wanted.certificates.keys()) | replaced:
+        replaced = {node_id for node_id, uid in expected.pods.items() if last.pods.get(node_id, uid) != uid}
+        for gone in (self._fleet.proxies.keys() - expected.certificates.keys()) | replaced:
             self._fleet.remove(gone)
             self._assigned.pop(gone, None)
         self.credentials.discard(replaced)
-        self.credentials.set_wanted(wanted.certificates)
+        self.credentials.set_wanted(expected.certificates)
         self._credentials = self.credentials.current.get()  # excludes credentials of replaced pods
-        for node_id in wanted.certificates:
+        for node_id in expected.certificates:
             self._fleet.expect(node_id)
-        self._expected = wanted
+        self._expected = expected
 
 
 class Distribution:
@@ -265,7 +268,7 @@ class Distribution:
         """
         self.proxies = len(proxies)
         some = proxies[:: max(1, len(proxies) // SAMPLE_SIZE)]
-        self._sample = [one for one in some if one.settled() or (one.session and one in self._sample)]
+        self._sample = [proxy for proxy in some if proxy.settled() or (proxy.session and proxy in self._sample)]
 
     def is_mostly_done(self) -> bool:
         """Return whether half of the sample has acknowledged or rejected its configuration."""
@@ -301,10 +304,13 @@ class ExpectedProxies:
     def nodes(self) -> Sequence[tuple[Node, Workload | None]]:
         """All proxies, each sidecar with its workload, and each gateway with None."""
         workloads = self._mesh.workloads if self._mesh else ()
-        sidecars = [(sidecar(item), item) for item in workloads]
+        sidecars = [(sidecar(workload), workload) for workload in workloads]
         return [
             *((node, None) for node in self.gateways),
-            *((structs.replace(node, try_socket=self._host.try_sockets(node.id)), item) for node, item in sidecars),
+            *(
+                (structs.replace(node, try_socket=self._host.try_sockets(node.id)), workload)
+                for node, workload in sidecars
+            ),
         ]
 
     @cached_property
@@ -312,17 +318,17 @@ class ExpectedProxies:
         """The identity and the DNS names that each proxy's certificate must contain, by node ID."""
         domain = self._mesh.trust_domain if self._mesh else ""
         return {
-            node.id: CertificateSpec(identity=item.identity, subjects=item.subjects)
-            if item
+            node.id: CertificateSpec(identity=workload.identity, subjects=workload.subjects)
+            if workload
             else CertificateSpec(identity=gateway_id(domain))
-            for node, item in self.nodes
+            for node, workload in self.nodes
         }
 
     @cached_property
     def pods(self) -> Mapping[str, str]:
         """The UID of each proxy's pod, by node ID."""
         gateways = {gateway_proxy(pod).id: pod.uid for pod in (self._mesh.gateway_pods if self._mesh else ())}
-        return gateways | {node.id: item.uid for node, item in self.nodes if item}
+        return gateways | {node.id: workload.uid for node, workload in self.nodes if workload}
 
 
 class DurationHistogram:

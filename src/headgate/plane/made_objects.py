@@ -30,20 +30,22 @@ async def made_objects(
     """
     makes, domain = canaries
     after = with_objects(before, {**{key_of(obj): obj for obj in written}, **dict.fromkeys(deleted)})
-    found: dict[Key, tuple[Key, Object | None]] = dict(_deleted_with(before, deleted))
+    following: dict[Key, tuple[Key, Object | None]] = dict(_deleted_with(before, deleted))
     makers = {key_of(obj): obj for obj in written if _is_canary(key_of(obj))}
     for key in (*map(key_of, written), *deleted):  # a Canary writes an object again that another client changes
-        if (owner := _canary_of(before, key)) and owner not in (*makers, *found, *deleted):
+        if (owner := _canary_of(before, key)) and owner not in (*makers, *following, *deleted):
             with contextlib.suppress(NotFound):
                 makers[owner] = await store.get(owner)
     for key, obj in makers.items():
         stored = await _stored(store, before, key, obj)
-        edited = {name: item for name, item in ((key_of(item), item) for item in written) if name in stored}
+        edited = {
+            name: content for name, content in ((key_of(content), content) for content in written) if name in stored
+        }
         made = makes(
-            obj, {name: item for name, item in (stored | edited).items() if name not in deleted}, after, domain
+            obj, {name: content for name, content in (stored | edited).items() if name not in deleted}, after, domain
         )
-        found |= {name: (key, _merged(stored.get(name), item)) for name, item in made.items()}
-    return found
+        following |= {name: (key, _merged(stored.get(name), content)) for name, content in made.items()}
+    return following
 
 
 def _is_canary(key: Key) -> bool:
@@ -52,9 +54,11 @@ def _is_canary(key: Key) -> bool:
 
 def _canary_of(snapshot: Snapshot, key: Key) -> Key | None:
     """Return the Canary that owns an object; None if there is none."""
-    item = snapshot.objects.get(key)
-    references = item.metadata.owner_references if item else ()
-    return next((CANARY.key(key.namespace, item.name) for item in references if item.kind == CANARY.kind), None)
+    resource = snapshot.objects.get(key)
+    references = resource.metadata.owner_references if resource else ()
+    return next(
+        (CANARY.key(key.namespace, reference.name) for reference in references if reference.kind == CANARY.kind), None
+    )
 
 
 def _deleted_with(snapshot: Snapshot, deleted: Collection[Key]) -> Iterator[tuple[Key, tuple[Key, None]]]:
@@ -71,7 +75,7 @@ def _owned(snapshot: Snapshot, uid: str) -> Iterable[Key]:
     """Return the objects that are deleted with their owner."""
     if not uid:
         return []
-    owners = ((key, item.metadata.owner_references) for key, item in snapshot.objects.items())
+    owners = ((key, resource.metadata.owner_references) for key, resource in snapshot.objects.items())
     return [key for key, references in owners if any(reference.uid == uid for reference in references)]
 
 
@@ -80,17 +84,17 @@ async def _stored(store: Reader, before: Snapshot, key: Key, obj: Object) -> dic
     owned = _owned(before, obj["metadata"].get("uid", ""))
     kinds = {(kind.group, kind.kind) for kind in (TRAFFIC_SPLIT, ROUTE_GROUP)}
     names = {name for name in owned if (name.group, name.kind) in kinds} | {TRAFFIC_SPLIT.key(key.namespace, key.name)}
-    found: dict[Key, Object] = {}
+    stored: dict[Key, Object] = {}
     for name in names:
         with contextlib.suppress(NotFound):
-            found[name] = await store.get(name)
-    return found
+            stored[name] = await store.get(name)
+    return stored
 
 
-def _merged(stored: Object | None, wanted: Object | None) -> Object | None:
-    """Return a wanted object as it is stored after a server-side apply."""
-    if stored is None or wanted is None:
-        return wanted
-    written = wanted["metadata"]
+def _merged(stored: Object | None, made: Object | None) -> Object | None:
+    """Return a made object as it is stored after a server-side apply."""
+    if stored is None or made is None:
+        return made
+    written = made["metadata"]
     annotations = {**(stored["metadata"].get("annotations") or {}), **(written.get("annotations") or {})}
-    return {**stored, "metadata": {**stored["metadata"], **written, "annotations": annotations}, "spec": wanted["spec"]}
+    return {**stored, "metadata": {**stored["metadata"], **written, "annotations": annotations}, "spec": made["spec"]}

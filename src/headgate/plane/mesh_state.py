@@ -132,16 +132,18 @@ def _proxies(proxies: Sequence[Proxy]) -> ProxyCounts:
 
 
 def _certificates(proxies: Sequence[Proxy]) -> CertificateCounts:
-    found = [proxy.status.certificate for proxy in proxies if proxy.status.certificate]
-    held = [one for one in found if one.not_after_time]
+    certificates = [proxy.status.certificate for proxy in proxies if proxy.status.certificate]
+    held = [certificate for certificate in certificates if certificate.not_after_time]
     return CertificateCounts(
         total=len(held),
-        oldest_issue_time=min((one.issue_time for one in held if one.issue_time), default=None),
-        first_expiry_time=min((one.not_after_time for one in held if one.not_after_time), default=None),
-        faults=sum(bool(one.message) for one in found),
+        oldest_issue_time=min((certificate.issue_time for certificate in held if certificate.issue_time), default=None),
+        first_expiry_time=min(
+            (certificate.not_after_time for certificate in held if certificate.not_after_time), default=None
+        ),
+        faults=sum(bool(certificate.message) for certificate in certificates),
     )
 
 
 def _findings(findings: Sequence[Finding]) -> FindingCounts:
-    count = Counter(item.reason.severity for item in findings)
+    count = Counter(finding.reason.severity for finding in findings)
     return FindingCounts(errors=count[Severity.ERROR], warnings=count[Severity.WARNING], notes=count[Severity.NOTE])

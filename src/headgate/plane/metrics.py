@@ -128,12 +128,12 @@ class ControlPlaneMetrics:
         yield Family("headgate_certificates", "gauge", "Proxies that have a certificate.", [Line(len(current))])
         text = "Proxies for which no new certificate could be issued; they have an old certificate or none."
         yield Family("headgate_certificate_faults", "gauge", text, [Line(len(credentials.faults.get()))])
-        first = sorted((end, end - begin) for begin, end in (_validity(one.chain) for one in current))[:1]
+        first = sorted((end, end - begin) for begin, end in (_validity(credential.chain) for credential in current))[:1]
         text = "When the first of the proxies' certificates expires, in seconds since the epoch."
         yield Family("headgate_certificate_expiry_timestamp_seconds", "gauge", text, [Line(end) for end, _ in first])
         text = "Total lifetime in seconds of the certificate that expires first; headgate replaces a certificate after half of its lifetime."
         yield Family("headgate_certificate_lifetime_seconds", "gauge", text, [Line(lifetime) for _, lifetime in first])
-        ends = [end for one in current[:1] if (end := _authority_expiry(one.roots))]
+        ends = [end for credential in current[:1] if (end := _authority_expiry(credential.roots))]
         text = "When the first trusted root certificate of the mesh expires, in seconds since the epoch."
         yield Family("headgate_authority_expiry_timestamp_seconds", "gauge", text, map(Line, ends))
 
@@ -165,7 +165,7 @@ def _ratios(split: Split) -> Iterator[tuple[str, float]]:
 
     Requests for invalid backends fail, but are included in the total.
     """
-    total = sum(target.weight for target in split.targets) + sum(one.weight for one in split.broken)
+    total = sum(target.weight for target in split.targets) + sum(broken.weight for broken in split.broken)
     weights: Counter[str] = Counter()
     for target in split.targets:
         weights[target.ref.service] += target.weight
@@ -194,7 +194,7 @@ def _validity(chain: str) -> tuple[float, float]:
 @lru_cache(4)
 def _authority_expiry(roots: str) -> float | None:
     try:
-        return min(validity(one)[1] for one in read_certificates(roots, "the mesh's root certificates"))
+        return min(validity(root)[1] for root in read_certificates(roots, "the mesh's root certificates"))
     except HeadgateError:
         return None
 

@@ -43,24 +43,24 @@ Verdicts = Mapping[Key, tuple[StatusCondition, ...]]
 """The condition of each route with a comparison."""
 
 
-class Subject(Value, frozen=True, kw_only=True):
+class ComparedMirror(Value, frozen=True, kw_only=True):
     """The rules that mirror to a Service port. `fractions` are the different fractions that they copy."""
 
     rules: tuple[Rule, ...]
     fractions: frozenset[Fraction]
 
 
-class Comparison(Value, frozen=True, kw_only=True):
+class MirrorComparison(Value, frozen=True, kw_only=True):
     """The counts of a mirror to a Service port since a time, in seconds since the epoch, and the evidence against it."""
 
-    subject: Subject
+    subject: ComparedMirror
     since: float
     copies: Counts = Counts()
     requests: Counts = Counts()
     wealth: Wealth = _TEST.start()
     sizes: SizeComparison = SizeComparison()
 
-    def plus(self, copies: SideCounts, requests: SideCounts) -> "Comparison":
+    def plus(self, copies: SideCounts, requests: SideCounts) -> "MirrorComparison":
         """Return the comparison after more copies and more requests of the same time."""
         return structs.replace(
             self,
@@ -71,10 +71,10 @@ class Comparison(Value, frozen=True, kw_only=True):
         )
 
 
-Comparisons = Mapping[PortRef, Comparison]
+Comparisons = Mapping[PortRef, MirrorComparison]
 
 
-def subjects(mesh: Mesh) -> Mapping[PortRef, Subject]:
+def subjects(mesh: Mesh) -> Mapping[PortRef, ComparedMirror]:
     """Return the Service ports with a mirror in a rule of a route object."""
     rules: dict[PortRef, dict[Rule, None]] = defaultdict(dict)
     fractions: dict[PortRef, set[Fraction]] = defaultdict(set)
@@ -83,41 +83,41 @@ def subjects(mesh: Mesh) -> Mapping[PortRef, Subject]:
             if route.origin and mirror.numerator and not mirror.by:
                 rules[mirror.ref][route.origin, route.name] = None
                 fractions[mirror.ref].add(Fraction(mirror.numerator, mirror.denominator))
-    return {ref: Subject(rules=tuple(sorted(rules[ref])), fractions=frozenset(fractions[ref])) for ref in rules}
+    return {ref: ComparedMirror(rules=tuple(sorted(rules[ref])), fractions=frozenset(fractions[ref])) for ref in rules}
 
 
-def sides(wanted: Mapping[PortRef, Subject]) -> Iterator[Side]:
+def sides(compared: Mapping[PortRef, ComparedMirror]) -> Iterator[Side]:
     """Yield what must be counted for some comparisons."""
-    for ref, subject in wanted.items():
+    for ref, subject in compared.items():
         yield ref
         yield from subject.rules
 
 
 def after(
-    known: Comparisons, wanted: Mapping[PortRef, Subject], new: Mapping[Side, SideCounts], now: float
-) -> Mapping[PortRef, Comparison]:
+    earlier: Comparisons, compared: Mapping[PortRef, ComparedMirror], new: Mapping[Side, SideCounts], now: float
+) -> Mapping[PortRef, MirrorComparison]:
     """Return the comparisons after new counts. One begins again when its rules change, and after `PERIOD_S`."""
-    found: dict[PortRef, Comparison] = {}
-    for ref, subject in wanted.items():
-        before = known.get(ref)
+    comparisons: dict[PortRef, MirrorComparison] = {}
+    for ref, subject in compared.items():
+        before = earlier.get(ref)
         if before is None or before.subject != subject or now >= before.since + PERIOD_S:
-            before = Comparison(subject=subject, since=now)
+            before = MirrorComparison(subject=subject, since=now)
         requests = reduce(SideCounts.plus, (new.get(rule, _NONE) for rule in subject.rules), _NONE)
-        found[ref] = before.plus(new.get(ref, _NONE), requests)
-    return found
+        comparisons[ref] = before.plus(new.get(ref, _NONE), requests)
+    return comparisons
 
 
 def verdicts(comparisons: Comparisons) -> Verdicts:
     """Return the condition of each route whose copies and requests were both counted."""
-    found: dict[Key, list[tuple[PortRef, Comparison]]] = defaultdict(list)
+    by_route: dict[Key, list[tuple[PortRef, MirrorComparison]]] = defaultdict(list)
     for ref, comparison in comparisons.items():
         if _sample(comparison.copies).trials and _sample(comparison.requests).trials:
             for about in dict.fromkeys(about for about, _ in comparison.subject.rules):
-                found[about].append((ref, comparison))
-    return {about: (_condition(several),) for about, several in found.items()}
+                by_route[about].append((ref, comparison))
+    return {about: (_condition(several),) for about, several in by_route.items()}
 
 
-def _condition(several: Sequence[tuple[PortRef, Comparison]]) -> StatusCondition:
+def _condition(several: Sequence[tuple[PortRef, MirrorComparison]]) -> StatusCondition:
     reasons = [reason for _, comparison in several if (reason := _fault(comparison))]
     text = "; ".join(_message(ref, comparison) for ref, comparison in several)
     return StatusCondition(
@@ -125,7 +125,7 @@ def _condition(several: Sequence[tuple[PortRef, Comparison]]) -> StatusCondition
     )
 
 
-def _fault(comparison: Comparison) -> str:
+def _fault(comparison: MirrorComparison) -> str:
     """Return what is proven to be worse for copies than for requests; empty if nothing is."""
     if len(comparison.subject.fractions) > 1:
         return ""
@@ -134,11 +134,11 @@ def _fault(comparison: Comparison) -> str:
     copies, requests = _tail(comparison.copies, PART / 2), _tail(comparison.requests, PART / 2)
     if copies[0] > requests[1]:
         return "Slower"
-    found = comparison.sizes.fault(PART)
-    return f"{found.capitalize()}Responses" if found else ""
+    difference = comparison.sizes.fault(PART)
+    return f"{difference.capitalize()}Responses" if difference else ""
 
 
-def _message(ref: PortRef, comparison: Comparison) -> str:
+def _message(ref: PortRef, comparison: MirrorComparison) -> str:
     subject = comparison.subject
     sizes = comparison.sizes
     copies, requests = _side_text(comparison.copies, sizes.copies), _side_text(comparison.requests, sizes.requests)
@@ -203,13 +203,13 @@ class MirrorComparer:
         while True:
             changed = self._compiled.next_change()
             compiled = self._compiled.get()
-            wanted = subjects(compiled.mesh) if compiled else {}
-            self._increments.follow(sides(wanted))
-            if not wanted:
+            compared = subjects(compiled.mesh) if compiled else {}
+            self._increments.follow(sides(compared))
+            if not compared:
                 self._known = {}
                 self.verdicts.set({})
                 await changed.wait()
                 continue
             await asyncio.sleep(PUBLISH_S)
-            self._known = after(self._known, wanted, self._increments.take(), self._clock())
+            self._known = after(self._known, compared, self._increments.take(), self._clock())
             self.verdicts.set(verdicts(self._known))

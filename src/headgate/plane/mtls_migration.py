@@ -99,8 +99,8 @@ class MtlsMigration:
 
     def record(self, workloads: Sequence[Workload]) -> None:
         """Set the published and the wanted mode of each workload after a build; drop workloads that left the mesh."""
-        before, self._modes = self._modes, {item.name: item.tls_mode for item in workloads}
-        self._targets = {item.name: item.target_tls_mode for item in workloads}
+        before, self._modes = self._modes, {workload.name: workload.tls_mode for workload in workloads}
+        self._targets = {workload.name: workload.target_tls_mode for workload in workloads}
         if any(before.get(name, mode) is not mode for name, mode in self._modes.items()):
             self._drained_at = None
         if self._is_built_restored:
@@ -143,7 +143,7 @@ def _holds(proxy: Proxy) -> bool:
     A rejected listener for outgoing connections does not matter.
     """
     return proxy.settled() and not any(
-        item.type_url == CLUSTER or item.name.startswith(INBOUND) for item in proxy.rejections()
+        rejection.type_url == CLUSTER or rejection.name.startswith(INBOUND) for rejection in proxy.rejections()
     )
 
 
@@ -155,7 +155,7 @@ def _by_namespace(modes: Mapping[str, TlsMode]) -> Mapping[str, TlsMode]:
     namespaces: dict[str, Counter[TlsMode]] = {}
     for name, mode in modes.items():
         namespaces.setdefault(name.partition("/")[0], Counter())[mode] += 1
-    most = {namespace: found.most_common(1)[0][0] for namespace, found in sorted(namespaces.items())}
+    most = {namespace: counts.most_common(1)[0][0] for namespace, counts in sorted(namespaces.items())}
     return most | {name: mode for name, mode in modes.items() if mode is not most[name.partition("/")[0]]}
 
 

@@ -42,7 +42,7 @@ def with_application_ports(snapshot: Snapshot, pod: Pod) -> Pod:
     annotations = pod.metadata.annotations
     if annotations.get(SIDECAR) != "explicit":
         return pod
-    pairs = [item.partition("=") for item in annotations.get(APPLICATION_PORTS, "").split(",") if item]
+    pairs = [entry.partition("=") for entry in annotations.get(APPLICATION_PORTS, "").split(",") if entry]
     numbers = {int(port): number for port, _, number in pairs if port.isdecimal()}
     free = (str(number) for number in range(_FIRST_APPLICATION_PORT, 2**16) if str(number) not in numbers.values())
     served = ",".join(f"{port}={numbers.get(port) or next(free)}" for port in sorted(_listening(snapshot, pod)))
@@ -53,11 +53,16 @@ def with_application_ports(snapshot: Snapshot, pod: Pod) -> Pod:
 
 def _listening(snapshot: Snapshot, pod: Pod) -> set[int]:
     """Return the ports that a pod declares, and the numeric targetPorts of the Services that select it, without excluded ones."""
-    found = {port.container_port for item in pod.spec.containers for port in item.ports or () if port.protocol == "TCP"}
+    ports = {
+        port.container_port
+        for container in pod.spec.containers
+        for port in container.ports or ()
+        if port.protocol == "TCP"
+    }
     namespace, labels = pod.metadata.namespace, pod.metadata.labels.items()
     for key, service in snapshot.services.values():
         if key.namespace == namespace and service.spec.selected and service.spec.selected.items() <= labels:
             targets = (port.target_port or port.port for port in service.spec.ports if port.protocol == "TCP")
-            found.update(target for target in targets if isinstance(target, int))
+            ports.update(target for target in targets if isinstance(target, int))
     excluded = pod.metadata.annotations.get(EXCLUDED_PORTS, "").split(",")
-    return found - {int(word) for word in excluded if word.strip().isdecimal()}
+    return ports - {int(word) for word in excluded if word.strip().isdecimal()}

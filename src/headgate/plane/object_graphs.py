@@ -54,7 +54,9 @@ class ObjectGraphs:
         Repeated calls return the same graph until one of these objects changes.
         """
         infos = [
-            info for one in dict.fromkeys((POD, *_INTERMEDIATE.get(kind, ()), kind)) for info in await self._all(one)
+            info
+            for read_kind in dict.fromkeys((POD, *_INTERMEDIATE.get(kind, ()), kind))
+            for info in await self._all(read_kind)
         ]
         before = self._graphs.get(kind)
         if before is None or len(before[0]) != len(infos) or not all(map(is_, before[0], infos)):
@@ -170,7 +172,7 @@ def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain:
         labels=labels,
         apex=(resolved(spec["service"]), spec["service"]),
         backends=tuple(
-            Backend(name=one["service"], service=resolved(one["service"]), weight=one["weight"])
-            for one in spec["backends"]
+            Backend(name=backend["service"], service=resolved(backend["service"]), weight=backend["weight"])
+            for backend in spec["backends"]
         ),
     )

@@ -1,4 +1,4 @@
-"""The world of an earlier revision: the recorded objects as they were, with the other objects of today."""
+"""The objects at an earlier revision: the recorded objects as they were, with the current other objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from headgate.shared_map import SharedMap
 def snapshot_at(live_state: LiveState, contents: Contents) -> Snapshot:
     """Return the current snapshot with the recorded objects as in `contents`.
 
-    Pods, EndpointSlices, Namespaces and Secrets are those of today. A recorded object that exists today keeps its status,
+    Pods, EndpointSlices, Namespaces and Secrets are the current ones. A recorded object that exists now keeps its status,
     such as the address of a Gateway.
     """
     live, records = live_state.feed.snapshot.get() or Snapshot(), live_state.feed.records
@@ -28,20 +28,20 @@ def snapshot_at(live_state: LiveState, contents: Contents) -> Snapshot:
         if key not in records or records[key].content != content
     }
     past |= {key: None for key in records if key not in contents}
-    found = with_objects(live, past)
+    snapshot = with_objects(live, past)
     statuses = {
-        key: _with_status(found.objects[key], live.objects[key])
+        key: _with_status(snapshot.objects[key], live.objects[key])
         for key in past
-        if key in found.objects and key in live.objects
+        if key in snapshot.objects and key in live.objects
     }
     return Snapshot(
         live.revision,
-        SharedMap(found.objects).edited(statuses),
-        found.mistakes,
-        fail_closed=found.fail_closed,
+        SharedMap(snapshot.objects).edited(statuses),
+        snapshot.mistakes,
+        fail_closed=snapshot.fail_closed,
     )
 
 
 def _with_status(past: Resource, live: Resource) -> Resource:
-    known: Mapping[str, Any] = msgspec.structs.asdict(live)
-    return structs.replace(past, status=known["status"]) if "status" in known and type(past) is type(live) else past
+    fields: Mapping[str, Any] = msgspec.structs.asdict(live)
+    return structs.replace(past, status=fields["status"]) if "status" in fields and type(past) is type(live) else past

@@ -66,8 +66,8 @@ async def planned(live_state: LiveState, spec: PlanSpec) -> PlanStatus:
         makers=predicted.makers,
         deleted=spec.deleted,
     )
-    found = await asyncio.to_thread(checked_plan, world, spec)
-    return structs.replace(found, ignored=hub.ignored, on_creation=predicted.on_creation)
+    result = await asyncio.to_thread(checked_plan, world, spec)
+    return structs.replace(result, ignored=hub.ignored, on_creation=predicted.on_creation)
 
 
 class _HubVersions(NamedTuple):
@@ -104,29 +104,29 @@ async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
     if (key.group, key.kind) not in _ONLY_LISTED:
         with contextlib.suppress(NotFound):
             stored = await store.get(key)
-    elif known := snapshot.objects.get(key):
-        stored = {"metadata": msgspec.to_builtins(known.metadata)}
+    elif listed := snapshot.objects.get(key):
+        stored = {"metadata": msgspec.to_builtins(listed.metadata)}
     if not stored:
         return obj
     metadata = part(stored, "metadata")
     kept = {name: metadata[name] for name in _KEPT_METADATA if name in metadata}
-    found = {**obj, "metadata": {**kept, **obj["metadata"]}}
+    applied = {**obj, "metadata": {**kept, **obj["metadata"]}}
     if "status" in stored:
-        found["status"] = stored["status"]
+        applied["status"] = stored["status"]
     if (key.group, key.kind) == (
         POD.group,
         POD.kind,
     ):  # an update keeps what injection added, and can't change containers
         annotations = {**part(metadata, "annotations"), **part(obj["metadata"], "annotations")}
-        return {**stored, "metadata": {**found["metadata"], "annotations": annotations}}
+        return {**stored, "metadata": {**applied["metadata"], "annotations": annotations}}
     if key.kind == NAMESPACE:  # other programs label it too, and an update keeps these labels
         own = part(part(last_applied(stored), "metadata"), "labels")
         foreign = {name: text for name, text in part(metadata, "labels").items() if name not in own}
-        found["metadata"]["labels"] = {**foreign, **part(obj["metadata"], "labels")}
+        applied["metadata"]["labels"] = {**foreign, **part(obj["metadata"], "labels")}
     if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
         spec = part(stored, "spec")
-        found["spec"] = {**{name: spec[name] for name in _KEPT_OF_SERVICES if name in spec}, **part(obj, "spec")}
-    return found
+        applied["spec"] = {**{name: spec[name] for name in _KEPT_OF_SERVICES if name in spec}, **part(obj, "spec")}
+    return applied
 
 
 async def _deletions(store: Reader, snapshot: Snapshot, spec: PlanSpec) -> tuple[list[Key], list[Key]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from headgate.admission.injection import Decision, decision_message
+from headgate.admission.injection import InjectionDecision, decision_message
 from headgate.admission.sidecar_containers import CONTAINER, container_names, moved_checks
 from headgate.admission.sidecar_merge import selecting
 from headgate.resources.core.pod import ENDED
@@ -38,7 +38,7 @@ class PodFacts(NamedTuple):
     """
 
     pod: Object
-    decision: Decision
+    decision: InjectionDecision
     sidecars: Iterable[Object]
     proxy: ProxyStatus | None
 
@@ -70,10 +70,10 @@ def _kind(pod: Object) -> str:
 def _added(pod: Object, sidecars: Iterable[Object]) -> Iterator[AddedSidecar]:
     """Yield the Sidecars that the pod has or should have, by name."""
     annotations = part(pod["metadata"], "annotations")
-    pairs = (item.rpartition("@") for item in annotations.get(ADDED, "").split(",") if item)
+    pairs = (entry.rpartition("@") for entry in annotations.get(ADDED, "").split(",") if entry)
     present = {name: int(generation) for name, _, generation in pairs if generation.isdecimal()}
-    newest = {item.metadata.name: item.metadata.generation for item in selecting(pod, sidecars)}
-    conflicts = [item.partition("/") for item in annotations.get(CONFLICTS, "").split(",") if item]
+    newest = {sidecar.metadata.name: sidecar.metadata.generation for sidecar in selecting(pod, sidecars)}
+    conflicts = [entry.partition("/") for entry in annotations.get(CONFLICTS, "").split(",") if entry]
     for name in sorted(present.keys() | newest.keys() if PROCESS not in annotations else ()):
         yield AddedSidecar(
             name=name,
@@ -106,7 +106,7 @@ def _notes(facts: PodFacts) -> Iterator[str]:
             f"the kubelet sends the hook {hook} in plaintext and without an identity: a strict or closed workload rejects it; "
             f"use exec, or exclude its port with the annotation {EXCLUDED_PORTS}"
         )
-    if any(item.get("name") == CONTAINER for item in spec.get("initContainers") or ()):
+    if any(container.get("name") == CONTAINER for container in spec.get("initContainers") or ()):
         yield "the sidecar is native: it starts before the pod's init containers, and ends after the application"
     if (policy := spec.get("restartPolicy", "Always")) != "Always":
         yield f"the pod ends by itself (restartPolicy {policy}); its sidecar ends after the other containers"
@@ -133,16 +133,16 @@ def _problems(facts: PodFacts, added: Iterable[AddedSidecar]) -> Iterator[str]:
         yield f"a new pod with the same labels gets {gets}; {_replacement(pod)}"
         if CONTAINER in container_names(pod):
             yield "if `headgate inject` added the sidecar to the pod template, new pods get it from there; apply the original manifest"
-    if CONTAINER in container_names(pod) and (found := ", ".join(moved_checks(pod))):
-        yield f"an older headgate injected the pod, and its sidecar does not serve {found}; {_replacement(pod)}"
-    if outdated := ", ".join(item.name for item in added if kind and item.generation != item.newest):
+    if CONTAINER in container_names(pod) and (checks := ", ".join(moved_checks(pod))):
+        yield f"an older headgate injected the pod, and its sidecar does not serve {checks}; {_replacement(pod)}"
+    if outdated := ", ".join(sidecar.name for sidecar in added if kind and sidecar.generation != sidecar.newest):
         yield f"the pod does not have the newest generation of the Sidecars {outdated}; {_replacement(pod)}"
-    for item in added:
-        if item.conflicts:
-            yield f"Sidecar {item.name}: choose other names for {', '.join(item.conflicts)}; the pod has its own"
+    for sidecar in added:
+        if sidecar.conflicts:
+            yield f"Sidecar {sidecar.name}: choose other names for {', '.join(sidecar.conflicts)}; the pod has its own"
 
 
-def _change(pod: Object, decision: Decision) -> Iterator[str]:
+def _change(pod: Object, decision: InjectionDecision) -> Iterator[str]:
     """Yield what to change so that a new pod gets a sidecar, or so that it gets none."""
     if decision.by == "HeadgateRun":
         return

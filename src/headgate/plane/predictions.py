@@ -77,7 +77,7 @@ def _is_created_again(before: Snapshot, key: Key, change: PredictedWrites) -> bo
     """Return whether a deleted object is a pod that its controller creates again."""
     pod = before.objects.get(key)
     owners = pod.metadata.owner_references if isinstance(pod, Pod) else ()
-    gone = {(item.kind, item.name) for item in (*change.deleted, *change.workloads.deleted)}
+    gone = {(deleted.kind, deleted.name) for deleted in (*change.deleted, *change.workloads.deleted)}
     return any(
         owner.controller and owner.kind in _RECREATING and (owner.kind, owner.name) not in gone for owner in owners
     )
@@ -85,14 +85,16 @@ def _is_created_again(before: Snapshot, key: Key, change: PredictedWrites) -> bo
 
 def _with_addresses(before: Snapshot, after: Snapshot) -> Snapshot:
     """Return `after` with an address for each Gateway that gets one, as controllers assign it."""
-    known = own_gateways(before)
-    new = {key: item for key, item in own_gateways(after).items() if not item.address and key not in known}
+    present = own_gateways(before)
+    new = {key: gateway for key, gateway in own_gateways(after).items() if not gateway.address and key not in present}
     if not new:
         return after
     addressed: dict[Key, Gateway] = {}
-    for key, item in new.items():
-        wanted = (address.value for address in item.spec.addresses if address.type == IP_ADDRESS and address.value)
-        value = next(wanted, "") or str(IPv4Address(_FIRST_GATEWAY + len(addressed)))
-        status = structs.replace(item.status, addresses=(GatewayAddress(type=IP_ADDRESS, value=value),))
-        addressed[key] = structs.replace(item, status=status)
+    for key, gateway in new.items():
+        requested = (
+            address.value for address in gateway.spec.addresses if address.type == IP_ADDRESS and address.value
+        )
+        value = next(requested, "") or str(IPv4Address(_FIRST_GATEWAY + len(addressed)))
+        status = structs.replace(gateway.status, addresses=(GatewayAddress(type=IP_ADDRESS, value=value),))
+        addressed[key] = structs.replace(gateway, status=status)
     return Snapshot(after.revision, after.objects.edited(addressed), after.mistakes, fail_closed=after.fail_closed)

@@ -91,14 +91,14 @@ def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
     )
 
 
-def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
-    """Return a copy of `one` with the wanted version and the version that the proxy has acknowledged."""
-    type_url = TYPES[one.type]
+def with_version(proxy: fleet.Proxy, resource_type: ResourceType) -> ResourceType:
+    """Return a copy of `resource_type` with the wanted version and the version that the proxy has acknowledged."""
+    type_url = TYPES[resource_type.type]
     subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
-    wanted = {key: config[key].digest for key in wanted_names(subscription, config)}
-    held = {key: subscription.acknowledged[key].digest for key in wanted if key in subscription.acknowledged}
-    return structs.replace(one, version=_version(wanted), held_version=_version(held))
+    expected = {key: config[key].digest for key in wanted_names(subscription, config)}
+    held = {key: subscription.acknowledged[key].digest for key in expected if key in subscription.acknowledged}
+    return structs.replace(resource_type, version=_version(expected), held_version=_version(held))
 
 
 def wanted_names(subscription: Subscription, config: Mapping[str, Encoded]) -> Sequence[str]:

@@ -70,14 +70,14 @@ class RenderedGateways:
         end = asyncio.get_running_loop().time() + LONGEST_WAIT_S
         while True:
             changed, compiled = self._compiled.next_change(), self._compiled.get()
-            found = await self._of(compiled, service, query.stream_module) if compiled else None
-            if found and (found.version != query.known or asyncio.get_running_loop().time() >= end):
-                return msgspec.json.encode(found)
+            configuration = await self._of(compiled, service, query.stream_module) if compiled else None
+            if configuration and (configuration.version != query.known or asyncio.get_running_loop().time() >= end):
+                return msgspec.json.encode(configuration)
             try:
                 async with asyncio.timeout_at(end):
                     await changed.wait()
             except TimeoutError:
-                if not found:
+                if not configuration:
                     message = "no mesh is compiled yet: call again"
                     raise StatusError(grpc.StatusCode.UNAVAILABLE, message) from None
 
@@ -95,10 +95,10 @@ class RenderedGateways:
         """Return the Service (`namespace/name`) of a pod. Raises StatusError if it is not that of a gateway."""
         name, snapshot = pod_of(node_id), self._snapshot.get()
         pod = snapshot.pods.get(name) if snapshot else None
-        found = pod.metadata.annotations.get(PROXY_OF_SERVICE, "") if pod else ""
-        if not found or not name.startswith(f"{SYSTEM_NAMESPACE}/"):
+        service = pod.metadata.annotations.get(PROXY_OF_SERVICE, "") if pod else ""
+        if not service or not name.startswith(f"{SYSTEM_NAMESPACE}/"):
             raise StatusError(grpc.StatusCode.NOT_FOUND, f"pod {name} is not that of a gateway of a Service")
-        return found
+        return service
 
 
 def render_service(mesh: Mesh, service: str, stream_module: str = "") -> Rendered:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
-from headgate.admission.injection import Decision, PodNamespace, Sidecars, pod_namespace
+from headgate.admission.injection import InjectionDecision, PodNamespace, Sidecars, pod_namespace
 from headgate.admission.sidecar_merge import selecting
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
@@ -61,9 +61,9 @@ def with_predicted_pods(
     pods: dict[Key, Pod | None] = {}
     makers: dict[Key, Key] = {}
     for obj in workloads.written:
-        found = _of_template(after, obj, sidecars, len(pods))
-        pods |= found
-        makers |= dict.fromkeys(found, key_of_workload(obj))
+        new_pods = _of_template(after, obj, sidecars, len(pods))
+        pods |= new_pods
+        makers |= dict.fromkeys(new_pods, key_of_workload(obj))
     for key in workloads.deleted:
         gone = [POD.key(*name.split("/")) for name in _pods_of(after, key)]
         pods |= dict.fromkeys(gone)
@@ -74,8 +74,8 @@ def with_predicted_pods(
             pods[key] = created_pod(after, msgspec.to_builtins(pod), sidecars, len(pods))
     again = dict(_created_again(before, after, pods.keys() | changed, changed, sidecars))
     for key in again:
-        deciding = (item for item in sorted(changed) if item.kind in _DECIDING)
-        makers[key] = next(item for item in deciding if key.namespace in (item.namespace, item.name))
+        deciding = (decider for decider in sorted(changed) if decider.kind in _DECIDING)
+        makers[key] = next(decider for decider in deciding if key.namespace in (decider.namespace, decider.name))
     edits = pods | again
     if not edits:
         return Predicted(after)
@@ -88,8 +88,8 @@ def with_predicted_pods(
 def key_of_workload(obj: Object) -> Key:
     """Return the key of a workload in any version."""
     metadata, kind = part(obj, "metadata"), str(obj["kind"])
-    found = find_written(str(obj["apiVersion"]), kind)
-    group = found.group if found else str(obj["apiVersion"]).rpartition("/")[0]
+    registered = find_written(str(obj["apiVersion"]), kind)
+    group = registered.group if registered else str(obj["apiVersion"]).rpartition("/")[0]
     return Key(group, kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
 
 
@@ -144,20 +144,20 @@ def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], sideca
     injected = bool(template.metadata.annotations.get(SIDECAR)) or (
         sidecars.decide(raw, pod_namespace(SnapshotView(snapshot), raw)).injected
     )
-    found: dict[Key, Pod] = {}
+    successors: dict[Key, Pod] = {}
     for name in names:
         old = snapshot.pods[name]
         new = _successor(snapshot, name, template, sidecars, injected=injected)
         if _facts(new) != _facts(old):
-            found[POD.key(*name.split("/"))] = new
-    return found
+            successors[POD.key(*name.split("/"))] = new
+    return successors
 
 
 def _facts(pod: Pod) -> object:
     """Return what decides the access to a pod, and that of the pod."""
     annotations = {key: pod.metadata.annotations.get(key) for key in (INJECT, EXCLUDED_PORTS)}
     spec = pod.spec
-    ports = [(item.name, item.ports or ()) for item in spec.containers]
+    ports = [(container.name, container.ports or ()) for container in spec.containers]
     return pod.metadata.labels, annotations, spec.service_account_name or "default", spec.host_network, ports
 
 
@@ -169,8 +169,8 @@ def _successor(snapshot: Snapshot, name: str, template: Pod, sidecars: Sidecars,
     metadata = structs.replace(
         old.metadata, labels=labels | template.metadata.labels, annotations=kept | template.metadata.annotations
     )
-    written = {item.name: item for item in template.spec.containers}
-    containers = [_with_ports(item, written.pop(item.name, None)) for item in old.spec.containers]
+    written = {container.name: container for container in template.spec.containers}
+    containers = [_with_ports(container, written.pop(container.name, None)) for container in old.spec.containers]
     spec = structs.replace(
         old.spec,
         containers=(*containers, *written.values()),
@@ -207,21 +207,21 @@ def _guarded(snapshot: Snapshot, pod: Pod, sidecars: Sidecars) -> Pod:
 
 
 def _created_again(
-    before: Snapshot, after: Snapshot, known: Collection[Key], changed: Collection[Key], sidecars: Sidecars
+    before: Snapshot, after: Snapshot, handled: Collection[Key], changed: Collection[Key], sidecars: Sidecars
 ) -> Iterator[tuple[Key, Pod]]:
     """Yield the pods to which injection would add something else, because their namespace, a TLSConfig or a Sidecar changed."""
     spaces = {key.name if key.kind == NAMESPACE else key.namespace for key in changed if key.kind in _DECIDING}
     views = SnapshotView(before), SnapshotView(after)
     for name, pod in after.pods.items() if spaces else ():
         key = POD.key(*name.split("/"))
-        if key.namespace not in spaces or key in known:
+        if key.namespace not in spaces or key in handled:
             continue
         raw = msgspec.to_builtins(pod)
         old, new = (_Added.of(raw, pod_namespace(view, raw), sidecars.decide) for view in views)
         if old != new and old.injected == has_sidecar(pod):
-            kept = tuple(item for item in pod.spec.containers if item not in old.containers)
-            names = {item.name for item in kept}
-            added = tuple(item for item in new.containers if item.name not in names)
+            kept = tuple(container for container in pod.spec.containers if container not in old.containers)
+            names = {container.name for container in kept}
+            added = tuple(container for container in new.containers if container.name not in names)
             bare = structs.replace(pod, spec=structs.replace(pod.spec, containers=(*kept, *added)))
             yield key, _guarded(after, bare, sidecars) if new.injected else without_sidecar(bare)
 
@@ -233,9 +233,15 @@ class _Added(NamedTuple):
     containers: tuple[MeshContainer, ...]
 
     @classmethod
-    def of(cls, raw: Object, around: PodNamespace, decide: Callable[[Object, PodNamespace], Decision]) -> "_Added":
+    def of(
+        cls, raw: Object, around: PodNamespace, decide: Callable[[Object, PodNamespace], InjectionDecision]
+    ) -> "_Added":
         """Return what injection adds to a pod in a namespace."""
         injected = decide(raw, around).injected
-        sidecars = sorted(selecting(raw, around.sidecars), key=lambda item: item.metadata.name) if injected else []
-        found = [msgspec.convert(item, MeshContainer) for sidecar in sidecars for item in sidecar.spec.containers]
-        return cls(injected, tuple(found))
+        sidecars = (
+            sorted(selecting(raw, around.sidecars), key=lambda sidecar: sidecar.metadata.name) if injected else []
+        )
+        containers = [
+            msgspec.convert(container, MeshContainer) for sidecar in sidecars for container in sidecar.spec.containers
+        ]
+        return cls(injected, tuple(containers))

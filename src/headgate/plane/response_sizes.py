@@ -53,8 +53,8 @@ class SizeComparison(Value, frozen=True, kw_only=True):
             copies=self.copies + copies,
             limits=limits,
             wealth=tuple(
-                _TEST.after(known, Block(limit.sample(requests), limit.sample(copies)))
-                for limit, known in zip(limits, wealth, strict=True)
+                _TEST.after(so_far, Block(limit.sample(requests), limit.sample(copies)))
+                for limit, so_far in zip(limits, wealth, strict=True)
             ),
         )
 
@@ -64,7 +64,7 @@ class SizeComparison(Value, frozen=True, kw_only=True):
         It is wrong with a probability of at most `error`.
         """
         proven = (
-            limit for limit, known in zip(self.limits, self.wealth, strict=True) if known.evidence >= TESTS / error
+            limit for limit, wealth in zip(self.limits, self.wealth, strict=True) if wealth.evidence >= TESTS / error
         )
         return next((limit.beyond for limit in proven), "")
 

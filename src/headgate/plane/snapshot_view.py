@@ -21,18 +21,22 @@ class SnapshotView(View):
 
     def get(self, key: Key) -> Object | None:
         """Return an object; None if it does not exist."""
-        found = self._snapshot.objects.get(key) or self._snapshot.fail_closed.get(key)
-        return _object(found) if found else None
+        resource = self._snapshot.objects.get(key) or self._snapshot.fail_closed.get(key)
+        return _object(resource) if resource else None
 
     def select(self, group: str, kind: str, namespace: str) -> list[Object]:
         """Return the objects of a kind in a namespace."""
         shape = _SHAPES.get((group, kind))
-        found = [*self._snapshot.by_shape.get(shape, {}).items(), *self._snapshot.fail_closed.items()] if shape else []
+        resources = (
+            [*self._snapshot.by_shape.get(shape, {}).items(), *self._snapshot.fail_closed.items()] if shape else []
+        )
         return [
-            _object(item) for key, item in found if (key.group, key.kind, key.namespace) == (group, kind, namespace)
+            _object(resource)
+            for key, resource in resources
+            if (key.group, key.kind, key.namespace) == (group, kind, namespace)
         ]
 
 
 def _object(resource: Resource) -> Object:
-    found: Object = msgspec.to_builtins(resource)
-    return {"metadata": {}, **found}
+    fields: Object = msgspec.to_builtins(resource)
+    return {"metadata": {}, **fields}

@@ -53,7 +53,8 @@ def workload_counts(
         if SIDECAR in (metadata.get("annotations") or {}):
             meshed.add(owner)
     stored = {
-        Ref(DEPLOYMENT, item["metadata"].get("namespace", ""), item["metadata"]["name"]): item for item in deployments
+        Ref(DEPLOYMENT, deployment["metadata"].get("namespace", ""), deployment["metadata"]["name"]): deployment
+        for deployment in deployments
     }
     counted = meshed if only_meshed else members.keys() | stored.keys()
     rows = [_row(ref, members.get(ref, ()), stored.get(ref), now) for ref in sorted(counted)]
@@ -88,13 +89,13 @@ def _workload(pod: Object) -> Ref:
 
 def _row(ref: Ref, pods: Sequence[_Pod], deployment: Object | None, now: float) -> UnreadyWorkload:
     """Return the counts of a workload; their message is empty if nothing is wrong."""
-    wanted = int((deployment.get("spec") or {}).get("replicas", 1)) if deployment else len(pods)
-    ready = min(sum(pod.ready for pod in pods), wanted)
+    replicas = int((deployment.get("spec") or {}).get("replicas", 1)) if deployment else len(pods)
+    ready = min(sum(pod.ready for pod in pods), replicas)
     return UnreadyWorkload(
         object=Key(_group(ref.kind), ref.kind, ref.namespace, ref.name),
         ready=ready,
-        wanted=wanted,
-        message=next(_reasons(pods, deployment, missing=wanted - ready, now=now), ""),
+        wanted=replicas,
+        message=next(_reasons(pods, deployment, missing=replicas - ready, now=now), ""),
     )
 
 
@@ -121,7 +122,7 @@ def _reasons(pods: Sequence[_Pod], deployment: Object | None, *, missing: int, n
 
 def _read(pod: Object, failure: str) -> _Pod:
     status = pod.get("status") or {}
-    conditions = {item["type"]: item for item in status.get("conditions") or ()}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready") or {}
     is_ready = ready.get("status") == "True"
     return _Pod(
@@ -156,9 +157,9 @@ def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _creation_failures(deployment: Object) -> Iterator[str]:
     """Yield why pods can't be created, such as an exceeded quota."""
-    for item in (deployment.get("status") or {}).get("conditions") or ():
-        if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            yield _described(item)
+    for condition in (deployment.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            yield _described(condition)
 
 
 def _described(fact: Mapping[str, Any]) -> str:

@@ -36,8 +36,8 @@ async def warnings_after_write(
     if dry_run:
         await live_state.feed.wait_until_current()
         return await _previewed(live_state, _Write(old, new, dry_run=True), None)
-    found = await _findings_after(live_state, new) if new else ()
-    return [*found, *await _previewed(live_state, _Write(old, new, is_done=True), EFFECT_S)]
+    findings = await _findings_after(live_state, new) if new else ()
+    return [*findings, *await _previewed(live_state, _Write(old, new, is_done=True), EFFECT_S)]
 
 
 async def warnings_before_write(
@@ -106,29 +106,31 @@ async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None
     """Compile the feed's snapshot without and with a write; return the findings about the object, and the effect in one line."""
     if not write.has_findings and not write.may_have_effect:
         return ()
-    found: list[str] = []
+    warnings: list[str] = []
     snapshot = live_state.feed.snapshot.get() or Snapshot()
     before = with_objects(snapshot, {write.key: write.old})
     predicted = await _predicted(live_state, before, write) if write.may_have_effect else None
 
     def compiled() -> World:
         after = predicted.snapshot if predicted else with_objects(snapshot, {write.key: write.new})
-        one, *other = live_state.loop.compile_each(*dict.fromkeys((before if predicted else after, after)))
+        first, *other = live_state.loop.compile_each(*dict.fromkeys((before if predicted else after, after)))
         makers = predicted.makers if predicted else {}
-        return World(one, other[0] if other else one, {write.key, *makers}, snapshots=(before, after), makers=makers)
+        return World(
+            first, other[0] if other else first, {write.key, *makers}, snapshots=(before, after), makers=makers
+        )
 
     try:
         async with asyncio.timeout(limit_s):
             world = await live_state.in_preview(compiled)
         if write.has_findings:
-            found.extend(_about(write.key, world.after))
+            warnings.extend(_about(write.key, world.after))
         if write.may_have_effect:
             async with asyncio.timeout(EFFECT_S):
                 pods = predicted.on_creation if predicted else ()
-                found.extend(await live_state.in_preview(lambda: _effect(world, write, pods)))
+                warnings.extend(await live_state.in_preview(lambda: _effect(world, write, pods)))
     except TimeoutError:
         pass
-    return found
+    return warnings
 
 
 async def _predicted(live_state: LiveState, before: Snapshot, write: _Write) -> Prediction:
@@ -139,8 +141,12 @@ async def _predicted(live_state: LiveState, before: Snapshot, write: _Write) -> 
 
 def _about(key: Key, compiled: Compiled) -> Sequence[str]:
     """Return the findings about an object. That a new Gateway has no address yet is no mistake."""
-    found = compiled.report.findings_of.get(key, ())
-    return [f"{item.field}: {item.message}" for item in found if item.reason is not Reason.ADDRESS_NOT_ASSIGNED]
+    findings = compiled.report.findings_of.get(key, ())
+    return [
+        f"{finding.field}: {finding.message}"
+        for finding in findings
+        if finding.reason is not Reason.ADDRESS_NOT_ASSIGNED
+    ]
 
 
 def _effect(world: World, write: _Write, pods: Sequence[str]) -> Sequence[str]:

@@ -24,7 +24,7 @@ class ProxyProgram(Protocol):
 
 def write_files(rendered: Rendered, directory: Path) -> None:
     """Write all files, each atomically; the main file comes last, because it names the rest."""
-    for name, text in sorted(rendered.files.items(), key=lambda item: item[0] == rendered.main):
+    for name, text in sorted(rendered.files.items(), key=lambda entry: entry[0] == rendered.main):
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, (text.reveal() if isinstance(text, PrivateText) else text).encode())

@@ -14,7 +14,7 @@ _MODULES = re.compile(r"--modules-path=(\S+)")
 
 
 def has_started(directory: Path) -> bool:
-    """Say whether an nginx has started with a directory: it writes its process ID when it listens on all ports."""
+    """Return whether an nginx has started with a directory: it writes its process ID when it listens on all ports."""
     try:
         return bool((directory / PID_FILE).read_text())
     except OSError:
@@ -26,8 +26,8 @@ def stream_module(program: str) -> str:
     if not program:
         return ""
     built = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    found = _MODULES.search(built) if _BUILT.search(built) else None
-    return str(Path(found[1]) / "ngx_stream_module.so") if found else ""
+    match = _MODULES.search(built) if _BUILT.search(built) else None
+    return str(Path(match[1]) / "ngx_stream_module.so") if match else ""
 
 
 class Nginx(NamedTuple):

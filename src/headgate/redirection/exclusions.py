@@ -35,15 +35,15 @@ def parse_exclusions(
     causes: list[Cause] = []
 
     def take(field: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-        found: dict[T, None] = {}  # without duplicates, in the order of the text
-        for item in filter(None, map(str.strip, text.split(","))):
+        parsed: dict[T, None] = {}  # without duplicates, in the order of the text
+        for part in filter(None, map(str.strip, text.split(","))):
             try:
-                found[parse(item)] = None
+                parsed[parse(part)] = None
             except ValueError as error:
                 causes.append(Cause(field, str(error)))
-        return tuple(found)
+        return tuple(parsed)
 
-    found = Exclusions(
+    exclusions = Exclusions(
         excluded_inbound_ports=take(INBOUND_PORTS, inbound_ports, _inbound_port),
         excluded_outbound_ports=take(OUTBOUND_PORTS, outbound_ports, _port),
         excluded_addresses=take(ADDRESSES, addresses, _network),
@@ -51,7 +51,7 @@ def parse_exclusions(
     )
     if causes:
         raise DecodeError(*causes)
-    return found
+    return exclusions
 
 
 def _port(text: str) -> int:

@@ -56,13 +56,13 @@ class FamilyOutcome(NamedTuple):
     changed: bool
 
 
-def apply(wanted: RedirectionRules) -> tuple[FamilyOutcome, ...]:
+def apply(rules: RedirectionRules) -> tuple[FamilyOutcome, ...]:
     """Apply the rules, replace those of an earlier run, and verify them. Raises RedirectionError."""
     _reject_host_network()
     tables = _tables()
     if len(tables) > 1:
         _change_loopback(_ADD, ignored=errno.EEXIST)
-    return tuple(_apply(table, wanted.ipv4 if table.family == "IPv4" else wanted.ipv6) for table in tables)
+    return tuple(_apply(table, rules.ipv4 if table.family == "IPv4" else rules.ipv6) for table in tables)
 
 
 def clean() -> tuple[FamilyOutcome, ...]:
@@ -114,24 +114,24 @@ def _clean(table: Table) -> FamilyOutcome:
 
 def _verify(table: Table, text: str) -> None:
     """Check each rule in the kernel: some kernels accept a rule and ignore the parts that they do not support."""
-    wanted = rule_lines(text)
-    for line in wanted:
+    lines = rule_lines(text)
+    for line in lines:
         _run(table.program, "-t", "nat", "-C", *line.split()[1:])
-    found = own_rules(_save(table.program))
-    if len(found) != len(wanted):
+    present = own_rules(_save(table.program))
+    if len(present) != len(lines):
         raise RedirectionError(
-            f"{table.program} has {len(found)} of {len(wanted)} rules: another program changes"
+            f"{table.program} has {len(present)} of {len(lines)} rules: another program changes"
             f" {' and '.join(CHAINS)} at the same time. Stop it, and run the command again"
         )
 
 
 def _tables() -> tuple[Table, ...]:
     """Return a table for each IP family: a table with headgate's rules, else that of the system's default program."""
-    found = []
+    chosen = []
     for base in _bases():
         tables = _readable_tables(base)
-        found.append(next((table for table in tables if own_rules(table.saved)), tables[0]))
-    return tuple(found)
+        chosen.append(next((table for table in tables if own_rules(table.saved)), tables[0]))
+    return tuple(chosen)
 
 
 def _bases() -> tuple[str, ...]:
@@ -152,29 +152,29 @@ def _readable_tables(base: str) -> list[Table]:
     `base` is `iptables` or `ip6tables`. Raises RedirectionError when no program can read a table.
     """
     family = "IPv6" if base.startswith("ip6") else "IPv4"
-    found: list[Table] = []
+    readable: list[Table] = []
     failures: list[str] = []
     for program in _programs(base):
         try:
-            found.append(Table(family, program, _save(program)))
+            readable.append(Table(family, program, _save(program)))
         except RedirectionError as error:
             failures.append(str(error))
-    if not found:
+    if not readable:
         raise RedirectionError(_unusable(base, failures))
-    return found
+    return readable
 
 
 def _programs(base: str) -> list[str]:
     """Return the paths of the installed variants of a program, such as `iptables-nft`, that have a -save program."""
     path = f"{os.environ.get('PATH', '')}:{SYSTEM_PROGRAMS}"
-    found: dict[str, str] = {}
+    by_version: dict[str, str] = {}
     for variant in VARIANTS:
         program = shutil.which(base + variant, path=path)
         save = shutil.which(f"{base}{variant}-save", path=path)
         if program and save:
             version = _run(program, "--version").strip()
-            found.setdefault(version, program)  # `iptables` is an alias of one of the variants
-    return list(found.values())
+            by_version.setdefault(version, program)  # `iptables` is an alias of one of the variants
+    return list(by_version.values())
 
 
 def _unusable(base: str, failures: Sequence[str]) -> str:

@@ -27,25 +27,27 @@ def combined(edits: Iterable[HeaderEdit | None]) -> Edits:
     added: tuple[tuple[str, str], ...] = ()
     for edit in filter(None, edits):
         gone = {name.lower() for name in (*(name for name, _ in edit.set), *edit.remove)}
-        kept = (item for item in added if item[0].lower() not in gone)
-        added = (*kept, *(item for item in (*edit.set, *edit.add) if item[0].lower() != HOST))
+        kept = (header for header in added if header[0].lower() not in gone)
+        added = (*kept, *(header for header in (*edit.set, *edit.add) if header[0].lower() != HOST))
         dropped |= gone - {HOST}
     return Edits(dropped, added)
 
 
 def host_of(filters: Iterable[Filters]) -> str:
     """Return the new host of a request; empty if no filter changes the host."""
-    found = ""
-    for item in filters:
-        edit = item.request or HeaderEdit()
+    host = ""
+    for route_filters in filters:
+        edit = route_filters.request or HeaderEdit()
         named = [value for name, value in (*edit.set, *edit.add) if name.lower() == HOST]
-        found = (item.rewrite.hostname if item.rewrite else "") or "".join(named[:1]) or found
-    return found
+        host = (route_filters.rewrite.hostname if route_filters.rewrite else "") or "".join(named[:1]) or host
+    return host
 
 
 def path_edits(filters: Iterable[Filters]) -> tuple[PathEdit, ...]:
     """Return the edits of the path, in order."""
-    return tuple(item.rewrite.path for item in filters if item.rewrite and item.rewrite.path)
+    return tuple(
+        route_filters.rewrite.path for route_filters in filters if route_filters.rewrite and route_filters.rewrite.path
+    )
 
 
 def new_path(edit: PathEdit) -> str:
@@ -66,7 +68,7 @@ def replaced_start(edit: PathEdit, matched: Path | None) -> tuple[str, str]:
 
 def redirect_origin(redirect: Redirect, host: str, port: ProxyPort) -> str:
     """Return the start of a redirect's URL, before the path; `port` is that of the request."""
-    wanted = redirect.scheme or port.scheme
-    usual = DEFAULT_PORTS.get(wanted, 0)
+    scheme = redirect.scheme or port.scheme
+    usual = DEFAULT_PORTS.get(scheme, 0)
     number = redirect.port or (usual if redirect.scheme else port.port)
-    return f"{wanted}://{host}" if number == usual else f"{wanted}://{host}:{number}"
+    return f"{scheme}://{host}" if number == usual else f"{scheme}://{host}:{number}"

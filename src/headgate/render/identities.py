@@ -14,7 +14,7 @@ _GRANT = "the proxy has no identity, so this grants its requests nothing"
 def identity_omissions(mesh: Mesh, routes: Iterable[Route]) -> Iterator[Omission]:
     """Yield an omission for each pod and TrafficTarget behind some routes that checks the identity of callers."""
     refs = {ref for route in routes for ref in refs_of(route)}
-    names = {item.workload for entry in mesh.endpoints if entry.ref in refs for item in entry.ready}
+    names = {endpoint.workload for entry in mesh.endpoints if entry.ref in refs for endpoint in entry.ready}
     for workload in mesh.workloads:
         if workload.name in names:
             yield from _of_workload(workload)

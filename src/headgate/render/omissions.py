@@ -48,10 +48,19 @@ class Omission(Value, frozen=True, kw_only=True, order=True):
         )
 
 
-def in_order(found: Iterable[Omission]) -> tuple[Omission, ...]:
+def in_order(omissions: Iterable[Omission]) -> tuple[Omission, ...]:
     """Return omissions without duplicates, sorted by object and place."""
     return tuple(
-        sorted(set(found), key=lambda item: (item.origin, item.where, item.what, item.reason.value, item.message))
+        sorted(
+            set(omissions),
+            key=lambda omission: (
+                omission.origin,
+                omission.where,
+                omission.what,
+                omission.reason.value,
+                omission.message,
+            ),
+        )
     )
 
 
@@ -73,12 +82,14 @@ class NotExpressible(Exception):
 class Collector:
     """Collects omissions while a configuration is rendered."""
 
-    def __init__(self, found: Iterable[Omission] = ()) -> None:
-        self._found = list(found)
+    def __init__(self, omissions: Iterable[Omission] = ()) -> None:
+        self._omissions = list(omissions)
 
     def add(self, place: Place, what: str, reason: OmissionReason, message: str) -> None:
         """Add an omission."""
-        self._found.append(Omission(origin=place.origin, where=place.where, what=what, reason=reason, message=message))
+        self._omissions.append(
+            Omission(origin=place.origin, where=place.where, what=what, reason=reason, message=message)
+        )
 
     def add_error(self, place: Place, error: NotExpressible) -> None:
         """Add the omission of a part that can't be expressed."""
@@ -86,4 +97,4 @@ class Collector:
 
     def omissions(self) -> tuple[Omission, ...]:
         """Return all omissions without duplicates, in order."""
-        return in_order(self._found)
+        return in_order(self._omissions)

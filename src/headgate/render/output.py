@@ -21,7 +21,7 @@ class Rendered(Value, frozen=True, kw_only=True):
 def heading(command: str, omissions: Iterable[Omission]) -> list[str]:
     """Return the comment at the top of a configuration: its origin, and one line for each omission."""
     lines = [f"# Written by `headgate render {command}`; the next run replaces changes."]
-    listed = [f"#   {one_line(str(item))}" for item in omissions]
+    listed = [f"#   {one_line(str(omission))}" for omission in omissions]
     return [*lines, *(["# Not carried over:", *listed] if listed else []), ""]
 
 

@@ -110,23 +110,23 @@ class Chosen(NamedTuple):
     dns: bool = False
 
     def has_service(self, name: str) -> bool:
-        """Say whether a Service is chosen."""
+        """Return whether a Service is chosen."""
         return name in self.services if self.services or self.gateways else True
 
     def has_gateway(self, name: str) -> bool:
-        """Say whether a Gateway is chosen."""
+        """Return whether a Gateway is chosen."""
         return name in self.gateways if self.services or self.gateways else True
 
 
 def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - it is immutable
     """Return the ports of the chosen Services and Gateways. Names that the mesh does not have select nothing."""
-    found: dict[int, ProxyPort] = {}
+    by_number: dict[int, ProxyPort] = {}
     omissions: list[Omission] = []
     for port in sorted(_wanted(mesh, chosen), key=lambda port: port.port):  # stable: Gateways come first
-        before = found.get(port.port)
+        before = by_number.get(port.port)
         joined = _joined(before, port) if before else port
         if joined:
-            found[port.port] = joined
+            by_number[port.port] = joined
         elif before:
             message = f"{before.owner} has this port already"
             omissions.append(
@@ -135,7 +135,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
                 )
             )
     return Selection(
-        ports=tuple(_with_default(port) for port in found.values()),
+        ports=tuple(_with_default(port) for port in by_number.values()),
         endpoints={
             entry.ref: _by_name(entry.ref, mesh.domain) if chosen.dns and entry.ready else entry.ready
             for entry in mesh.endpoints
@@ -144,8 +144,8 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
         dns=chosen.dns,
         omissions=(
             *omissions,
-            *identity_omissions(mesh, _routes(found.values())),
-            *resilience_omissions(mesh, _routes(found.values()), _owners(found.values())),
+            *identity_omissions(mesh, _routes(by_number.values())),
+            *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
         ),
     )
 
@@ -170,7 +170,7 @@ def _wanted(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
     for port in mesh.gateways:
         if chosen.has_gateway(port.gateway):
             yield _of_gateway(port, chosen.address)
-    fronts = {item.service: item for item in mesh.frontends}
+    fronts = {front.service: front for front in mesh.frontends}
     for table in mesh.tables:
         if chosen.has_service(table.ref.service):
             yield _of_service(table, fronts[table.ref.service], mesh.domain, chosen.address)

@@ -16,16 +16,16 @@ def service_place(ref: PortRef) -> Place:
     return Place(SERVICE.key(*ref.service.split("/")), f"port {ref.port}")
 
 
-def add_sticky(found: Collector, place: Place, split: Split, *, proxy: str, call: str) -> None:
+def add_sticky(collector: Collector, place: Place, split: Split, *, proxy: str, call: str) -> None:
     """Add the omission of a sticky split; `call` is `request` or `connection`."""
     if sticky := split.sticky:
         what = f"sticky by {sticky.kind} {sticky.name}".rstrip()
         message = f"{proxy} has another hash than headgate; each {call} goes to a backend by weight"
-        found.add(place, what, OmissionReason.STICKY, message)
+        collector.add(place, what, OmissionReason.STICKY, message)
 
 
-def add_external_names(found: Collector, selection: Selection, message: str) -> None:
+def add_external_names(collector: Collector, selection: Selection, message: str) -> None:
     """Add an omission for each port of a Service with an external name."""
     for ref in selection.refs() if not selection.dns else ():
         if any(endpoint.resolved for endpoint in selection.endpoints.get(ref, ())):
-            found.add(service_place(ref), "external name", OmissionReason.EXTERNAL_NAME, message)
+            collector.add(service_place(ref), "external name", OmissionReason.EXTERNAL_NAME, message)

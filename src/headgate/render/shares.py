@@ -42,8 +42,10 @@ def grouped(
             failing[UNAVAILABLE] = failing.get(UNAVAILABLE, 0) + target.weight
     for share in split.broken:
         failing[share.status] = failing.get(share.status, 0) + share.weight
-    found = tuple(BackendGroup(filters=key[0], protocol=key[1], targets=tuple(items)) for key, items in groups.items())
-    return Shares(groups=found, failing=failing if found or failing else {UNAVAILABLE: 1})
+    backend_groups = tuple(
+        BackendGroup(filters=key[0], protocol=key[1], targets=tuple(items)) for key, items in groups.items()
+    )
+    return Shares(groups=backend_groups, failing=failing if backend_groups or failing else {UNAVAILABLE: 1})
 
 
 def protocol_of(target: Target, protocols: Mapping[PortRef, Protocol]) -> Protocol:
@@ -55,8 +57,8 @@ def parts(weights: Sequence[int], whole: int) -> tuple[Sequence[int], bool]:
     """Divide `whole` by weights into integers; return them, and whether they have exactly these ratios."""
     total = sum(weights)
     exact = [Fraction(weight * whole, total) for weight in weights]
-    found = [int(item) for item in exact]
-    by_loss = sorted(range(len(weights)), key=lambda index: found[index] - exact[index])
-    for index in by_loss[: whole - sum(found)]:
-        found[index] += 1
-    return found, found == exact
+    rounded = [int(share) for share in exact]
+    by_loss = sorted(range(len(weights)), key=lambda index: rounded[index] - exact[index])
+    for index in by_loss[: whole - sum(rounded)]:
+        rounded[index] += 1
+    return rounded, rounded == exact

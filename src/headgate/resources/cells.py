@@ -40,12 +40,12 @@ def duration(since: str) -> str:
 
 def value(obj: Object, path: str) -> Any:
     """Return the value at a path, None when a field is absent. Raises TypeError when a parent is not an object."""
-    found: Any = obj
+    node: Any = obj
     for step in path.split("."):
-        if found and not isinstance(found, Mapping):
+        if node and not isinstance(node, Mapping):
             raise TypeError(f"a parent of {path} is not an object")
-        found = found.get(step) if found else None
-    return found
+        node = node.get(step) if node else None
+    return node
 
 
 def _values(obj: Object, path: str) -> Sequence[Any]:
@@ -57,10 +57,10 @@ def at(path: str, default: Cell = NONE) -> Cells:
 
     def cell(obj: Object) -> Cell:
         try:
-            found = value(obj, path)
+            content = value(obj, path)
         except TypeError:
             return default
-        return default if found in (None, "") else found if isinstance(found, int) else str(found)
+        return default if content in (None, "") else content if isinstance(content, int) else str(content)
 
     return cell
 
@@ -70,21 +70,21 @@ def at_json_path(path: str) -> Cells:
 
     A value that is absent is an empty cell.
     """
-    if found := _CONDITION.fullmatch(path):
-        return of_type("status.conditions", found[1], found[2], "")
+    if condition := _CONDITION.fullmatch(path):
+        return of_type("status.conditions", condition[1], condition[2], "")
 
     def cell(obj: Object) -> Cell:
-        found = value(obj, path.removeprefix("."))
-        if isinstance(found, list | tuple | Mapping):
-            return json.dumps(found, separators=(",", ":"), sort_keys=True)
-        return "" if found is None else found if isinstance(found, int) else str(found)
+        content = value(obj, path.removeprefix("."))
+        if isinstance(content, list | tuple | Mapping):
+            return json.dumps(content, separators=(",", ":"), sort_keys=True)
+        return "" if content is None else content if isinstance(content, int) else str(content)
 
     return cell
 
 
 def since(*paths: str) -> Cells:
     """Return a column that shows the age of the first time at `paths`. Paths that the object lacks are skipped."""
-    return lambda obj: duration(next((found for path in paths if (found := value(obj, path))), ""))
+    return lambda obj: duration(next((time for path in paths if (time := value(obj, path))), ""))
 
 
 def count(*paths: str) -> Cells:
@@ -131,22 +131,24 @@ def _words(labels: Mapping[str, Any]) -> str:
 
 def listed(path: str, text: Callable[[Any], object], empty: str = NONE) -> Cells:
     """Return a column that shows `text(item)` for each item of the list at `path`, or `empty` without items."""
-    return lambda obj: ",".join(str(text(item)) for item in _values(obj, path)) or empty
+    return lambda obj: ",".join(str(text(entry)) for entry in _values(obj, path)) or empty
 
 
 def names(path: str) -> Cells:
     """Return a column that shows the names in the list at `path`. Each item is a name or an object with a `name`."""
-    return listed(path, lambda item: item.get("name") if isinstance(item, Mapping) else item)
+    return listed(path, lambda entry: entry.get("name") if isinstance(entry, Mapping) else entry)
 
 
 def pairs(path: str, *fields: str) -> Cells:
     """Return a column that shows each item of a list as its fields, joined by slashes: `80/TCP,443/TCP`."""
-    return listed(path, lambda item: "/".join(str(item[name]) for name in fields if item.get(name)))
+    return listed(path, lambda entry: "/".join(str(entry[name]) for name in fields if entry.get(name)))
 
 
 def of_type(path: str, type: str, field: str, default: str) -> Cells:
     """Return a column that shows `field` of the list item with this `type`, such as a condition or an address."""
-    return lambda obj: next((str(one.get(field)) for one in _values(obj, path) if one.get("type") == type), default)
+    return lambda obj: next(
+        (str(entry.get(field)) for entry in _values(obj, path) if entry.get("type") == type), default
+    )
 
 
 def condition(type: str) -> Cells:
@@ -158,9 +160,11 @@ def at_parents(type: str) -> Cells:
     """Return a column that shows a condition of a route: True if the condition is True at all parents."""
 
     def cell(obj: Object) -> Cell:
-        conditions = [one for parent in _values(obj, "status.parents") for one in parent.get("conditions") or ()]
-        found = [str(one["status"]) for one in conditions if one.get("type") == type]
-        return next((status for status in found if status != "True"), "True") if found else "Unknown"
+        conditions = [
+            condition for parent in _values(obj, "status.parents") for condition in parent.get("conditions") or ()
+        ]
+        statuses = [str(condition["status"]) for condition in conditions if condition.get("type") == type]
+        return next((status for status in statuses if status != "True"), "True") if statuses else "Unknown"
 
     return cell
 
@@ -177,8 +181,11 @@ def external(obj: Object) -> str:
     if type == "ExternalName":
         return str(value(obj, "spec.externalName") or NONE)
     ingress = _values(obj, "status.loadBalancer.ingress")
-    found = [*(str(one.get("ip") or one.get("hostname")) for one in ingress), *_values(obj, "spec.externalIPs")]
-    return ",".join(found) or ("<pending>" if type == "LoadBalancer" else NONE)
+    addresses = [
+        *(str(entry.get("ip") or entry.get("hostname")) for entry in ingress),
+        *_values(obj, "spec.externalIPs"),
+    ]
+    return ",".join(addresses) or ("<pending>" if type == "LoadBalancer" else NONE)
 
 
 def pod_ready(obj: Object) -> str:
@@ -203,9 +210,9 @@ def restarts(obj: Object) -> int:
 
 def addresses(obj: Object) -> str:
     """Return the first three addresses of an EndpointSlice, and how many more it has."""
-    found = [address for endpoint in _values(obj, "endpoints") for address in endpoint.get("addresses") or ()]
-    more = f" + {len(found) - 3} more..." if len(found) > 3 else ""
-    return ",".join(found[:3]) + more if found else "<unset>"
+    listed = [address for endpoint in _values(obj, "endpoints") for address in endpoint.get("addresses") or ()]
+    more = f" + {len(listed) - 3} more..." if len(listed) > 3 else ""
+    return ",".join(listed[:3]) + more if listed else "<unset>"
 
 
 def node_state(obj: Object) -> str:
@@ -217,8 +224,8 @@ def node_state(obj: Object) -> str:
 
 def node_roles(obj: Object) -> str:
     """Return the roles of a node, from its labels."""
-    found = sorted(name[len(_ROLE) :] for name in _values(obj, "metadata.labels") if name.startswith(_ROLE))
-    return ",".join(found) or NONE
+    roles = sorted(name[len(_ROLE) :] for name in _values(obj, "metadata.labels") if name.startswith(_ROLE))
+    return ",".join(roles) or NONE
 
 
 def about(obj: Object) -> str:
@@ -229,15 +236,15 @@ def about(obj: Object) -> str:
 
 def _in_spec(obj: Object, *fields: str) -> Any:
     """Return the value of the first of `fields` that a TrafficTarget has. In v1alpha1, the fields are not in `spec`."""
-    return next((found for name in fields if (found := value(obj, f"spec.{name}") or obj.get(name))), ())
+    return next((content for name in fields if (content := value(obj, f"spec.{name}") or obj.get(name))), ())
 
 
 def subjects(field: str) -> Cells:
     """Return a column that shows ServiceAccounts of a TrafficTarget: `namespace/name` or `namespace/name:port`."""
 
     def cell(obj: Object) -> Cell:
-        found = _in_spec(obj, field)
-        return ",".join(map(_subject, [found] if isinstance(found, Mapping) else found)) or NONE
+        accounts = _in_spec(obj, field)
+        return ",".join(map(_subject, [accounts] if isinstance(accounts, Mapping) else accounts)) or NONE
 
     return cell
 

@@ -115,14 +115,14 @@ def type_mistakes(obj: Object, version: str = "", kind: str = "") -> Sequence[Ca
 
 def check_stored(obj: Object) -> Checked:
     """Check a stored object. Mistakes in fields that headgate does not read do not prevent its decoding."""
-    found = check(obj)
+    checked = check(obj)
     kind = find_written(obj["apiVersion"], obj["kind"])
     if not kind or not kind.shape or not kind.unread:
-        return found
-    if not all(kind.unread.fullmatch(cause.field) for cause in found.causes):
-        return found
+        return checked
+    if not all(kind.unread.fullmatch(cause.field) for cause in checked.causes):
+        return checked
     hub = to_hub(obj)
-    return found._replace(hub=hub, value=read(hub, kind.shape))
+    return checked._replace(hub=hub, value=read(hub, kind.shape))
 
 
 def validate(obj: Object) -> tuple[Cause, ...]:
@@ -140,7 +140,7 @@ def with_api_version(obj: Object) -> Object:
     if obj.get("apiVersion") or kind is None:
         return obj
     newest, *older = ({**obj, "apiVersion": api_version(*version)} for version in kind.served_versions)
-    return next((item for item in (newest, *older) if not validate(with_metadata_name(item))), newest)
+    return next((candidate for candidate in (newest, *older) if not validate(with_metadata_name(candidate))), newest)
 
 
 def read(hub: Object, shape: type[T]) -> T:
@@ -167,12 +167,12 @@ def without_nulls(value: Any) -> Any:
 
 def _cause(text: str) -> Cause:
     """Translate a message of msgspec to a cause like `spec.backends[0].weight: must be a whole number, not text`."""
-    found = _PLACE.fullmatch(text)
-    field = (found["field"] or "" if found else "").replace("[...]", "")
-    message = found["message"] if found else text
+    match = _PLACE.fullmatch(text)
+    field = (match["field"] or "" if match else "").replace("[...]", "")
+    message = match["message"] if match else text
     if missing := _MISSING.fullmatch(message):
         return Cause(f"{field}.{missing[1]}" if field else missing[1], "is missing")
     if wrong := _WRONG.fullmatch(message):
-        wanted = " or ".join(_WORDS.get(word, word) for word in wrong[1].split(" | "))
-        return Cause(field, f"must be {wanted}{wrong[2]}, not {_WORDS.get(wrong[3], wrong[3])}")
+        expected = " or ".join(_WORDS.get(word, word) for word in wrong[1].split(" | "))
+        return Cause(field, f"must be {expected}{wrong[2]}, not {_WORDS.get(wrong[3], wrong[3])}")
     return Cause(field, message)

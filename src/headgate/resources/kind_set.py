@@ -18,12 +18,21 @@ class KindSet:
         self.definitions = tuple(definitions)
         self.groups = _groups(self.kinds)
         """Group -> version -> kinds; the first version of a group is the preferred one."""
-        served = [one for versions in self.groups.values() for many in versions.values() for one in many]
+        served = [
+            served_kind for versions in self.groups.values() for many in versions.values() for served_kind in many
+        ]
         self._by_kind = {(kind.group, kind.kind): kind for kind in reversed(self.kinds)}
         self._by_definition = {kind.definition: kind for kind in self.kinds if kind.definition}
-        self._by_version = {(one.group, one.version, one.kind.kind): one.kind for one in reversed(served)}
-        self._by_path = {(one.group, one.version, one.kind.plural): one for one in reversed(served)} | {
-            (one.group, one.version, one.plural): one for one in reversed(served)
+        self._by_version = {
+            (served_kind.group, served_kind.version, served_kind.kind.kind): served_kind.kind
+            for served_kind in reversed(served)
+        }
+        self._by_path = {
+            (served_kind.group, served_kind.version, served_kind.kind.plural): served_kind
+            for served_kind in reversed(served)
+        } | {
+            (served_kind.group, served_kind.version, served_kind.plural): served_kind
+            for served_kind in reversed(served)
         }
 
     def __eq__(self, other: object) -> bool:

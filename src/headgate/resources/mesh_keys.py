@@ -58,10 +58,10 @@ def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
             yield Cause(f"metadata.annotations.{key}", message)
 
 
-def _unknown(written: Mapping[str, str], noun: str, known: Collection[str]) -> Iterator[Cause]:
+def _unknown(written: Mapping[str, str], noun: str, valid_keys: Collection[str]) -> Iterator[Cause]:
     for key in written:
-        if key.startswith(PREFIX) and key not in known:
-            names = sorted(other.removeprefix(PREFIX) for other in known)
+        if key.startswith(PREFIX) and key not in valid_keys:
+            names = sorted(other.removeprefix(PREFIX) for other in valid_keys)
             nearest = difflib.get_close_matches(key.removeprefix(PREFIX), names, n=1)
             hint = f"did you mean {PREFIX}{nearest[0]}?" if nearest else "correct its name, or remove it"
             if key in ANNOTATIONS:

@@ -83,15 +83,15 @@ class Resource(Input, frozen=True, kw_only=True):
 
 def rows(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the objects of a list with their indexes; nothing if the value is no list. Other items are skipped."""
-    for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
-        if isinstance(item, Mapping):
-            yield index, item
+    for index, row in enumerate(value if isinstance(value, list | tuple) else ()):
+        if isinstance(row, Mapping):
+            yield index, row
 
 
 def part(value: object, name: str) -> Mapping[str, Any]:
     """Return an object's field `name` if it is an object itself, else an empty object."""
-    found = value.get(name) if isinstance(value, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    inner = value.get(name) if isinstance(value, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def namespace_of(obj: Object) -> str:
@@ -268,7 +268,7 @@ def _annotation_size(annotations: object) -> Iterator[Cause]:
 def _finalizer_causes(value: object) -> Iterator[Cause]:
     if value is None:
         return
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
         yield Cause("metadata.finalizers", "must be a list of names")
         return
     for index, name in enumerate(value):
@@ -282,13 +282,13 @@ def _owner_causes(value: object) -> Iterator[Cause]:
     if not isinstance(value, list):
         yield Cause("metadata.ownerReferences", "must be a list")
         return
-    for index, item in enumerate(value):
+    for index, reference in enumerate(value):
         where = f"metadata.ownerReferences[{index}]"
-        if not isinstance(item, Mapping):
+        if not isinstance(reference, Mapping):
             yield Cause(where, "must be an object")
             continue
         for name in ("apiVersion", "kind", "name", "uid"):
-            if not isinstance(item.get(name), str) or not item[name]:
+            if not isinstance(reference.get(name), str) or not reference[name]:
                 yield Cause(f"{where}.{name}", "is required and must be text")
 
 

@@ -60,27 +60,29 @@ class Ownership(NamedTuple):
 def controller(obj: Object) -> Ref | None:
     """Return the controller of an object in JSON form; None if it has none."""
     metadata = obj["metadata"]
-    found = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
-    return Ref(found["kind"], metadata.get("namespace", ""), found["name"]) if found else None
+    reference = next(
+        (reference for reference in metadata.get("ownerReferences") or () if reference.get("controller")), None
+    )
+    return Ref(reference["kind"], metadata.get("namespace", ""), reference["name"]) if reference else None
 
 
 def ownership_of(metadata: Metadata) -> Ownership:
     """Return the ownership of an object from its typed metadata."""
-    found = next((one for one in metadata.owner_references if one.controller), None)
-    owner = Ref(found.kind, metadata.namespace, found.name) if found else None
+    reference = next((reference for reference in metadata.owner_references if reference.controller), None)
+    owner = Ref(reference.kind, metadata.namespace, reference.name) if reference else None
     return Ownership(owner, metadata.labels.get(TEMPLATE_HASH, ""))
 
 
 def owners(pod: Ref, find: FindObject) -> Iterator[Ref]:
     """Yield the controller of a pod, then that controller's controller, and so on."""
-    known: OwnedObject = find(pod) or Ownership(_former_owner(pod, find))
-    template_hash = known.template_hash
+    owned: OwnedObject = find(pod) or Ownership(_former_owner(pod, find))
+    template_hash = owned.template_hash
     for _ in range(_LONGEST_CHAIN):
-        owner = known.owner
+        owner = owned.owner
         if owner is None:
             return
         yield owner
-        known = find(owner) or Ownership(_deployment(owner, template_hash))
+        owned = find(owner) or Ownership(_deployment(owner, template_hash))
 
 
 def workload(pod: Ref, find: FindObject) -> str:
@@ -89,16 +91,16 @@ def workload(pod: Ref, find: FindObject) -> str:
     If the pod and all its owners are deleted, the Deployment's name is taken from the pod's name.
     """
     *_, last = (pod, *owners(pod, find))
-    if last == pod and find(pod) is None and (found := _OF_DEPLOYMENT.fullmatch(pod.name)):
-        return found["deployment"]
+    if last == pod and find(pod) is None and (match := _OF_DEPLOYMENT.fullmatch(pod.name)):
+        return match["deployment"]
     return last.name
 
 
 def deployment_of(metadata: Metadata) -> str:
     """Return the name of a pod's Deployment, from the pod's metadata alone; empty if it has none."""
     pod = Ref(POD, metadata.namespace, metadata.name)
-    known = {pod: ownership_of(metadata)}
-    return next((owner.name for owner in owners(pod, known.get) if owner.kind == DEPLOYMENT), "")
+    ownerships = {pod: ownership_of(metadata)}
+    return next((owner.name for owner in owners(pod, ownerships.get) if owner.kind == DEPLOYMENT), "")
 
 
 def _deployment(replicaset: Ref, template_hash: str) -> Ref | None:
@@ -110,9 +112,9 @@ def _deployment(replicaset: Ref, template_hash: str) -> Ref | None:
 
 def _former_owner(pod: Ref, find: FindObject) -> Ref | None:
     """Return the existing controller whose name is a prefix of a deleted pod's name."""
-    found = _OF_CONTROLLER.fullmatch(pod.name)
-    if found is None:
+    match = _OF_CONTROLLER.fullmatch(pod.name)
+    if match is None:
         return None
-    kinds = ("StatefulSet",) if found["ordinal"] else _NAMED_AT_RANDOM
-    refs = (Ref(kind, pod.namespace, found["controller"]) for kind in kinds)
+    kinds = ("StatefulSet",) if match["ordinal"] else _NAMED_AT_RANDOM
+    refs = (Ref(kind, pod.namespace, match["controller"]) for kind in kinds)
     return next((ref for ref in refs if find(ref)), None)

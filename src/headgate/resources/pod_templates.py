@@ -22,10 +22,10 @@ def template_path(obj: Object) -> str:
 
 def pod_template(obj: Object) -> Object:
     """Return the pod template of a workload; empty if it has none."""
-    found = obj
+    node = obj
     for field in template_path(obj).split("."):
-        found = part(found, field)
-    return found
+        node = part(node, field)
+    return node
 
 
 def pod_of_template(obj: Object) -> Object:

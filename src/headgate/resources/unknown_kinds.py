@@ -50,14 +50,14 @@ def unknown_kind(version: str, name: str, kinds: KindSet = BUILT_IN) -> Cause:
     named = [kind for kind in kinds.kinds if kind.kind == name]
     if not named:
         return Cause("kind", f"{name!r} is not a kind that headgate knows; {_hint(group, name, kinds)}")
-    known = ", ".join(api_version(*pair) for kind in named for pair in kind.served_versions)
+    versions = ", ".join(api_version(*pair) for kind in named for pair in kind.served_versions)
     if all(group not in _groups_of(kind) for kind in named):
         return Cause(
             "apiVersion",
-            f"{name!r} of {group or 'the core group'} is not a kind that headgate knows; known versions are {known}",
+            f"{name!r} of {group or 'the core group'} is not a kind that headgate knows; known versions are {versions}",
         )
     draft = _DRAFTS.get(f"{version} {name}", "")
-    return Cause("apiVersion", f"{version!r} is not a version of {name}; known versions are {known}{draft}")
+    return Cause("apiVersion", f"{version!r} is not a version of {name}; known versions are {versions}{draft}")
 
 
 def _hint(group: str, name: str, kinds: KindSet) -> str:
@@ -87,5 +87,5 @@ def _near(name: str, kinds: Sequence[Kind]) -> str:
 
 
 def _near_group(group: str, kinds: KindSet) -> str:
-    groups = [known for known in kinds.groups if known != group]
+    groups = [other for other in kinds.groups if other != group]
     return next(iter(difflib.get_close_matches(group, groups, n=1, cutoff=_NEAR_GROUP)), "")

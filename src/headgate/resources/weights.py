@@ -32,14 +32,14 @@ def integer_weights(weights: Sequence[Fraction]) -> Sequence[int]:
     Raises DecodeError for weights that need more digits than clients read.
     """
     if all(weight.denominator == 1 for weight in weights):
-        found: Sequence[int] = [int(weight) for weight in weights]
+        integers: Sequence[int] = [int(weight) for weight in weights]
     else:
-        found = whole_weights(weights)
-    if max(found, default=0) > LARGEST_WEIGHT:
+        integers = whole_weights(weights)
+    if max(integers, default=0) > LARGEST_WEIGHT:
         raise DecodeError(
             Cause("spec.backends", f"have a ratio that needs integer weights above {LARGEST_WEIGHT}; use fewer digits")
         )
-    return found
+    return integers
 
 
 def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:

@@ -129,8 +129,8 @@ class RolloutController:
         await until(self._ports.active.get, self._ports.active)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(CANARY, self._canaries), name="Canaries")
-            for kind, known in self._owned.items():
-                tasks.create_task(self._follow(kind, known), name=f"{kind.kind} objects of Canaries")
+            for kind, objects in self._owned.items():
+                tasks.create_task(self._follow(kind, objects), name=f"{kind.kind} objects of Canaries")
             tasks.create_task(self._watch_roots(), name="root Services of Canaries")
             try:
                 while True:
@@ -164,44 +164,44 @@ class RolloutController:
     def _waiting(self) -> Iterator[Key]:
         return (key for key, rollout in self._rollouts.items() if rollout.is_waiting)
 
-    async def _follow(self, kind: Kind, known: dict[Key, Object]) -> None:
+    async def _follow(self, kind: Kind, objects: dict[Key, Object]) -> None:
         async for step in follow(self._ports.objects, kind.group, kind.kind):
             if isinstance(step, Relist):
-                found = {key_of(obj): obj for obj in step.items}
-                for key in {*known, *found}:
-                    self._take(known, key, found.get(key))
+                listed = {key_of(obj): obj for obj in step.items}
+                for key in {*objects, *listed}:
+                    self._take(objects, key, listed.get(key))
             else:
-                self._take(known, step.key, None if step.type == "DELETED" else step.object)
+                self._take(objects, step.key, None if step.type == "DELETED" else step.object)
 
     async def _watch_roots(self) -> None:
         """Touch each Canary whose own root Service was deleted. Users may replace theirs by deleting it first."""
         while True:
             changed = self._snapshot.next_change()
             rollouts = self._rollouts.items()
-            if gone := {key for key, item in rollouts if item.owns_root and not self._roots.exists(key, item.root)}:
+            if gone := {key for key, run in rollouts if run.owns_root and not self._roots.exists(key, run.root)}:
                 self._touched |= gone
                 self._wake.set()
             await changed.wait()
 
-    def _take(self, known: dict[Key, Object], key: Key, obj: Object | None) -> None:
+    def _take(self, objects: dict[Key, Object], key: Key, obj: Object | None) -> None:
         """Replace an object, or remove it if `obj` is None. A new, changed or deleted Canary touches all Canaries."""
-        before = known.pop(key, None)
+        before = objects.pop(key, None)
         if obj is not None:
-            known[key] = obj
+            objects[key] = obj
         own = CANARY.key(key.namespace, key.name)
         self._touched |= {own, CANARY.key(key.namespace, key.name.removesuffix(MATCH_SUFFIX))}
-        if known is self._canaries and (before is None or obj is None or _generation(before) != _generation(obj)):
+        if objects is self._canaries and (before is None or obj is None or _generation(before) != _generation(obj)):
             self._touched |= self._canaries.keys()
         self._wake.set()
 
     def _winners(self) -> Mapping[str, Key]:
         """Return the oldest Canary of each root Service."""
-        found: dict[str, Key] = {}
+        winners: dict[str, Key] = {}
         for key, obj in sorted(
-            self._canaries.items(), key=lambda item: (str(item[1]["metadata"].get("creationTimestamp", "")), item[0])
+            self._canaries.items(), key=lambda entry: (str(entry[1]["metadata"].get("creationTimestamp", "")), entry[0])
         ):
-            found.setdefault(self._root(key, obj), key)
-        return found
+            winners.setdefault(self._root(key, obj), key)
+        return winners
 
     def _root(self, key: Key, obj: Object) -> str:
         """Return the `namespace/name` of the called Service; empty for an object without one, which is invalid."""
@@ -235,11 +235,11 @@ class RolloutController:
 
     def _plan(self, key: Key, obj: Object) -> Plan | None:
         """Return the plan of a Canary; None if it is invalid. An object that has not changed keeps its plan."""
-        known = self._plans.get(key)
-        if known is None or known[0] is not obj:
+        cached = self._plans.get(key)
+        if cached is None or cached[0] is not obj:
             canary = check_stored(obj).value
-            known = self._plans[key] = obj, Plan(canary) if isinstance(canary, Canary) else None
-        return known[1]
+            cached = self._plans[key] = obj, Plan(canary) if isinstance(canary, Canary) else None
+        return cached[1]
 
     def _problem(self, key: Key, obj: Object, winners: Mapping[str, Key]) -> Problem | None:
         """Return why a Canary may not have a split: another one has the root, or the split belongs to a user."""
@@ -258,7 +258,7 @@ class RolloutController:
         """Return the stored objects with the names of those that a Canary may own."""
         match = f"{key.name}{MATCH_SUFFIX}"
         keys = (_split_key(key), TRAFFIC_SPLIT.key(key.namespace, match), ROUTE_GROUP.key(key.namespace, match))
-        return {name: stored for known in self._owned.values() for name in keys if (stored := known.get(name))}
+        return {name: stored for objects in self._owned.values() for name in keys if (stored := objects.get(name))}
 
     async def _refuse(self, key: Key, obj: Object, problem: Problem) -> None:
         """Write why a Canary does nothing, and delete the objects that it owns."""
@@ -274,12 +274,12 @@ class RolloutController:
             await self._ports.events.record(obj, type="Warning", reason=problem.reason, message=problem.message)
 
     async def _reconcile(self, key: Key, obj: Object, plan: Plan) -> None:
-        known, stored = self._known(key, obj, plan), self._stored(key)
-        facts = self._facts(key, obj, stored, plan, known)
-        state = following(plan, known.state, facts)
+        rollout, stored = self._known(key, obj, plan), self._stored(key)
+        facts = self._facts(key, obj, stored, plan, rollout)
+        state = following(plan, rollout.state, facts)
         latency = facts.counts.get(plan.reference(state), Counts()).latency
-        latencies = known.latencies.after(latency, plan.analysis)
-        self._rollouts[key] = structs.replace(known, state=state, latencies=latencies)
+        latencies = rollout.latencies.after(latency, plan.analysis)
+        self._rollouts[key] = structs.replace(rollout, state=state, latencies=latencies)
         await self._write_status(key, obj, plan)
         if state.pause is not Pause.EDITED:
             await self._apply(obj, plan, state, stored)
@@ -288,61 +288,60 @@ class RolloutController:
 
     async def _apply(self, obj: Object, plan: Plan, state: State, stored: Mapping[Key, Object]) -> None:
         """Write the objects that a state wants, and delete those of an earlier step."""
-        wanted = {
-            key_of(item): item for item in wanted_objects(obj, plan.canary, plan.weights(state), plan.kind(state))
-        }
+        made = {key_of(new): new for new in wanted_objects(obj, plan.canary, plan.weights(state), plan.kind(state))}
         split = _split_key(key_of(obj))
-        for key, item in wanted.items():
+        for key, content in made.items():
             current = stored.get(key)
             if key == split and current is not None and edit_of(current):
                 # To apply would leave backends and matches that a user has added.
-                await self._ports.objects.update(replaced(current, item))
-            elif current is None or not has(current, item) or is_copying(current, item):
-                await self._ports.objects.apply(item, manager=MANAGER)
-        await self._delete(obj, {key: item for key, item in stored.items() if key not in wanted})
+                await self._ports.objects.update(replaced(current, content))
+            elif current is None or not has(current, content) or is_copying(current, content):
+                await self._ports.objects.apply(content, manager=MANAGER)
+        await self._delete(obj, {key: content for key, content in stored.items() if key not in made})
 
     async def _delete(self, obj: Object, stored: Mapping[Key, Object]) -> None:
         """Delete those of the objects that a Canary owns."""
-        for key, item in stored.items():
-            if is_owned(item, obj):
+        for key, content in stored.items():
+            if is_owned(content, obj):
                 with contextlib.suppress(NotFound):
-                    await self._ports.objects.delete(key, uid=item["metadata"]["uid"])
+                    await self._ports.objects.delete(key, uid=content["metadata"]["uid"])
 
     def _known(self, key: Key, obj: Object, plan: Plan) -> Rollout:
         """Return what is known about a Canary; at first, the state in its status. Count the requests to its root."""
         root = self._root(key, obj)
         copying = f"{key.namespace}/{key.name}" if plan.analysis and plan.analysis.mirror else ""
-        known, uid = self._rollouts.get(key), obj["metadata"]["uid"]
-        if known is None or known.uid != uid:
+        rollout, uid = self._rollouts.get(key), obj["metadata"]["uid"]
+        if rollout is None or rollout.uid != uid:
             self._forget(key)
             stored = state_in(obj)
-            known = Rollout(uid=uid, root=root, state=stored, stored=stored)
-        elif (known.root, known.copying) != (root, copying):
-            self._increments.drop(known.root)
-            self._increments.drop(known.copying, copies=True)
+            rollout = Rollout(uid=uid, root=root, state=stored, stored=stored)
+        elif (rollout.root, rollout.copying) != (root, copying):
+            self._increments.drop(rollout.root)
+            self._increments.drop(rollout.copying, copies=True)
         self._increments.follow(root)
         if copying:
             self._increments.follow(copying, copies=True)
-        return structs.replace(known, root=root, copying=copying)
+        return structs.replace(rollout, root=root, copying=copying)
 
-    def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: Plan, known: Rollout) -> Facts:
+    def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: Plan, rollout: Rollout) -> Facts:
         split, now = stored.get(_split_key(key)), self._clock()
-        taken, copies = self._increments.take(known.root), self._increments.take(known.copying, copies=True)
-        if now < known.state.since + SETTLE_S:
+        taken, copies = self._increments.take(rollout.root), self._increments.take(rollout.copying, copies=True)
+        if now < rollout.state.since + SETTLE_S:
             taken = copies = {}
-        written = {service_name(item.service, key.namespace, self._domain): item.service for item in plan.spec.backends}
-        wanted = wanted_objects(obj, plan.canary, plan.weights(known.state), plan.kind(known.state))
+        services = [backend.service for backend in plan.spec.backends]
+        written = {service_name(service, key.namespace, self._domain): service for service in services}
+        made = wanted_objects(obj, plan.canary, plan.weights(rollout.state), plan.kind(rollout.state))
         return Facts(
             now=now,
-            in_force=all(is_applied(stored.get(key_of(item)), item) for item in wanted),
+            in_force=all(is_applied(stored.get(key_of(content)), content) for content in made),
             edit=edit_of(split) if split else None,
             command=plan.spec.command,
             counts={written[name]: counts for name, counts in taken.items() if name in written},
             copies=sum_of(copies.values()),
-            latency=known.latencies.histogram,
+            latency=rollout.latencies.histogram,
             ready=canary_is_ready(plan, key.namespace, self._snapshot.get(), self._domain),
             missing=missing_services(plan, key.namespace, self._snapshot.get(), self._domain),
-            answers=self._webhooks.answers(key, occasion_of(known.state)),
+            answers=self._webhooks.answers(key, occasion_of(rollout.state)),
         )
 
     def _call_webhooks(self, key: Key, plan: Plan) -> None:

@@ -74,21 +74,21 @@ def attempted(counts: Counts) -> Sample:
 NOTHING = Block(Sample(0, 0), Sample(0, 0))
 
 
-class Windows(Value, frozen=True, kw_only=True):
+class EvidenceWindows(Value, frozen=True, kw_only=True):
     """The evidence of failures in clusters. The current window began at `began` (seconds since the epoch) with `window`."""
 
     state: ClusterWealth = ClusterTest().start()
     began: float = 0.0
     window: Block = NOTHING
 
-    def after(self, block: Block, *, now: float, within: float) -> "Windows":
+    def after(self, block: Block, *, now: float, within: float) -> "EvidenceWindows":
         """Return the evidence after more requests; a window of `within` seconds counts once it has ended."""
         if now < self.began + within:
-            return Windows(state=self.state, began=self.began, window=self.window.plus(block))
+            return EvidenceWindows(state=self.state, began=self.began, window=self.window.plus(block))
         # The first window has not begun with the step, and a long one has a gap in its reports.
         is_whole = now < self.began + 2 * within
         count = ClusterTest().after if is_whole else ClusterTest().without
-        return Windows(state=count(self.state, self.window), began=now, window=block)
+        return EvidenceWindows(state=count(self.state, self.window), began=now, window=block)
 
 
 class Evidence(Value, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class Evidence(Value, frozen=True, kw_only=True):
     worse: Wealth | None = None
     fine: Wealth | None = None
     seen: Block = NOTHING
-    windows: Windows | None = None
+    windows: EvidenceWindows | None = None
 
     @property
     def against(self) -> float:
@@ -139,19 +139,19 @@ class RecentLatencies(Value, frozen=True):
     def after(self, latency: Buckets, analysis: Analysis | None) -> "RecentLatencies":
         """Return the last requests after more of them; a part has as many as the relative limits of an analysis need."""
         criteria = analysis.latencies if analysis else ()
-        most = max((tail_requests(item) for item in criteria if item.max_increase), default=0)
+        most = max((tail_requests(criterion) for criterion in criteria if criterion.max_increase), default=0)
         newer = self.newer + latency
         return RecentLatencies(newer, 0) if _timed(newer) >= most else RecentLatencies(self.older, newer)
 
 
-def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, str]) -> Mapping[str, str]:
+def relative_limits(analysis: Analysis, reference: Buckets, earlier: Mapping[str, str]) -> Mapping[str, str]:
     """Return the reference's percentile by relative criterion, once enough requests are counted: a bound as a duration.
 
     The duration has the same meaning for a headgate with other bounds. A percentile above all bounds counts as the last one.
     `reference` are its last requests *before* those that are judged next: a test may not choose its limit by the requests
     that it judges, but each of its bets may have another limit.
     """
-    limits = dict(known)
+    limits = dict(earlier)
     for criterion in analysis.latencies:
         if criterion.max_increase and _timed(reference) >= tail_requests(criterion):
             bound = percentile_bound(reference, float(criterion.quantile))
@@ -173,41 +173,45 @@ def criteria(analysis: Analysis, limits: Mapping[str, str]) -> Sequence[Criterio
     return tuple(_criteria(analysis, limits))
 
 
-def start(found: Sequence[Criterion]) -> Mapping[str, Evidence]:
+def start(criteria: Sequence[Criterion]) -> Mapping[str, Evidence]:
     """Return the evidence of each criterion before the first request."""
     return {
-        item.name: Evidence(
-            worse=None if item.within else item.worse.start(),
-            fine=item.fine.start() if item.fine else None,
-            windows=Windows() if item.within else None,
+        criterion.name: Evidence(
+            worse=None if criterion.within else criterion.worse.start(),
+            fine=criterion.fine.start() if criterion.fine else None,
+            windows=EvidenceWindows() if criterion.within else None,
         )
-        for item in found
+        for criterion in criteria
     }
 
 
-def is_complete(found: Sequence[Criterion], evidence: Mapping[str, Evidence]) -> bool:
+def is_complete(criteria: Sequence[Criterion], evidence: Mapping[str, Evidence]) -> bool:
     """Return whether there is evidence of each criterion, with the bets of this version of headgate."""
-    fresh = start(found)
+    fresh = start(criteria)
     return all(
-        (known := evidence.get(name)) is not None and _bets(known) == _bets(item) for name, item in fresh.items()
+        (present := evidence.get(name)) is not None and _bets(present) == _bets(initial)
+        for name, initial in fresh.items()
     )
 
 
 def gathered(
-    found: Sequence[Criterion], evidence: Mapping[str, Evidence], counts: Comparison, now: float
+    criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], counts: Comparison, now: float
 ) -> Mapping[str, Evidence]:
     """Return the evidence after more requests, which were counted until `now` (seconds since the epoch)."""
-    return {item.name: _after(item, evidence[item.name], item.block(counts), now) for item in found}
+    return {
+        criterion.name: _after(criterion, evidence[criterion.name], criterion.block(counts), now)
+        for criterion in criteria
+    }
 
 
-def _after(item: Criterion, known: Evidence, block: Block, now: float) -> Evidence:
-    if not item.is_ready:
-        return known
+def _after(criterion: Criterion, evidence: Evidence, block: Block, now: float) -> Evidence:
+    if not criterion.is_ready:
+        return evidence
     return Evidence(
-        worse=item.worse.after(known.worse, block) if known.worse else None,
-        fine=item.fine.after(known.fine, block) if item.fine and known.fine else None,
-        seen=known.seen.plus(block),
-        windows=known.windows.after(block, now=now, within=item.within) if known.windows else None,
+        worse=criterion.worse.after(evidence.worse, block) if evidence.worse else None,
+        fine=criterion.fine.after(evidence.fine, block) if criterion.fine and evidence.fine else None,
+        seen=evidence.seen.plus(block),
+        windows=evidence.windows.after(block, now=now, within=criterion.within) if evidence.windows else None,
     )
 
 
@@ -227,26 +231,28 @@ class Thresholds(Value, frozen=True, kw_only=True):
         return cls(worse=float(max(steps, 1) * tests / error), fine=float(1 / error))
 
 
-def judged(found: Sequence[Criterion], evidence: Mapping[str, Evidence], thresholds: Thresholds) -> Judgment:
+def judged(criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], thresholds: Thresholds) -> Judgment:
     """Return the decision: a violated criterion rolls back, and a promotion needs all of them."""
-    violated = tuple(item.name for item in found if evidence[item.name].against >= thresholds.worse)
+    violated = tuple(criterion.name for criterion in criteria if evidence[criterion.name].against >= thresholds.worse)
     if violated:
         return Judgment(verdict=Verdict.ROLL_BACK, criteria=violated)
-    lacking = tuple(item.name for item in found if not _is_fine(item, evidence[item.name], thresholds))
+    lacking = tuple(
+        criterion.name for criterion in criteria if not _is_fine(criterion, evidence[criterion.name], thresholds)
+    )
     return Judgment(verdict=Verdict.HOLD if lacking else Verdict.PROMOTE, criteria=lacking)
 
 
-def requests_missing(item: Criterion, evidence: Evidence, threshold: float) -> int | None:
+def requests_missing(criterion: Criterion, evidence: Evidence, threshold: float) -> int | None:
     """Return how many more requests to the canary a promotion needs, if the canary is as good as the reference.
 
     Return None if this can't be estimated, because the reference or the canary has no requests.
     """
-    if item.fine is None:
+    if criterion.fine is None:
         return 0
     seen = evidence.seen
-    if evidence.fine is None or not seen.candidate.trials or not (seen.reference.trials or item.fine.is_absolute):
+    if evidence.fine is None or not seen.candidate.trials or not (seen.reference.trials or criterion.fine.is_absolute):
         return None
-    growth = item.fine.growth(seen)
+    growth = criterion.fine.growth(seen)
     return max(ceil(log(threshold / evidence.fine.evidence) / growth), 0) if growth > 0 else None
 
 
@@ -289,15 +295,15 @@ def _absolute(name: str, limit: float, bounds: tuple[int, int] | None = None) ->
     return Criterion(name=name, worse=worse, fine=fine, bounds=bounds)
 
 
-def _is_fine(item: Criterion, evidence: Evidence, thresholds: Thresholds) -> bool:
-    if not item.is_ready:
+def _is_fine(criterion: Criterion, evidence: Evidence, thresholds: Thresholds) -> bool:
+    if not criterion.is_ready:
         return False
     return evidence.fine is None or evidence.fine.evidence >= thresholds.fine
 
 
 def _bets(evidence: Evidence) -> tuple[tuple[int, int], ...]:
     """Return the numbers of stakes and of memories of each test."""
-    return tuple((len(known.stakes), len(known.memories)) for known in (evidence.worse, evidence.fine) if known)
+    return tuple((len(wealth.stakes), len(wealth.memories)) for wealth in (evidence.worse, evidence.fine) if wealth)
 
 
 def _timed(latency: Buckets) -> int:

@@ -33,20 +33,24 @@ def expected_objects(
         return {}
     edit = edit_of(stored[split]) if split in stored else None
     state = following(plan, state_in(obj), Facts(now=0.0, edit=edit, command=canary.spec.command))
-    found: dict[Key, Object | None] = {}
+    expected: dict[Key, Object | None] = {}
     if state.pause is not Pause.EDITED:
-        found |= {name: None for name, item in stored.items() if name.kind != SERVICE.kind and is_owned(item, obj)}
-        found |= {key_of(item): item for item in wanted_objects(obj, canary, plan.weights(state), plan.kind(state))}
+        expected |= {
+            name: None for name, content in stored.items() if name.kind != SERVICE.kind and is_owned(content, obj)
+        }
+        expected |= {
+            key_of(content): content for content in wanted_objects(obj, canary, plan.weights(state), plan.kind(state))
+        }
     namespace, _, name = root.partition("/")
     if namespace == key.namespace and root not in snapshot.services:
-        names = (service_name(item.service, key.namespace, domain) for item in canary.spec.backends)
+        names = (service_name(backend.service, key.namespace, domain) for backend in canary.spec.backends)
         if backend := next((snapshot.services[name][1] for name in names if name in snapshot.services), None):
-            found[SERVICE.key(namespace, name)] = root_service(obj, name, backend)
-    return found
+            expected[SERVICE.key(namespace, name)] = root_service(obj, name, backend)
+    return expected
 
 
 def _belongs_to_another(key: Key, canary: Canary, root: str, snapshot: Snapshot, domain: str) -> bool:
-    """Say whether an older Canary has the root: a Canary without a creationTimestamp is the youngest."""
+    """Return whether an older Canary has the root: a Canary without a creationTimestamp is the youngest."""
     age = canary.metadata.creation_timestamp or "9999", key
     return any(
         (other.metadata.creation_timestamp or "9999", name) < age

@@ -78,15 +78,15 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
         return
     if any(sample.trials for sample in state.seen):
         yield _compared(plan, analysis, state)
-    found = judgment(plan, state)
-    if analysis.dry_run and found.verdict is Verdict.ROLL_BACK:
-        yield f"a dry run, which would roll back: {violated(plan, state, ', '.join(found.criteria))}"
+    judged = judgment(plan, state)
+    if analysis.dry_run and judged.verdict is Verdict.ROLL_BACK:
+        yield f"a dry run, which would roll back: {violated(plan, state, ', '.join(judged.criteria))}"
     elif state.pause is Pause.GATE:
         yield "the step is passed and has a pause; `headgate rollout promote` continues"
     elif state.pause is Pause.SPEC:
         yield "paused by spec.paused"
     else:
-        yield from _missing(plan, analysis, state, now, found.criteria if found.verdict is Verdict.HOLD else ())
+        yield from _missing(plan, analysis, state, now, judged.criteria if judged.verdict is Verdict.HOLD else ())
 
 
 def _awaited(state: State) -> str:
@@ -108,20 +108,20 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
         yield f"no request to {analysis.canary} has counted yet, and without requests nothing is decided"
         yield f"requests to {plan.spec.service} count, also those through a Gateway whose route has this backend"
         return
-    by_name = {item.name: item for item in plan.criteria(state)}
+    by_name = {criterion.name: criterion for criterion in plan.criteria(state)}
     needs = [_needed(plan, state, by_name[name]) for name in lacking]
     needs.append(max(analysis.min_requests - requests, 0))
-    known = [number for number in needs if number is not None]
+    estimates = [number for number in needs if number is not None]
     left = state.since + analysis.interval_seconds - now
     if unready := [name for name in lacking if not by_name[name].is_ready]:
         yield f"more requests to {plan.reference(state)} are needed to know its percentile ({', '.join(unready)})"
     elif None in needs:
         unknown = [name for name, number in zip(lacking, needs, strict=False) if number is None]
         yield f"how many more requests are needed can't be estimated yet ({', '.join(unknown)})"
-    elif max(known):
+    elif max(estimates):
         rate = requests / max(now - state.since, 1.0)
-        seconds = min(max(known) / rate, _LONGEST_FORECAST_S)
-        yield f"about {max(known)} more requests to it are needed, {formatted(round(seconds))} at {rate:.{_DIGITS}g} per second"
+        seconds = min(max(estimates) / rate, _LONGEST_FORECAST_S)
+        yield f"about {max(estimates)} more requests to it are needed, {formatted(round(seconds))} at {rate:.{_DIGITS}g} per second"
     elif left > 0:
         yield f"the evidence is complete, the step lasts until {timestamp(state.since + analysis.interval_seconds)}"
     elif analysis.dry_run and not state.replies:
@@ -135,8 +135,8 @@ def _waiting_for(state: State, hooks: Sequence[str]) -> str:
     return f"waiting until webhooks agree: {', '.join(rows)}"
 
 
-def _needed(plan: Plan, state: State, item: Criterion) -> int | None:
-    return requests_missing(item, state.evidence[item.name], plan.thresholds([item]).fine)
+def _needed(plan: Plan, state: State, criterion: Criterion) -> int | None:
+    return requests_missing(criterion, state.evidence[criterion.name], plan.thresholds([criterion]).fine)
 
 
 def _compared(plan: Plan, analysis: Analysis, state: State) -> str:
@@ -185,10 +185,10 @@ def _step(plan: Plan, state: State) -> str:
 
 def _violation(plan: Plan, state: State, name: str) -> str:
     first, _, kind = name.partition(".")
-    if plan.analysis is None or name not in [item.name for item in plan.criteria(State())]:
+    if plan.analysis is None or name not in [criterion.name for criterion in plan.criteria(State())]:
         return f"the criterion {name} was violated"  # the spec has changed since
     if not kind or first == "success":
         return _CRITERIA[name].format(reference=plan.reference(state), limit=plan.analysis.success.min)
-    limits = [item for item in plan.analysis.latencies if item.percentile == first]
-    limit = next((item.max if kind == "max" else item.max_increase for item in limits), "")
+    limits = [latency for latency in plan.analysis.latencies if latency.percentile == first]
+    limit = next((latency.max if kind == "max" else latency.max_increase for latency in limits), "")
     return _CRITERIA[kind].format(percentile=first, limit=limit, reference=plan.reference(state))

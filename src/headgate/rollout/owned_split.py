@@ -64,16 +64,16 @@ def _owned(
     return {"apiVersion": kind.hub, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
-def has(stored: Object | None, wanted: Object) -> bool:
-    """Return whether a stored object has everything of the wanted one."""
-    if stored is None or stored["spec"] != wanted["spec"]:
+def has(stored: Object | None, expected: Object) -> bool:
+    """Return whether a stored object has everything of the expected one."""
+    if stored is None or stored["spec"] != expected["spec"]:
         return False
-    return _annotations(wanted).items() <= _annotations(stored).items()
+    return _annotations(expected).items() <= _annotations(stored).items()
 
 
-def is_copying(stored: Object, wanted: Object) -> bool:
-    """Return whether a stored split still sends copies, which the wanted one does not."""
-    return MIRROR in _annotations(stored) and MIRROR not in _annotations(wanted)
+def is_copying(stored: Object, expected: Object) -> bool:
+    """Return whether a stored split still sends copies, which the expected one does not."""
+    return MIRROR in _annotations(stored) and MIRROR not in _annotations(expected)
 
 
 def _annotations(obj: Object) -> Mapping[str, str]:
@@ -101,17 +101,17 @@ def edit_of(split: Object) -> Edit | None:
     return Edit(weights=weights, matches=matches)
 
 
-def replaced(split: Object, wanted: Object) -> Object:
-    """Return a stored split with the whole spec of the wanted one, and its annotations."""
-    metadata = {**split["metadata"], "annotations": {**_annotations(split), **_annotations(wanted)}}
-    return {**split, "metadata": metadata, "spec": wanted["spec"]}
+def replaced(split: Object, expected: Object) -> Object:
+    """Return a stored split with the whole spec of the expected one, and its annotations."""
+    metadata = {**split["metadata"], "annotations": {**_annotations(split), **_annotations(expected)}}
+    return {**split, "metadata": metadata, "spec": expected["spec"]}
 
 
-def is_applied(stored: Object | None, wanted: Object) -> bool:
-    """Return whether an object is stored as wanted and, if it is a split, every proxy has it."""
-    if stored is None or not has(stored, wanted):
+def is_applied(stored: Object | None, expected: Object) -> bool:
+    """Return whether an object is stored as expected and, if it is a split, every proxy has it."""
+    if stored is None or not has(stored, expected):
         return False
-    return wanted["kind"] != TRAFFIC_SPLIT.kind or _is_programmed(stored)
+    return expected["kind"] != TRAFFIC_SPLIT.kind or _is_programmed(stored)
 
 
 def _is_programmed(split: Object) -> bool:
@@ -119,8 +119,10 @@ def _is_programmed(split: Object) -> bool:
     generation = split["metadata"].get("generation", 0)
     conditions = (split.get("status") or {}).get("conditions") or ()
     return any(
-        item["type"] == "Programmed" and item["status"] == "True" and item.get("observedGeneration") == generation
-        for item in conditions
+        condition["type"] == "Programmed"
+        and condition["status"] == "True"
+        and condition.get("observedGeneration") == generation
+        for condition in conditions
     )
 
 
@@ -150,9 +152,9 @@ def _owner(canary: Object) -> Mapping[str, object]:
 
 
 def _port(name: str, number: int, protocol: str, app_protocol: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = {"port": number, "protocol": protocol}
+    port: dict[str, Any] = {"port": number, "protocol": protocol}
     if name:
-        found["name"] = name
+        port["name"] = name
     if app_protocol:
-        found["appProtocol"] = app_protocol
-    return found
+        port["appProtocol"] = app_protocol
+    return port

@@ -82,8 +82,8 @@ class Plan:
         """Return the weight of each backend that a state wants."""
         share = None if self.keeps_weights(state) else self.share(state)
         if share not in self._weights:
-            wanted = self.spec.fixed_weights if share is None else self.spec.weights_at(share)
-            named = zip(self.spec.backends, wanted, strict=True)
+            weights = self.spec.fixed_weights if share is None else self.spec.weights_at(share)
+            named = zip(self.spec.backends, weights, strict=True)
             self._weights[share] = {backend.service: weight for backend, weight in named}
         return self._weights[share]
 
@@ -111,10 +111,10 @@ class Plan:
         """Return the criteria of the analysis with the limits that are known."""
         return criteria.criteria(self.analysis, state.latency_limits) if self.analysis else ()
 
-    def thresholds(self, found: Sequence[Criterion]) -> Thresholds:
+    def thresholds(self, criteria: Sequence[Criterion]) -> Thresholds:
         """Return the evidence that decides."""
         error = self.analysis.tolerated_error if self.analysis else Fraction(1)
-        return Thresholds.of(error, steps=len(self.shares) - 1, tests=len(found))
+        return Thresholds.of(error, steps=len(self.shares) - 1, tests=len(criteria))
 
 
 def _digest(value: object) -> str:

@@ -37,8 +37,8 @@ class RootServices:
         snapshot = self._snapshot.get()
         if snapshot is None or self.exists(key, root):
             return
-        names = (service_name(item.service, key.namespace, self._domain) for item in canary.spec.backends)
-        found = next((snapshot.services[name][1] for name in names if name in snapshot.services), None)
-        if found:
+        names = (service_name(backend.service, key.namespace, self._domain) for backend in canary.spec.backends)
+        backend = next((snapshot.services[name][1] for name in names if name in snapshot.services), None)
+        if backend:
             with contextlib.suppress(AlreadyExists):
-                await self._objects.create(root_service(obj, root.partition("/")[2], found))
+                await self._objects.create(root_service(obj, root.partition("/")[2], backend))

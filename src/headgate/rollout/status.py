@@ -61,14 +61,14 @@ def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:
 
     Criteria that were added after the end of the rollout have no evidence.
     """
-    found = plan.criteria(state)
-    thresholds = plan.thresholds(found)
-    for item in found:
-        known = state.evidence.get(item.name)
-        if known is None:
+    criteria = plan.criteria(state)
+    thresholds = plan.thresholds(criteria)
+    for criterion in criteria:
+        evidence = state.evidence.get(criterion.name)
+        if evidence is None:
             continue
-        row = {"name": item.name, "rollBack": _part(known.against, thresholds.worse)}
-        yield {**row, "promote": _part(known.fine.evidence, thresholds.fine)} if known.fine else row
+        row = {"name": criterion.name, "rollBack": _part(evidence.against, thresholds.worse)}
+        yield {**row, "promote": _part(evidence.fine.evidence, thresholds.fine)} if evidence.fine else row
 
 
 def _part(evidence: float, threshold: float) -> str:
@@ -85,7 +85,7 @@ def refused_status(obj: Object, problem: Problem, now: float) -> Mapping[str, An
         ConditionType.RESOLVED_REFS.value,
         *((PROMOTED, OLD_VERSION_UNUSED) if part(obj, "spec").get("analysis") else ()),
     )
-    found = [
+    conditions = [
         _not_accepted(problem),
         *(StatusCondition(type=name, status=None, reason=problem.reason, message=unknown) for name in types),
         StatusCondition(
@@ -95,7 +95,7 @@ def refused_status(obj: Object, problem: Problem, now: float) -> Mapping[str, An
             message="no proxy is configured for this object; see the other conditions",
         ),
     ]
-    return {**_status(obj, found, now), "rollout": state_fields(State(command=state_in(obj).command))}
+    return {**_status(obj, conditions, now), "rollout": state_fields(State(command=state_in(obj).command))}
 
 
 def unreadable_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:

@@ -38,8 +38,10 @@ def following(plan: Plan, before: State, facts: Facts) -> State:
 def _ended(plan: Plan, state: State, facts: Facts) -> State:
     """Note when every proxy has the last weights, and which webhooks know the end."""
     since = state.since or (facts.now if facts.in_force else 0.0)
-    known = {*state.informed, *(name for name, answer in facts.answers.items() if answer.agrees is not None)}
-    return structs.replace(state, since=since, informed=tuple(name for name in plan.hooks(When.AFTER) if name in known))
+    informed = {*state.informed, *(name for name, answer in facts.answers.items() if answer.agrees is not None)}
+    return structs.replace(
+        state, since=since, informed=tuple(name for name in plan.hooks(When.AFTER) if name in informed)
+    )
 
 
 def _running(plan: Plan, state: State, facts: Facts) -> State:
@@ -68,8 +70,8 @@ def _running(plan: Plan, state: State, facts: Facts) -> State:
 
 def judgment(plan: Plan, state: State) -> Judgment:
     """Return the decision that the evidence of the current step allows."""
-    found = plan.criteria(state)
-    return criteria.judged(found, state.evidence, plan.thresholds(found))
+    step_criteria = plan.criteria(state)
+    return criteria.judged(step_criteria, state.evidence, plan.thresholds(step_criteria))
 
 
 def _started(plan: Plan, before: State) -> State:
@@ -213,13 +215,13 @@ def _counted(plan: Plan, state: State, facts: Facts) -> State:
 def _judged(plan: Plan, state: State, facts: Facts) -> State:
     if plan.analysis is None:
         return state
-    found = judgment(plan, state)
+    judged = judgment(plan, state)
     if plan.is_held:
         return state
-    if found.verdict is Verdict.ROLL_BACK:
-        return _rolled_back(state, ", ".join(found.criteria))
+    if judged.verdict is Verdict.ROLL_BACK:
+        return _rolled_back(state, ", ".join(judged.criteria))
     is_ready = (
-        found.verdict is Verdict.PROMOTE
+        judged.verdict is Verdict.PROMOTE
         and _is_alive(plan, plan.analysis, state, facts)
         and facts.now >= state.since + plan.analysis.interval_seconds
         and state.seen.candidate.trials >= plan.analysis.min_requests

@@ -56,10 +56,10 @@ class Webhooks:
 
     def call(self, key: Key, hook: Webhook, occasion: Occasion, body: Mapping[str, Any], every_s: float) -> None:
         """Call a webhook in the background if that is due: first now, then every `every_s` seconds."""
-        known, now = self._calls.get((key, hook.name)), self._clock()
-        if known and known.occasion == occasion and now < known.due:
+        call, now = self._calls.get((key, hook.name)), self._clock()
+        if call and call.occasion == occasion and now < call.due:
             return
-        last = known.answer if known and known.occasion == occasion else None
+        last = call.answer if call and call.occasion == occasion else None
         self._calls[key, hook.name] = _Call(occasion, now + TIMEOUT_S + AGAIN_S, last)
         task = asyncio.create_task(self._ask(key, hook, occasion, body, every_s), name=f"webhook {hook.name} of {key}")
         self._tasks.add(task)
@@ -67,7 +67,7 @@ class Webhooks:
 
     def forget(self, key: Key) -> None:
         """Drop the answers of a deleted Canary."""
-        self._calls = {known: call for known, call in self._calls.items() if known[0] != key}
+        self._calls = {called: call for called, call in self._calls.items() if called[0] != key}
 
     async def close(self) -> None:
         """Cancel the calls in progress."""

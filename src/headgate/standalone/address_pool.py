@@ -122,13 +122,13 @@ def claim_range(preferred: int | None = None, *, record: Path | None = None) -> 
 
     Raises NoAddress when all ranges are in use.
     """
-    known = _recorded(record)
+    guards = _recorded(record)
     remaining: Iterable[int] = (a for a in range(FIRST_RANGE, LAST_RANGE + 1) if a != preferred)
     for a in (*(() if preferred is None else (preferred,)), *remaining):
-        guard = _open_guard(a, known)
+        guard = _open_guard(a, guards)
         if guard is not None:
             if record:
-                inodes = (known & _listeners(a)) | {os.fstat(guard.fileno()).st_ino}
+                inodes = (guards & _listeners(a)) | {os.fstat(guard.fileno()).st_ino}
                 write_private(record, msgspec.json.encode(_GuardRecord(boot=_boot(), inodes=tuple(sorted(inodes)))))
             return a, guard
     raise NoAddress(
@@ -137,7 +137,7 @@ def claim_range(preferred: int | None = None, *, record: Path | None = None) -> 
     )
 
 
-def _open_guard(a: int, known: frozenset[int]) -> socket.socket | None:
+def _open_guard(a: int, guards: frozenset[int]) -> socket.socket | None:
     guard = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listeners = _listeners(a)
     try:
@@ -145,7 +145,7 @@ def _open_guard(a: int, known: frozenset[int]) -> socket.socket | None:
         # Sockets of one user can share a port if all of them have SO_REUSEPORT. Each guard gets the option after its bind,
         # so that the next start can bind the port too. Before its bind it gets the option only if all listeners on the port
         # are guards of our own, recorded by an earlier start.
-        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(bool(listeners) and listeners <= known))
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(bool(listeners) and listeners <= guards))
         guard.bind((guard_address(a), GUARD_PORT))
         guard.listen(1)
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -165,8 +165,8 @@ def _listeners(a: int) -> frozenset[int]:
 
 
 def _recorded(record: Path | None) -> frozenset[int]:
-    found = read_json(record, _GuardRecord) if record else None
-    return frozenset(found.inodes) if found and found.boot == _boot() else frozenset()
+    saved = read_json(record, _GuardRecord) if record else None
+    return frozenset(saved.inodes) if saved and saved.boot == _boot() else frozenset()
 
 
 def _boot() -> str:

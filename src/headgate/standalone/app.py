@@ -177,9 +177,9 @@ def _issuer(options: MachineOptions, state: Path, settings: Settings) -> Issuer:
 def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
     host, port = split_address(setup.info.proxy)
     gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=setup.info.probe)
-    known = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)))
+    proxies = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)))
     reports = stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS)
-    return ProxyOptions(known, lambda _pods: tokens, reports, shares_clock=True)
+    return ProxyOptions(proxies, lambda _pods: tokens, reports, shares_clock=True)
 
 
 def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> ProxyServices:

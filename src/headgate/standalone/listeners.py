@@ -19,16 +19,16 @@ def listen(address: str, last: str) -> socket.socket:
     host, port = split_address(address)
     old = split_address(last)[1] if last else 0
     for candidate in (port or old, port):
-        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((host, candidate))
-            found.listen(128)
+            listener.bind((host, candidate))
+            listener.listen(128)
         except OSError as error:
-            found.close()
+            listener.close()
             reason = error.strerror
         else:
-            return found
+            return listener
     raise HeadgateError(f"can't listen on {address}: {reason}; choose another port, or port 0 for any free port")
 
 

@@ -57,9 +57,9 @@ class NginxGateways:
         module = await asyncio.to_thread(stream_module, self._program.path)
         try:
             async with asyncio.TaskGroup() as tasks:
-                async for found in live_state.loop.compiled.changes():
-                    if found:
-                        self._asked = await asyncio.to_thread(asked_in, found, module)
+                async for compiled in live_state.loop.compiled.changes():
+                    if compiled:
+                        self._asked = await asyncio.to_thread(asked_in, compiled, module)
                         self._follow(live_state, tasks)
         finally:
             await asyncio.gather(*(process.end() for process in self._processes.values()))
@@ -75,11 +75,11 @@ class NginxGateways:
             )
             tasks.create_task(self._run(name, live_state, followers), name=f"nginx of {name}")
         for name, process in self._processes.items():
-            wanted, before = self._asked.wanted.get(name), process.wanted.get()
-            for omission in wanted.rendered.omissions if wanted else ():
+            listening, before = self._asked.wanted.get(name), process.wanted.get()
+            for omission in listening.rendered.omissions if listening else ():
                 if not before or omission not in before.rendered.omissions:
                     log.warning("the nginx of the Service %s: %s", name, omission)
-            process.wanted.set(wanted)
+            process.wanted.set(listening)
         self._publish()
 
     async def _run(self, name: str, live_state: LiveState, followers: Iterable[asyncio.Task[None]]) -> None:
@@ -133,9 +133,10 @@ class NginxGateways:
 def asked_in(compiled: Compiled, module: str) -> WantedNginx:
     """Return what is asked for. `module` is the file of nginx's stream module."""
     mesh, asking = compiled.mesh, compiled.report.service_gateways
-    wanted = {front.service: _rendered(mesh, front, module) for front in mesh.frontends if front.other_proxy}
+    rendered = {front.service: _rendered(mesh, front, module) for front in mesh.frontends if front.other_proxy}
     return WantedNginx(
-        {name: item for name, item in wanted.items() if item.ports}, {item.name: item.about for item in asking}
+        {name: listening for name, listening in rendered.items() if listening.ports},
+        {gateway.name: gateway.about for gateway in asking},
     )
 
 

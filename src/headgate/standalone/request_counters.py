@@ -122,12 +122,14 @@ def _address(host: Any) -> str:
 def _failed(series: str) -> Iterator[tuple[CounterKey, Count]]:
     """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
-        found = dict(_LABEL.findall(labels))
-        backend, code, grpc = traffic_stats.parse_backend(found), found.get("code", ""), found.get("grpc", "")
+        values = dict(_LABEL.findall(labels))
+        backend, code, grpc = traffic_stats.parse_backend(values), values.get("code", ""), values.get("grpc", "")
         read = parse_code(code)
         is_counted = read.is_flagged == (name == traffic_stats.FLAGGED)
         if backend and is_counted and read.status and Counts.of({class_index(read.status, grpc): 1}).failure:
-            endpoint = CounterKey(_cluster(found.get("cluster", "")), backend, f"{found.get('pod', '')} {code} {grpc}")
+            endpoint = CounterKey(
+                _cluster(values.get("cluster", "")), backend, f"{values.get('pod', '')} {code} {grpc}"
+            )
             yield endpoint, Count(failures=int(value))
 
 
@@ -165,9 +167,11 @@ class RequestCounters:
         Raises ProxyError when no proxy answers.
         """
         admins = self._admins()
-        found = await asyncio.gather(*map(_read, admins.values()), return_exceptions=True)
-        readings = {name: item for name, item in zip(admins, found, strict=True) if not isinstance(item, BaseException)}
-        for failure in found:
+        results = await asyncio.gather(*map(_read, admins.values()), return_exceptions=True)
+        readings = {
+            name: result for name, result in zip(admins, results, strict=True) if not isinstance(result, BaseException)
+        }
+        for failure in results:
             if isinstance(failure, BaseException) and (not readings or not isinstance(failure, ProxyError)):
                 raise failure
         self.ejections = tuple(dict.fromkeys(ejections(readings)))

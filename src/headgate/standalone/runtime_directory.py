@@ -67,8 +67,8 @@ def claimed(state: Path, environ: Mapping[str, str]) -> Iterator[Claim]:
 def remove_unused(environ: Mapping[str, str]) -> list[Path]:
     """Remove this user's runtime directories that no headgate and no Envoy uses; return them."""
     bases = dict.fromkeys((Path(environ.get("XDG_RUNTIME_DIR", "")), _FALLBACK))
-    found = sorted(path for base in bases if base.is_absolute() for path in base.glob(f"{_prefix()}*"))
-    return [directory for directory in found if _remove_if_unused(directory)]
+    directories = sorted(path for base in bases if base.is_absolute() for path in base.glob(f"{_prefix()}*"))
+    return [directory for directory in directories if _remove_if_unused(directory)]
 
 
 def _prefix() -> str:

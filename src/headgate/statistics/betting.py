@@ -204,8 +204,8 @@ def _slope(rate: float, null: float) -> float:
 
 def _divergence(rate: float, null: float) -> float:
     """Return the Kullback-Leibler divergence of a rate from another rate, in natural logarithms."""
-    found = rate * log(rate / null) if rate else 0.0
-    return found + (1 - rate) * (log1p(-rate) - log1p(-null)) if rate < 1 else found
+    divergence = rate * log(rate / null) if rate else 0.0
+    return divergence + (1 - rate) * (log1p(-rate) - log1p(-null)) if rate < 1 else divergence
 
 
 def _inside(rate: float) -> float:

@@ -114,13 +114,13 @@ class AccessRecords:
 
     def audit(self, destination: str, rules: str) -> Audit | None:
         """Return the audit of a destination with these rules; None if it received no call since it has these rules."""
-        found = self._audits.get(destination)
-        return found if found and found.rules == rules else None
+        audit = self._audits.get(destination)
+        return audit if audit and audit.rules == rules else None
 
     def recent(self, now: float) -> Mapping[CallKey, AccessRecord]:
         """Return the records with a request or connection in the last 7 days, sorted by key."""
-        found = ((key, self._records[key]) for key in sorted(self._records))
-        return {key: record for key, record in found if record.last >= now - KEPT_S}
+        pairs = ((key, self._records[key]) for key in sorted(self._records))
+        return {key: record for key, record in pairs if record.last >= now - KEPT_S}
 
     def audited(self) -> Iterator[tuple[CallKey, AccessRecord]]:
         """Yield the records with calls that an audit would refuse."""
@@ -139,8 +139,8 @@ class AccessRecords:
 
     def _follow_audit(self, destination: str, rules: str, now: float) -> None:
         """Begin to count again if the rules of an audit have changed; empty rules end the audit."""
-        known = self._audits.get(destination)
-        if rules == (known.rules if known else ""):
+        audit = self._audits.get(destination)
+        if rules == (audit.rules if audit else ""):
             return
         if rules:
             self._audits[destination] = Audit(rules=rules, since=now)

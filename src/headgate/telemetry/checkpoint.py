@@ -28,14 +28,14 @@ async def load_checkpoint(storage: StateStorage) -> Checkpoint | None:
     """Return the saved checkpoint; None if there is none, or if it is unreadable, or has the format or the buckets of another release."""
     try:
         data = await storage.load(NAME)
-        found = None if data is None else msgspec.msgpack.decode(data, type=Checkpoint)
+        checkpoint = None if data is None else msgspec.msgpack.decode(data, type=Checkpoint)
     except (StoreError, msgspec.DecodeError) as error:
         log.warning("%s can't be read, so the traffic counts start at 0: %s", NAME, error)
         return None
-    if found and (found.latency_bounds, found.size_bounds) != (BOUNDS_US, BOUNDS_BYTES):
+    if checkpoint and (checkpoint.latency_bounds, checkpoint.size_bounds) != (BOUNDS_US, BOUNDS_BYTES):
         log.warning("%s has histograms with other buckets than this release, so the traffic counts start at 0", NAME)
         return None
-    return found
+    return checkpoint
 
 
 async def write_checkpoints(receiver: Receiver, storage: StateStorage) -> None:

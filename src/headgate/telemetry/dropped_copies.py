@@ -23,8 +23,8 @@ class DroppedCopies:
     def add(self, cluster: str, count: int) -> None:
         """Add dropped copies to the count of a mirror's cluster."""
         self._ends[cluster] = self._clock() + QUIET_SECONDS
-        known = self.now.get()
-        self.now.set({**known, cluster: known.get(cluster, 0) + count})
+        current = self.now.get()
+        self.now.set({**current, cluster: current.get(cluster, 0) + count})
 
     def expire(self) -> float | None:
         """Remove the counts that have expired; return the seconds until the next count may expire."""

@@ -36,17 +36,17 @@ class Increments:
         They include the attempts at each backend in which no program answered. Requests without a backend, such as
         redirects and requests that found no endpoint, are left out.
         """
-        found = self._followed.get((name, copies))
-        if not found:
+        by_backend = self._followed.get((name, copies))
+        if not by_backend:
             return {}
         self._followed[name, copies] = {}
-        return found
+        return by_backend
 
     def add(self, flow: Flow, counts: Counts, through: str = "") -> None:
         """Add counts of a flow, unless its Service is not followed. `through` is that of `series.Counted`."""
         if not self._followed or not flow.backend:
             return
         for name in {through} if flow.copy else {flow.service, through}:
-            found = self._followed.get((name, flow.copy))
-            if found is not None:
-                found[flow.backend] = found.get(flow.backend, _NONE).plus(counts)
+            by_backend = self._followed.get((name, flow.copy))
+            if by_backend is not None:
+                by_backend[flow.backend] = by_backend.get(flow.backend, _NONE).plus(counts)

@@ -54,8 +54,8 @@ class MirrorIncrements:
 
     def take(self) -> Mapping[Side, SideCounts]:
         """Return the new counts of each followed side."""
-        found, self._counts = self._counts, dict.fromkeys(self._counts, _NONE)
-        return found
+        taken, self._counts = self._counts, dict.fromkeys(self._counts, _NONE)
+        return taken
 
     def _add(self, side: Side | None, more: SideCounts) -> None:
         if side in self._counts:

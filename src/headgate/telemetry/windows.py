@@ -116,24 +116,24 @@ class Windows:
     def checkpoint(self) -> WindowsCheckpoint:
         """Return the windows for the checkpoint on disk."""
         now = self._clock()
-        found: list[BucketCheckpoint] = []
+        buckets: list[BucketCheckpoint] = []
         room = CHECKPOINT_BYTES
         for bucket in reversed(list(self._buckets)):
             room -= len(records := bucket.packed())
             if room < 0:
                 break
             length, notes = bucket.end - bucket.start, dict(bucket.notes)
-            found.append(BucketCheckpoint(age=now - bucket.start, length=length, records=records, notes=notes))
-        return WindowsCheckpoint(at=self._wall(), flows=self._flows.encoded(), buckets=tuple(reversed(found)))
+            buckets.append(BucketCheckpoint(age=now - bucket.start, length=length, records=records, notes=notes))
+        return WindowsCheckpoint(at=self._wall(), flows=self._flows.encoded(), buckets=tuple(reversed(buckets)))
 
     def restore(self, saved: WindowsCheckpoint) -> None:
         """Restore the counts of an earlier headgate. Call this before anything is counted."""
         now, away = self._clock(), max(self._wall() - saved.at, 0.0)
         self._flows.restore(saved.flows)
-        for item in saved.buckets:
-            start = now - item.age - away
+        for bucket in saved.buckets:
+            start = now - bucket.age - away
             if start > now - KEPT:
-                self._buckets.put(TimeBucket(start, start + item.length, item.records, Counter(item.notes)))
+                self._buckets.put(TimeBucket(start, start + bucket.length, bucket.records, Counter(bucket.notes)))
 
     async def _read(self, window: float) -> Reading:
         now, end = self._clock(), self._wall()

@@ -123,8 +123,8 @@ class Proxy:
         session = self._up_to_date_session()
         if session is None:
             return None
-        found = session.out_of_sync(limit)
-        return None if len(found) > limit else frozenset(found)
+        resources = session.out_of_sync(limit)
+        return None if len(resources) > limit else frozenset(resources)
 
     def retry_listeners(self) -> None:
         """Send again the listeners whose address was in use, if any."""
@@ -136,8 +136,8 @@ class Proxy:
         config = self.config.get() or {}
         for type_url, subscription in self.session.subscriptions.items() if self.session else ():
             for name, rejection in subscription.rejected.items():
-                wanted = config.get(type_url, NO_RESOURCES).get(name)
-                if wanted and wanted.digest == rejection.digest:
+                current = config.get(type_url, NO_RESOURCES).get(name)
+                if current and current.digest == rejection.digest:
                     yield rejection
 
     def has_reported_all(self) -> bool:
@@ -165,7 +165,7 @@ class Proxy:
 
     def _has_all(self, session: Session) -> bool:
         missing = set(session.unacknowledged())
-        return not missing or missing.issubset((item.type_url, item.name) for item in self.rejections())
+        return not missing or missing.issubset((rejection.type_url, rejection.name) for rejection in self.rejections())
 
 
 class Fleet:

@@ -39,8 +39,8 @@ def read_request(data: bytes) -> tuple[str, Request]:
 
     Raises ProxyError when the bytes are not a DeltaDiscoveryRequest.
     """
-    if found := _cached_requests.get(data):
-        return "", found
+    if cached := _cached_requests.get(data):
+        return "", cached
     try:
         message = pb.DeltaDiscoveryRequest.FromString(data)
     except DecodeError as error:

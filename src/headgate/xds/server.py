@@ -304,7 +304,7 @@ class _Stream:
         return config is not None
 
     def _set_timer(self, name: str, seconds: float, work: Callable[[], None]) -> None:
-        """Call `work` after some seconds, unless a timer of this name already runs."""
+        """Call `work` after a pause, unless a timer of this name already runs."""
 
         def run() -> None:
             del self._timers[name]

@@ -177,7 +177,10 @@ class Session:
 
         The caller should end the stream. The proxy reconnects and reports what it has.
         """
-        return any(item.exceeds_limits(len(self._wanted[type_url])) for type_url, item in self.subscriptions.items())
+        return any(
+            subscription.exceeds_limits(len(self._wanted[type_url]))
+            for type_url, subscription in self.subscriptions.items()
+        )
 
     @property
     def awaits_answer(self) -> bool:
@@ -196,23 +199,25 @@ class Session:
         The search stops at `limit` + 1 resources. Endpoints to which the proxy has not subscribed are included, since
         it subscribes to the endpoints of every cluster.
         """
-        found: set[tuple[TypeUrl, str]] = set()
+        resources: set[tuple[TypeUrl, str]] = set()
         for type_url, subscription in self.subscriptions.items():
-            wanted, acknowledged = self._wanted[type_url], subscription.acknowledged
-            if acknowledged.base is wanted and not acknowledged.overrides and not subscription.rejected:
+            target, acknowledged = self._wanted[type_url], subscription.acknowledged
+            if acknowledged.base is target and not acknowledged.overrides and not subscription.rejected:
                 continue
-            names = subscription.out_of_sync(wanted, unsubscribed=type_url == ENDPOINTS)
+            names = subscription.out_of_sync(target, unsubscribed=type_url == ENDPOINTS)
             if type_url in (CLUSTER, ENDPOINTS) and self._unused:
                 names = (name for name in names if name not in self._unused)
-            found.update((type_url, name) for name in islice(names, limit + 1 - len(found)))
-            if len(found) > limit:
+            resources.update((type_url, name) for name in islice(names, limit + 1 - len(resources)))
+            if len(resources) > limit:
                 break
-        return found
+        return resources
 
     def retry_listeners(self) -> bool:
         """Send again the listeners whose address was in use; return whether there are any."""
         subscription = self.subscriptions[LISTENER]
-        failed = {name: None for name, item in subscription.rejected.items() if ADDRESS_IN_USE in item.message}
+        failed = {
+            name: None for name, rejection in subscription.rejected.items() if ADDRESS_IN_USE in rejection.message
+        }
         if failed:
             self.change_count += 1
             subscription.mark_changed()
@@ -238,12 +243,12 @@ class Session:
 
     def _check_report(self) -> None:
         """Record that the report is complete if the proxy has requested listeners and the types of all wanted resources."""
-        wanted = (self.subscriptions[type_url] for type_url, resources in self._wanted.items() if resources)
+        needed = (self.subscriptions[type_url] for type_url, resources in self._wanted.items() if resources)
         self._is_report_complete |= (
             bool(self.config)
             and self.subscriptions[LISTENER].has_requested
             and self.subscriptions[CLUSTER].wildcard
-            and all(subscription.has_requested for subscription in wanted)
+            and all(subscription.has_requested for subscription in needed)
         )
 
     def _lacks_scopes(self) -> bool:
@@ -341,10 +346,10 @@ class Session:
     def _is_rejected(self, cluster: str) -> bool:
         """Return whether the proxy rejected the wanted cluster, or its endpoints, and has no other version of it."""
         for type_url in (CLUSTER, ENDPOINTS):
-            subscription, wanted = self.subscriptions[type_url], self._wanted[type_url]
+            subscription, target = self.subscriptions[type_url], self._wanted[type_url]
             rejection = subscription.rejected.get(cluster)
-            if rejection and cluster not in subscription.acknowledged and cluster in wanted:
-                return rejection.digest == wanted[cluster].digest
+            if rejection and cluster not in subscription.acknowledged and cluster in target:
+                return rejection.digest == target[cluster].digest
         return False
 
     def _is_ready(self, cluster: str) -> bool:
@@ -374,13 +379,13 @@ class Session:
         )
         users = (listeners, *routing.values())
         if (clusters.initial_names and silent and is_unreported) or any(
-            item.may_use_unknown_clusters for item in users
+            subscription.may_use_unknown_clusters for subscription in users
         ):
             return ()
         now, before = self._clock(), self._unused
         self._unused = {
             name: before.get(name, now + self._removal_delay)
             for name in removed
-            if not any(item.may_use(name) for item in users)
+            if not any(subscription.may_use(name) for subscription in users)
         }
         return [name for name, end in self._unused.items() if end <= now]

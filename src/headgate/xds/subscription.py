@@ -126,13 +126,14 @@ class Subscription:
         target = self.target(config if isinstance(config, Resources) else Resources(config, {}))
         acknowledged = self.acknowledged
         names = dict.fromkeys((*difference(acknowledged.base, target).resources, *acknowledged.overrides))
-        found = [
+        unacknowledged = [
             name
             for name in names
-            if (wanted := target.get(name)) and ((has := acknowledged.get(name)) is None or has.digest != wanted.digest)
+            if (encoded := target.get(name))
+            and ((has := acknowledged.get(name)) is None or has.digest != encoded.digest)
         ]
-        self.acknowledged_config = None if found else config
-        return found
+        self.acknowledged_config = None if unacknowledged else config
+        return unacknowledged
 
     def out_of_sync(self, config: Resources, *, unsubscribed: bool) -> Iterator[str]:
         """Yield the names whose acknowledged version differs from the wanted one, and those rejected in the wanted version.
@@ -149,11 +150,11 @@ class Subscription:
         outside = () if only_target else (name for name in config if name not in target and name not in names)
         wants = target if only_target else config
         for name in chain(names, outside):
-            has, wanted, rejection = acknowledged.get(name), wants.get(name), self.rejected.get(name)
+            has, encoded, rejection = acknowledged.get(name), wants.get(name), self.rejected.get(name)
             if (
-                (wanted and (has is None or has.digest != wanted.digest))
+                (encoded and (has is None or has.digest != encoded.digest))
                 or (has and name not in config)
-                or (rejection and wanted and rejection.digest == wanted.digest)
+                or (rejection and encoded and rejection.digest == encoded.digest)
             ):
                 yield name
 
@@ -180,13 +181,13 @@ class Subscription:
     def _unsent(self, target: Resources, changed: Difference[Resources]) -> Pairs:
         sent, resend = self.sent, self.resend
         names = {*changed.resources, *sent.overrides, *resend}
-        found = [
-            (name, wanted)
+        unsent = [
+            (name, encoded)
             for name in sorted(names)
-            if (wanted := target.get(name)) and (name in resend or sent.get(name) != wanted.digest)
+            if (encoded := target.get(name)) and (name in resend or sent.get(name) != encoded.digest)
         ]
         left = ((name, encoded) for name, encoded in resend.items() if name not in target and self.includes(name))
-        return (*found, *left)
+        return (*unsent, *left)
 
     def _removed(self, target: Resources, changed: Difference[Resources]) -> Sequence[str]:
         """Return the names to remove. Without a wildcard there are none: the proxy itself unsubscribes."""
@@ -352,7 +353,9 @@ class Subscription:
             any(name not in overrides for name in users_by_cluster(ById(base.common)).get(cluster, ()))
             or any(cluster in version.needs for name, version in base.own.items() if name not in overrides)
             or any(cluster in (version.needs or ()) for version in overrides.values() if version)
-            or any(cluster in item.needs for response in self.in_flight.values() for _, item in response.resources)
+            or any(
+                cluster in encoded.needs for response in self.in_flight.values() for _, encoded in response.resources
+            )
             or any(cluster in (needs or ()) for needs in self.uncertain.values())
         )
 
@@ -362,9 +365,9 @@ class Subscription:
         reported = any(isinstance(version, ReportedVersion) for version in self.acknowledged.overrides.values())
         return reported or None in self.uncertain.values()
 
-    def exceeds_limits(self, wanted: int) -> bool:
-        """Return whether the subscription has far more names than a proxy with `wanted` resources can have."""
-        limit = MAX_NAMES + wanted + len(self.initial_names)
+    def exceeds_limits(self, resource_count: int) -> bool:
+        """Return whether the subscription has far more names than a proxy with `resource_count` resources can have."""
+        limit = MAX_NAMES + resource_count + len(self.initial_names)
         overrides = self.sent.overrides, self.acknowledged.overrides
         memories = (self.subscribed, *overrides, self.uncertain, self.timed_out, self.rejected, self.resend)
         return any(len(memory) > limit for memory in memories)

@@ -141,7 +141,9 @@ def compare(
     """Return the difference between two mappings, compared name by name."""
     new, gone = replaced(before, after)
     changed = ((name, new[name]) for name in sorted(new))  # configurations are in an arbitrary order
-    resources = {name: found for name, found in changed if name not in before or before[name].digest != found.digest}
+    resources = {
+        name: encoded for name, encoded in changed if name not in before or before[name].digest != encoded.digest
+    }
     removed = frozenset(gone)
     batch = _batch(resources, is_whole=is_whole)
     is_last = len(batch) == len(resources)
@@ -269,11 +271,11 @@ def needed_clusters(pairs: ById[Pairs]) -> frozenset[str]:
 @lru_cache(CACHE_SIZE)
 def users_by_cluster(resources: ById[Mapping[str, Encoded]]) -> Mapping[str, tuple[str, ...]]:
     """Return, for each cluster, the names of the resources that name it."""
-    found: dict[str, list[str]] = {}
+    users: dict[str, list[str]] = {}
     for name, encoded in resources.value.items():
         for cluster in encoded.needs:
-            found.setdefault(cluster, []).append(name)
-    return {cluster: tuple(names) for cluster, names in found.items()}
+            users.setdefault(cluster, []).append(name)
+    return {cluster: tuple(names) for cluster, names in users.items()}
 
 
 class Overlay(MutableMapping[str, V]):
@@ -296,16 +298,16 @@ class Overlay(MutableMapping[str, V]):
         raise NotImplementedError
 
     def __getitem__(self, name: str) -> V:
-        found: V | None = self.get(name)
-        if found is None:
+        value: V | None = self.get(name)
+        if value is None:
             raise KeyError(name)
-        return found
+        return value
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the value of a name, or the default."""
         if name in self.overrides:
-            found = self.overrides[name]
-            return default if found is None else found
+            override = self.overrides[name]
+            return default if override is None else override
         encoded = self.base.get(name)
         return default if encoded is None else self._value(encoded)
 
@@ -346,12 +348,12 @@ class Overlay(MutableMapping[str, V]):
         if self.base is target and not self.overrides:
             return
         changed = difference(self.base, target)
-        found: dict[str, V | None] = {}
+        overrides: dict[str, V | None] = {}
         for name in {*changed.resources, *changed.removed, *self.overrides}:
             value, encoded = self.get(name), target.get(name)
             if (value is None) != (encoded is None) or (encoded and not self._is_same(value, encoded)):
-                found[name] = value
-        self.base, self.overrides = target, found
+                overrides[name] = value
+        self.base, self.overrides = target, overrides
 
 
 class Sent(Overlay[str]):

@@ -25,8 +25,8 @@ def web_pod(**fields: Any) -> Pod:
 
 def env(variables: list[dict[str, Any]], sources: Any = None, **container: Any) -> dict[str, str]:
     made = web_pod(env=variables, **container)
-    known = {"PORT": "8080"}
-    return resolve_env(made, made.spec.containers[0], address="127.77.128.1", sources=sources or {}, known=known)
+    base = {"PORT": "8080"}
+    return resolve_env(made, made.spec.containers[0], address="127.77.128.1", sources=sources or {}, base=base)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from headgate.envoy import stats_sink
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import gathered
 from headgate.telemetry.reports.cumulative_to_delta import FORGET, GAP, MOST_SERIES, CumulativeToDelta, DeltaCheckpoint
-from headgate.telemetry.reports.otlp import ProxyReport, Sample
+from headgate.telemetry.reports.otlp import ProxyReport, SeriesSample
 
 SERIES = series_of("mesh.latency", pod="a")
 
@@ -35,7 +35,7 @@ def histogram(time, **counts):
     buckets = packed_counters.zeros(4, packed_counters.WIDE)
     for number in range(4):
         buckets[number] = counts.get(f"b{number}", 0)
-    return ProxyReport("n", START, START + time, [Sample(SERIES, sum(buckets), packed_counters.pack(buckets))])
+    return ProxyReport("n", START, START + time, [SeriesSample(SERIES, sum(buckets), packed_counters.pack(buckets))])
 
 
 ACTIONS = st.lists(
@@ -245,7 +245,7 @@ def test_a_clock_that_is_set_back_interrupts_counting_only_briefly():
 
 def test_the_number_of_series_of_a_proxy_is_limited():
     growth = fresh()
-    many = [Sample(series_of("mesh.sent", pod=str(number)), 1) for number in range(MOST_SERIES + 5)]
+    many = [SeriesSample(series_of("mesh.sent", pod=str(number)), 1) for number in range(MOST_SERIES + 5)]
     taken = growth.take(ProxyReport("n", START, START + 2, many), START)
     assert taken.full
     assert len(taken.grown) == MOST_SERIES

@@ -11,7 +11,7 @@ from headgate.envoy import pb
 from headgate.errors import TelemetryError
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import bucket_of
-from headgate.telemetry.reports.otlp import Sample, read_report
+from headgate.telemetry.reports.otlp import SeriesSample, read_report
 
 PLACE = {"backend": "default/web", "cluster": "outbound/default/web/8080", "pod": "default/web-0"}
 
@@ -22,7 +22,7 @@ def test_counters_and_histograms_are_read_with_their_attributes():
     )
     assert (report.node, report.start, report.time) == ("sidecar/default/client", START, START + 2)
     requests, latency = report.samples
-    assert requests == Sample(series_of("mesh.requests", **PLACE, code="200-"), 7)
+    assert requests == SeriesSample(series_of("mesh.requests", **PLACE, code="200-"), 7)
     assert requests.series.pairs() == {**PLACE, "code": "200-"}
     assert latency.series == series_of("mesh.latency", **PLACE)
     assert latency.value == 3

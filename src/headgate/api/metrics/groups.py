@@ -63,8 +63,8 @@ class MetricsGroup(Value, frozen=True, kw_only=True):
 
 
 METRICS_GROUPS: Mapping[tuple[str, str], MetricsGroup] = {
-    (one.name, one.version): one
-    for one in (
+    (group.name, group.version): group
+    for group in (
         MetricsGroup(name="traffic.metrics.k8s.io", version="v1beta1"),
         MetricsGroup(name="mesh.metrics.k8s.io", version="v1beta1"),
         MetricsGroup(
@@ -168,7 +168,7 @@ def _metrics(latencies: "_Latencies", row: Row, uncertainty: Uncertainty | None)
     """
     counts = row.sum.counts
     p50, p90, p99 = row.exchanged.latencies or (0.0, 0.0, 0.0)
-    found = (
+    metrics = (
         latencies[shapes.P99, p99],
         latencies[shapes.P90, p90],
         latencies[shapes.P50, p50],
@@ -177,7 +177,7 @@ def _metrics(latencies: "_Latencies", row: Row, uncertainty: Uncertainty | None)
         *_optional_metrics(counts, row.sum.copies),
         *((_count(shapes.CALLED, row.called),) if row.called is not None else ()),
     )
-    return (*latencies.with_uncertainty(found, counts, uncertainty),) if uncertainty else found
+    return (*latencies.with_uncertainty(metrics, counts, uncertainty),) if uncertainty else metrics
 
 
 def _optional_metrics(counts: Statistics, copies: Statistics) -> Iterator[Metric]:

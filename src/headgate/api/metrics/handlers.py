@@ -69,9 +69,9 @@ class MetricsApi:
         if responses.query_flag(query, "watch"):
             raise method_not_allowed("metrics do not support watch; use get or list")
         form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
-        found = await self._result(query, path)
-        body = _shaped(found, query, form) if form.shape else _plain(found)
-        return responses.json_response(body, warnings=found.reading.cut)
+        result = await self._result(query, path)
+        body = _shaped(result, query, form) if form.shape else _plain(result)
+        return responses.json_response(body, warnings=result.reading.cut)
 
     async def _result(self, query: Mapping[str, str], path: MetricsPath) -> _Result:
         reading, answers = await self.answers(path.ref.kind, window(query))
@@ -107,8 +107,8 @@ class MetricsApi:
 
     def _indexed(self, seconds: float, reading: Reading) -> Traffic:
         """Return the indexed flows of a Reading. The index is cached while `reading.flows` is the same object."""
-        known = self._traffic.pop(seconds, None)
-        traffic = known if known and known.flows is reading.flows else Traffic(reading.flows, reading.arrived)
+        cached = self._traffic.pop(seconds, None)
+        traffic = cached if cached and cached.flows is reading.flows else Traffic(reading.flows, reading.arrived)
         self._traffic[seconds] = traffic
         if len(self._traffic) > _WINDOWS:
             del self._traffic[next(iter(self._traffic))]
@@ -140,22 +140,22 @@ def _rows(answers: Answers, path: MetricsPath, selects: Selects, grouping: Group
 
 async def collect(rows: Iterable[Row]) -> Sequence[Row]:
     """Collect all rows and let other tasks run in between."""
-    found: list[Row] = []
+    collected: list[Row] = []
     for row in rows:
-        found.append(row)
-        if not len(found) % _YIELD_ROWS:
+        collected.append(row)
+        if not len(collected) % _YIELD_ROWS:
             await asyncio.sleep(0)
-    return found
+    return collected
 
 
 async def _uncertainties(rows: Sequence[Row]) -> Sequence[Uncertainty | None]:
     """Return the uncertainty of each row, and let other tasks run in between."""
-    found: list[Uncertainty | None] = []
+    uncertainties: list[Uncertainty | None] = []
     for row in rows:
-        found.append(uncertainty_of(row.sum.counts))
-        if not len(found) % _YIELD_UNCERTAIN_ROWS:
+        uncertainties.append(uncertainty_of(row.sum.counts))
+        if not len(uncertainties) % _YIELD_UNCERTAIN_ROWS:
             await asyncio.sleep(0)
-    return found
+    return uncertainties
 
 
 def selection(query: Mapping[str, str]) -> Selects:
@@ -170,10 +170,10 @@ def selection(query: Mapping[str, str]) -> Selects:
     return selects if tests else everything
 
 
-def _plain(found: _Result) -> TrafficMetrics | TrafficMetricsList:
-    group, plural, ref, edges = found.path
-    items = traffic_metrics(group, plural, found.rows, found.reading, found.uncertainties)
-    if not found.many:
+def _plain(result: _Result) -> TrafficMetrics | TrafficMetricsList:
+    group, plural, ref, edges = result.path
+    items = traffic_metrics(group, plural, result.rows, result.reading, result.uncertainties)
+    if not result.many:
         return items[0]
     return TrafficMetricsList(
         kind=TRAFFIC_METRICS_LIST,
@@ -181,16 +181,16 @@ def _plain(found: _Result) -> TrafficMetrics | TrafficMetricsList:
         metadata=MetricsMetadata(self_link=self_link(group, plural, ref, edges=edges)),
         resource=Reference(kind=ref.kind, namespace=ref.namespace, name=ref.name),
         items=tuple(items),
-        selector=found.selector,
+        selector=result.selector,
     )
 
 
-def _shaped(found: _Result, query: Mapping[str, str], form: responses.Representation) -> dict[str, Any]:
+def _shaped(result: _Result, query: Mapping[str, str], form: responses.Representation) -> dict[str, Any]:
     """Return the result as a Table or as metadata only. Raises ApiError 406, 400."""
     api = responses.table_version(form)
-    items = traffic_metrics(found.path.group, found.path.plural, found.rows, found.reading, found.uncertainties)
+    items = traffic_metrics(result.path.group, result.path.plural, result.rows, result.reading, result.uncertainties)
     if form.shape == "Table":
-        return table(found.rows, items, found.reading.window, include=responses.included_object(query), api=api)
-    if not found.many:
+        return table(result.rows, items, result.reading.window, include=responses.included_object(query), api=api)
+    if not result.many:
         return responses.partial_metadata(items[0].metadata, api)
-    return responses.partial_metadata_list([item.metadata for item in items], api)
+    return responses.partial_metadata_list([metrics.metadata for metrics in items], api)

@@ -76,9 +76,9 @@ def grouping(query: Mapping[str, str]) -> Grouping:
     """Return the grouping of edges by peer from `?by=namespace` or `?by=kind` (R88). Raises ApiError 400."""
     by = query.get("by", "")
     try:
-        found: Grouping = msgspec.convert(by, Grouping)
+        chosen: Grouping = msgspec.convert(by, Grouping)
     except msgspec.ValidationError:
         raise ApiError(
             400, f'by: Unsupported value: "{by}": supported values: "namespace", "kind"; omit it to get every edge'
         ) from None
-    return found
+    return chosen

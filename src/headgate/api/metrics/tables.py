@@ -17,16 +17,16 @@ def table(
     edges = any(row.edge.peer for row in rows)
     backends = any(row.backend for row in rows)
     lines = [
-        {"cells": _cells(row, window, edges=edges, backends=backends), **_object(one, include, api)}
-        for row, one in zip(rows, written, strict=True)
+        {"cells": _cells(row, window, edges=edges, backends=backends), **_object(metrics, include, api)}
+        for row, metrics in zip(rows, written, strict=True)
     ]
     return responses.table(list(_columns(edges=edges, backends=backends)), lines, api)
 
 
-def _object(one: TrafficMetrics, include: str, api: str) -> dict[str, Any]:
+def _object(metrics: TrafficMetrics, include: str, api: str) -> dict[str, Any]:
     if include == "None":
         return {}
-    return {"object": one if include == "Object" else responses.partial_metadata(one.metadata, api)}
+    return {"object": metrics if include == "Object" else responses.partial_metadata(metrics.metadata, api)}
 
 
 def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
@@ -83,8 +83,8 @@ def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str 
 
 
 def _secured(row: Row) -> str:
-    found = row.security
-    return percent(found.secured, found.exchanged - found.secured) if found else NONE
+    security = row.security
+    return percent(security.secured, security.exchanged - security.secured) if security else NONE
 
 
 def _meshed(row: Row) -> str:

@@ -65,12 +65,12 @@ ChosenDestinations: TypeAlias = Mapping[PortRef, PortDestination]
 
 def findings(destinations: Destinations, about: Key, field: str, backends: Sequence[RuleBackend]) -> list[Finding]:
     """Return the findings about the backends of a rule."""
-    found = [finding for backend in backends for finding in _findings(destinations, about, backend)]
+    backend_findings = [finding for backend in backends for finding in _findings(destinations, about, backend)]
     if not any(backend.weight for backend in backends):
         what = "no backend has a weight above 0" if backends else "the rule has no backend and no redirect"
         message = f"{what}, so all its traffic is {failure(about).mistake}; add a Service with a weight above 0"
-        found.append(Finding(about, Reason.ALL_WEIGHTS_ZERO, field, message))
-    return found
+        backend_findings.append(Finding(about, Reason.ALL_WEIGHTS_ZERO, field, message))
+    return backend_findings
 
 
 def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Split:
@@ -80,19 +80,19 @@ def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend
     root of a split is replaced by the split's backends (D13). Without a weight above 0, all traffic gets 500. For gRPC
     calls the error is UNAVAILABLE, and TCP connections are closed.
     """
-    found: dict[Share, Fraction] = defaultdict(Fraction)
+    weights: dict[Share, Fraction] = defaultdict(Fraction)
     roots: dict[Share, set[str]] = defaultdict(set)
-    for item in backends:
+    for backend in backends:
         choice = (
-            item.port_ref
-            if isinstance(item.port_ref, Finding)
-            else chosen.get(item.port_ref, PortDestination(ref=item.port_ref))
+            backend.port_ref
+            if isinstance(backend.port_ref, Finding)
+            else chosen.get(backend.port_ref, PortDestination(ref=backend.port_ref))
         )
-        for share, part in _parts(destinations, choice, item.filters, status=failure(about).status):
-            found[share] += part * item.weight
-            if item.weight:
+        for share, part in _parts(destinations, choice, backend.filters, status=failure(about).status):
+            weights[share] += part * backend.weight
+            if backend.weight:
                 roots[share].add(_root(choice))
-    shares = {share: weight for share, weight in found.items() if weight}
+    shares = {share: weight for share, weight in weights.items() if weight}
     if not shares:
         return failing_split(about, Reason.ALL_WEIGHTS_ZERO)
     if sticky := _sticky_split(backends, chosen):
@@ -103,7 +103,7 @@ def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend
 
 def _is_drawn(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> bool:
     """Return whether the split of a backend with a weight has a random order; then that of the whole rule has it."""
-    refs = (item.port_ref for item in backends if item.weight)
+    refs = (backend.port_ref for backend in backends if backend.weight)
     splits = (chosen[ref].split for ref in refs if not isinstance(ref, Finding) and ref in chosen)
     return any(split.order == "random" for split in splits if split)
 
@@ -115,7 +115,7 @@ def _root(choice: PortDestination | Finding) -> str:
 
 def _sticky_split(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Split | None:
     """Return the split of the only backend unchanged if it is sticky, so that users stay with their backend."""
-    only, *more = (item for item in backends if item.weight)
+    only, *more = (backend for backend in backends if backend.weight)
     if more or isinstance(only.port_ref, Finding) or only.filters != NO_FILTERS:
         return None
     decided = chosen[only.port_ref].split
@@ -174,13 +174,13 @@ def fitting(weights: Sequence[int]) -> tuple[int, ...]:
     return tuple(weights) if total <= LARGEST_TOTAL else tuple(max(1, weight * room // total) for weight in weights)
 
 
-def _findings(destinations: Destinations, about: Key, item: RuleBackend) -> Iterator[Finding]:
-    if isinstance(item.port_ref, Finding):
-        message = f"its share is {failure(about).mistake}: {item.port_ref.message}"
-        yield structs.replace(item.port_ref, message=message)
-    elif item.weight:
+def _findings(destinations: Destinations, about: Key, backend: RuleBackend) -> Iterator[Finding]:
+    if isinstance(backend.port_ref, Finding):
+        message = f"its share is {failure(about).mistake}: {backend.port_ref.message}"
+        yield structs.replace(backend.port_ref, message=message)
+    elif backend.weight:
         effect = f"its share is {failure(about).outage}"
-        yield from _without_endpoints(destinations, about, item.port_ref, f"{item.field}.name", effect)
+        yield from _without_endpoints(destinations, about, backend.port_ref, f"{backend.field}.name", effect)
 
 
 def _without_endpoints(
@@ -221,7 +221,7 @@ def mirrors(
 
     A mirror to a port that is not HTTP, or to a missing Service, is left out (D14).
     """
-    found: list[Mirror] = []
+    usable: list[Mirror] = []
     findings: list[Finding] = []
     for field, mirror in written:
         numerator, denominator = proportion(mirror)
@@ -232,25 +232,25 @@ def mirrors(
         elif numerator:
             name = f"{field}.backendRef.name"
             findings += _without_endpoints(destinations, about, port_ref, name, "its copies are dropped")
-            found.append(Mirror(ref=port_ref, targets=(), numerator=numerator, denominator=denominator))
-    return found, findings
+            usable.append(Mirror(ref=port_ref, targets=(), numerator=numerator, denominator=denominator))
+    return usable, findings
 
 
-def expanded_mirror(wanted: Mirror, chosen: ChosenDestinations) -> Mirror | None:
+def expanded_mirror(mirror: Mirror, chosen: ChosenDestinations) -> Mirror | None:
     """Return a mirror with targets, for requests whose destinations are `chosen`; None if it gets no requests.
 
     The root of a split is replaced by the split's backends (D13), as in a backendRef. Mirrored requests are
     distributed by weight, even if the split is sticky; those of a failing share are dropped.
     """
-    choice = chosen[wanted.ref]
+    choice = chosen[mirror.ref]
     if choice.split is None:
-        return structs.replace(wanted, targets=(Target(ref=wanted.ref, weight=1),))
+        return structs.replace(mirror, targets=(Target(ref=mirror.ref, weight=1),))
     served = sum(target.weight for target in choice.split.targets)
     if not served:
         return None
-    part = Fraction(wanted.numerator * served, wanted.denominator * total_weight(choice.split))
+    part = Fraction(mirror.numerator * served, mirror.denominator * total_weight(choice.split))
     return structs.replace(
-        wanted,
+        mirror,
         targets=choice.split.targets,
         numerator=part.numerator,
         denominator=part.denominator,
@@ -264,11 +264,11 @@ def split_mirrors(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -
     A proxy decides about the copy of a request apart from its backend. So a split with a part of the rule's requests
     gets copies of the same part of all of them.
     """
-    total = sum(item.weight for item in backends)
-    for item in backends:
-        choice = chosen.get(item.port_ref) if isinstance(item.port_ref, PortRef) else None
-        for mirror in choice.mirrors if choice and item.weight else ():
-            part = Fraction(mirror.numerator * item.weight, mirror.denominator * total)
+    total = sum(backend.weight for backend in backends)
+    for backend in backends:
+        choice = chosen.get(backend.port_ref) if isinstance(backend.port_ref, PortRef) else None
+        for mirror in choice.mirrors if choice and backend.weight else ():
+            part = Fraction(mirror.numerator * backend.weight, mirror.denominator * total)
             yield structs.replace(mirror, numerator=part.numerator, denominator=part.denominator)
 
 

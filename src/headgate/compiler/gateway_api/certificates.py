@@ -33,11 +33,13 @@ CURVES = ("secp256r1", "secp384r1", "secp521r1")
 _REMEMBERED = 1_000  # pairs of certificate and key whose check is known: it takes 0.3 ms
 
 
-def listener_certificates(snapshot: Snapshot, key: Key, item: Listener, field: str) -> Iterator[Certificate | Finding]:
+def listener_certificates(
+    snapshot: Snapshot, key: Key, listener: Listener, field: str
+) -> Iterator[Certificate | Finding]:
     """Yield the certificate of each reference of an HTTPS listener, or a finding that says why it can't be used."""
-    refs = item.tls.certificate_refs if item.tls else ()
+    refs = listener.tls.certificate_refs if listener.tls else ()
     if not refs:
-        message = f"the HTTPS listener {item.name} has no certificate; refer to a Secret of type kubernetes.io/tls"
+        message = f"the HTTPS listener {listener.name} has no certificate; refer to a Secret of type kubernetes.io/tls"
         yield Finding(key, Reason.INVALID_CERTIFICATE_REF, field, message)
     for index, ref in enumerate(refs):
         yield _from_secret(snapshot, key, ref, f"{field}[{index}]")

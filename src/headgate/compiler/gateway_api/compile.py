@@ -34,8 +34,8 @@ class RouteGroups(NamedTuple):
 
     def of_service(self, ref: PortRef) -> Routes:
         """Return the routes of a Service port."""
-        found: Routes = self.by_place.get(ref, _NONE).get("", ())
-        return found
+        routes: Routes = self.by_place.get(ref, _NONE).get("", ())
+        return routes
 
 
 def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> RouteGroups:
@@ -46,7 +46,7 @@ def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> Route
     edits: dict[Place, dict[str, list[CompiledRoute]]] = defaultdict(lambda: defaultdict(list))
     counts = Counter(last.counts)
     for key in changed_or_gone:
-        old, new = (found[key].entries if key in found else () for found in (before, changed))
+        old, new = (routes[key].entries if key in routes else () for routes in (before, changed))
         counts.subtract({place for place, _ in old})
         counts.update({place for place, _ in new})
         for place, host in old:
@@ -56,12 +56,12 @@ def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> Route
     by_place = dict(last.by_place)
     for place, hosts in edits.items():
         groups = by_place.get(place, _NONE)
-        found = {
+        regrouped = {
             host: (*(old for old in groups.get(host, ()) if old.key not in changed_or_gone), *routes)
             for host, routes in hosts.items()
         }
-        empty = [host for host, routes in found.items() if not routes]
-        by_place[place] = groups.edited(found, empty)
+        empty = [host for host, routes in regrouped.items() if not routes]
+        by_place[place] = groups.edited(regrouped, empty)
     return RouteGroups(attached, by_place, counts)
 
 
@@ -120,7 +120,7 @@ def _in_precedence(groups: Iterator[Routes]) -> Iterator[Route]:
     for group in groups:
         fresh = [route for route in group if route.key not in seen]
         seen.update(route.key for route in fresh)
-        yield from in_order(item for route in fresh for item in route.requests)
+        yield from in_order(ranked for route in fresh for ranked in route.requests)
 
 
 class CompiledPort(NamedTuple):
@@ -137,7 +137,7 @@ def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
     """
     by_age = sorted(attached, key=attrgetter("age"))
     oldest = by_age[0].connections
-    routes = (oldest,) if oldest else in_order(item for route in by_age for item in route.requests)
+    routes = (oldest,) if oldest else in_order(ranked for route in by_age for ranked in route.requests)
     return CompiledPort(structs.replace(table, routes=routes), tuple(overridden(table, by_age)))
 
 
@@ -156,7 +156,14 @@ def gateway_ports(
             continue
         several = [hosts[place] for place in places if hosts.get(place)]
         first = max(several, key=len, default=SharedMap[str, HostRoutes]())
-        by_name = first.edited({host: found for one in several if one is not first for host, found in one.items()})
+        by_name = first.edited(
+            {
+                host: host_routes
+                for served_hosts in several
+                if served_hosts is not first
+                for host, host_routes in served_hosts.items()
+            }
+        )
         sorted_plans = sorted(plans, key=lambda plan: plan.host)
         tls = tuple((plan.host, certificate) for plan in sorted_plans for certificate in plan.certificates)
         yield GatewayPort(gateway=name, address=address, port=port, hosts=by_name, tls=tls)

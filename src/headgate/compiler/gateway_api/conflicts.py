@@ -22,10 +22,10 @@ _RIVALS = {"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute"}
 def without_conflicts(parents: Parents, attached: SharedMap[Key, AttachedRoute]) -> SharedMap[Key, AttachedRoute]:
     """Return the routes without the attachments that an older route prevents; the same mapping if there are none."""
     older, changed = _OlderRoutes(), dict[Key, AttachedRoute]()
-    for item in sorted(attached.values(), key=lambda item: item.route.age):
-        links = [older.allowed(item.route, link) for link in item.links]
-        if any(link is not before for link, before in zip(links, item.links, strict=True)):
-            changed[item.route.key] = linked(parents, item.route, links)
+    for attached_route in sorted(attached.values(), key=lambda attached_route: attached_route.route.age):
+        links = [older.allowed(attached_route.route, link) for link in attached_route.links]
+        if any(link is not before for link, before in zip(links, attached_route.links, strict=True)):
+            changed[attached_route.route.key] = linked(parents, attached_route.route, links)
     return attached.edited(changed)
 
 
@@ -47,11 +47,11 @@ class HostOwners:
 
     def oldest(self, hosts: Iterable[str]) -> CompiledRoute | None:
         """Return the oldest route that has some names in common with `hosts`."""
-        found = [
+        owners = [
             *(self._by_host[name] for host in hosts for name in fitting_names(self._by_host, host)),
             *(self._by_wildcard[host] for host in hosts if host in self._by_wildcard),
         ]
-        return min(found, key=lambda route: route.age, default=None)
+        return min(owners, key=lambda route: route.age, default=None)
 
 
 class _OlderRoutes:
@@ -70,26 +70,26 @@ class _OlderRoutes:
         return self._to_service(route, link) if link.ports and route.connections else link
 
     def _to_gateway(self, route: CompiledRoute, link: Link) -> Link:
-        rivals = [self._rival(route, link, item) for item in link.attachments]
-        free = tuple(item for item, rival in zip(link.attachments, rivals, strict=True) if rival is None)
-        for item in free if route.usable else ():
+        rivals = [self._rival(route, link, attachment) for attachment in link.attachments]
+        free = tuple(attachment for attachment, rival in zip(link.attachments, rivals, strict=True) if rival is None)
+        for attachment in free if route.usable else ():
             if route.connections:
-                self._connections[link.parent.key, item.listener] = route.key
+                self._connections[link.parent.key, attachment.listener] = route.key
             else:
-                self._hosts[link.parent.key, item.listener, route.key.kind].add(route, item.hosts)
+                self._hosts[link.parent.key, attachment.listener, route.key.kind].add(route, attachment.hosts)
         if free:
             return link if len(free) == len(link.attachments) else link._replace(attachments=free)
         what, listener = "connections" if route.connections else "hosts", link.attachments[0].listener
         message = f"the older {rivals[0]} already has these {what} of listener {listener}; change one of the two routes"
         return link._replace(attachments=(), refusal=Finding(route.key, Reason.CONFLICTED, link.parent.field, message))
 
-    def _rival(self, route: CompiledRoute, link: Link, item: Attachment) -> Key | None:
+    def _rival(self, route: CompiledRoute, link: Link, attachment: Attachment) -> Key | None:
         """Return the older route that prevents an attachment; None if there is none."""
         if route.connections:
-            owner = self._connections.get((link.parent.key, item.listener), route.key)
+            owner = self._connections.get((link.parent.key, attachment.listener), route.key)
             return None if owner == route.key else owner
-        rivals = self._hosts.get((link.parent.key, item.listener, _RIVALS[route.key.kind]))
-        oldest = rivals.oldest(item.hosts) if rivals else None
+        rivals = self._hosts.get((link.parent.key, attachment.listener, _RIVALS[route.key.kind]))
+        oldest = rivals.oldest(attachment.hosts) if rivals else None
         return oldest.key if oldest else None
 
     def _to_service(self, route: CompiledRoute, link: Link) -> Link:

@@ -108,7 +108,7 @@ class Destinations:
         )
 
     def is_empty(self, destination: PortDestination) -> bool:
-        """Say whether the destination has no ready endpoint."""
+        """Return whether the destination has no ready endpoint."""
         if destination.split is None:
             return not self._ready[destination.ref]
         return not destination.split.broken and not any(self._ready[target.ref] for target in destination.split.targets)
@@ -121,13 +121,13 @@ def _no_port(port_ref: PortRef, service: Service) -> tuple[Reason, str]:
             f"{port_ref.port} to spec.ports"
         )
         return Reason.BACKEND_NOT_FOUND, message
-    written = next((item for item in service.spec.ports if item.port == port_ref.port), None)
+    written = next((port for port in service.spec.ports if port.port == port_ref.port), None)
     if written is not None:
         message = (
             f"port {port_ref.port} of Service {port_ref.service} is {written.protocol}; only TCP ports can be backends"
         )
         return Reason.UNSUPPORTED_PROTOCOL, message
-    offered = ", ".join(str(item.port) for item in service.spec.ports) or "none"
+    offered = ", ".join(str(port.port) for port in service.spec.ports) or "none"
     return Reason.BACKEND_NOT_FOUND, f"Service {port_ref.service} has no port {port_ref.port}; its ports are: {offered}"
 
 

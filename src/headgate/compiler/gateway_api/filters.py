@@ -16,9 +16,14 @@ FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror")
 
 def changes(written: Sequence[RouteFilter]) -> Filters:
     """Return the changes of the filters, without redirects and mirrors. Each filter type occurs at most once."""
-    request = next((item.request_header_modifier for item in written if item.request_header_modifier), None)
-    response = next((item.response_header_modifier for item in written if item.response_header_modifier), None)
-    rewrite = next((item.url_rewrite for item in written if item.url_rewrite), None)
+    request = next(
+        (route_filter.request_header_modifier for route_filter in written if route_filter.request_header_modifier), None
+    )
+    response = next(
+        (route_filter.response_header_modifier for route_filter in written if route_filter.response_header_modifier),
+        None,
+    )
+    rewrite = next((route_filter.url_rewrite for route_filter in written if route_filter.url_rewrite), None)
     return Filters(
         request=_edit(request) if request else None,
         response=_edit(response) if response else None,
@@ -26,40 +31,42 @@ def changes(written: Sequence[RouteFilter]) -> Filters:
     )
 
 
-def without_path(found: Filters) -> Filters:
+def without_path(filters: Filters) -> Filters:
     """Return filters with the same header and host changes, but without the path rewrite."""
-    hostname = found.rewrite.hostname if found.rewrite else ""
-    return structs.replace(found, rewrite=Rewrite(hostname=hostname) if hostname else None)
+    hostname = filters.rewrite.hostname if filters.rewrite else ""
+    return structs.replace(filters, rewrite=Rewrite(hostname=hostname) if hostname else None)
 
 
 def redirect(written: Sequence[RouteFilter]) -> Redirect | None:
     """Return the redirect among the filters; None without one."""
-    found = next((item.request_redirect for item in written if item.request_redirect is not None), None)
-    if found is None:
+    request_redirect = next(
+        (route_filter.request_redirect for route_filter in written if route_filter.request_redirect is not None), None
+    )
+    if request_redirect is None:
         return None
     return Redirect(
-        status=found.status_code,
-        scheme=found.scheme or "",
-        hostname=found.hostname or "",
-        port=found.port or 0,
-        path=_path(found.path),
+        status=request_redirect.status_code,
+        scheme=request_redirect.scheme or "",
+        hostname=request_redirect.hostname or "",
+        port=request_redirect.port or 0,
+        path=_path(request_redirect.path),
     )
 
 
 def request_mirrors(written: Sequence[RouteFilter], field: str) -> tuple[tuple[str, RequestMirror], ...]:
     """Return the mirrors among the filters, each with its field path."""
     return tuple(
-        (f"{field}[{index}].requestMirror", item.request_mirror)
-        for index, item in enumerate(written)
-        if item.request_mirror is not None
+        (f"{field}[{index}].requestMirror", route_filter.request_mirror)
+        for index, route_filter in enumerate(written)
+        if route_filter.request_mirror is not None
     )
 
 
 def faults(about: Key, written: Sequence[RouteFilter], field: str, *, allowed: Sequence[str]) -> Iterator[Finding]:
     """Yield a finding for each filter whose type is not allowed here."""
-    for index, item in enumerate(written):
-        if item.type not in allowed:
-            message = f"filter type {item.type} is not supported here; supported types: {', '.join(allowed)}"
+    for index, route_filter in enumerate(written):
+        if route_filter.type not in allowed:
+            message = f"filter type {route_filter.type} is not supported here; supported types: {', '.join(allowed)}"
             yield Finding(about, Reason.UNSUPPORTED_VALUE, f"{field}[{index}].type", message)
 
 
@@ -70,10 +77,10 @@ def _edit(modifier: HeaderModifier) -> HeaderEdit:
 
 def _headers(written: Iterable[HTTPHeader]) -> tuple[tuple[str, str], ...]:
     """Return header names in lower case with their values; the first value of each name is used."""
-    found: dict[str, str] = {}
-    for item in written:
-        found.setdefault(item.name.lower(), item.value)
-    return tuple(found.items())
+    values: dict[str, str] = {}
+    for header in written:
+        values.setdefault(header.name.lower(), header.value)
+    return tuple(values.items())
 
 
 def _path(written: PathModifier | None) -> PathEdit | None:

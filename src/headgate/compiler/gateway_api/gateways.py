@@ -60,17 +60,21 @@ class GatewayState(Value, frozen=True, kw_only=True):
     @property
     def is_served(self) -> bool:
         """Whether the Gateway accepts connections, provided that it has an address."""
-        return all(item.reason is Reason.INVALID_PARAMETERS for item in self.refusals)
+        return all(refusal.reason is Reason.INVALID_PARAMETERS for refusal in self.refusals)
 
 
 def own_gateways(snapshot: Snapshot) -> Mapping[Key, Gateway]:
     """Return the Gateways of headgate's classes, sorted."""
-    return {key: item for key, item in snapshot.of(Gateway) if _is_own(snapshot, item.spec.gateway_class_name)}
+    return {key: gateway for key, gateway in snapshot.of(Gateway) if _is_own(snapshot, gateway.spec.gateway_class_name)}
 
 
 def _is_own(snapshot: Snapshot, name: str) -> bool:
-    found = snapshot.objects.get(Key(GROUP, "GatewayClass", "", name))
-    return found.spec.controller_name == CONTROLLER if isinstance(found, GatewayClass) else name == OWN_CLASS
+    gateway_class = snapshot.objects.get(Key(GROUP, "GatewayClass", "", name))
+    return (
+        gateway_class.spec.controller_name == CONTROLLER
+        if isinstance(gateway_class, GatewayClass)
+        else name == OWN_CLASS
+    )
 
 
 def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
@@ -78,7 +82,7 @@ def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
 
     Only the control plane creates pods in `headgate-system` with the gateway's ServiceAccount.
     """
-    found = (
+    pods = (
         GatewayPod(
             name=pod.metadata.name,
             gateway=gateway,
@@ -91,14 +95,14 @@ def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
         for gateway, service in [tuple(pod.metadata.annotations.get(key, "") for key in (PROXY_OF, PROXY_OF_SERVICE))]
         if gateway or service
     )
-    return tuple(sorted(found, key=lambda pod: pod.name))
+    return tuple(sorted(pods, key=lambda pod: pod.name))
 
 
 def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each mistake in the parameters of headgate's GatewayClasses."""
-    for key, item in snapshot.of(GatewayClass):
-        if item.spec.controller_name == CONTROLLER:
-            causes = class_parameters(snapshot, item).causes
+    for key, gateway_class in snapshot.of(GatewayClass):
+        if gateway_class.spec.controller_name == CONTROLLER:
+            causes = class_parameters(snapshot, gateway_class).causes
             yield from (Finding(key, Reason.INVALID_PARAMETERS, cause.field, cause.message) for cause in causes)
 
 
@@ -129,12 +133,12 @@ def gateway_states(
     services = {address: service_key(name) for address, name in address_owners(snapshot.services).items()}
     owners = {address: proxies.get(service, service) for address, service in services.items()}
     by_age = sorted(gateways, key=lambda key: (gateways[key].metadata.creation_timestamp, key))
-    found: dict[Key, GatewayState] = {}
+    states: dict[Key, GatewayState] = {}
     for key in by_age:
         address = gateways[key].address
         owner = owners.setdefault(address, key) if address else None
         refused = tuple(refusals(snapshot, key, gateways[key]))
-        found[key] = GatewayState(
+        states[key] = GatewayState(
             address=address if owner == key else "",
             refusals=refused,
             missing_addresses=() if refused else tuple(_missing_addresses(key, gateways[key], owner, settings)),
@@ -143,7 +147,7 @@ def gateway_states(
                 *_without_effect(key, gateways[key], settings),
             ),
         )
-    return {key: found[key] for key in gateways}
+    return {key: states[key] for key in gateways}
 
 
 def refusals(snapshot: Snapshot, key: Key, gateway: Gateway) -> Iterator[Finding]:
@@ -215,27 +219,27 @@ def plan_listeners(snapshot: Snapshot, key: Key, gateway: Gateway, settings: Set
     """Return a plan for each listener of a Gateway, in order."""
     listeners = gateway.spec.listeners
     return tuple(
-        _plan(snapshot, key, item, f"spec.listeners[{index}]", [*_unserved(key, listeners, index, settings)])
-        for index, item in enumerate(listeners)
+        _plan(snapshot, key, listener, f"spec.listeners[{index}]", [*_unserved(key, listeners, index, settings)])
+        for index, listener in enumerate(listeners)
     )
 
 
-def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequence[Finding]) -> ListenerPlan:
+def _plan(snapshot: Snapshot, key: Key, listener: Listener, field: str, faults: Sequence[Finding]) -> ListenerPlan:
     read = (
-        [*listener_certificates(snapshot, key, item, f"{field}.tls.certificateRefs")]
-        if item.protocol == "HTTPS"
+        [*listener_certificates(snapshot, key, listener, f"{field}.tls.certificateRefs")]
+        if listener.protocol == "HTTPS"
         else []
     )
     usable = tuple(certificate for certificate in read if isinstance(certificate, Certificate))
     refused = tuple(finding for finding in read if isinstance(finding, Finding))
-    possible, named = KINDS.get(item.protocol, ()), item.allowed_routes.kinds
+    possible, named = KINDS.get(listener.protocol, ()), listener.allowed_routes.kinds
     wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]
-    supported = f"{item.protocol} listeners support {' and '.join(possible)}"
+    supported = f"{listener.protocol} listeners support {' and '.join(possible)}"
     messages = (f"{supported}, but not {kind.kind} of group {kind.group}; remove it from kinds" for kind in wrong)
     field = f"{field}.allowedRoutes.kinds"
     return ListenerPlan(
-        listener=item,
-        host=item.hostname.lower() or ANY_HOST,
+        listener=listener,
+        host=listener.hostname.lower() or ANY_HOST,
         kinds=tuple(kind.kind for kind in named if kind not in wrong) if named else possible,
         certificates=usable,
         faults=(*faults, *(() if usable else refused)),
@@ -252,20 +256,20 @@ def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Set
     If listeners have different protocols on one port, none of them is served, because the intended protocol is unknown.
     Duplicate listeners need no check here, because they make the object invalid.
     """
-    item, field = listeners[index], f"spec.listeners[{index}]"
-    protocols = {other.protocol for other in listeners if other.port == item.port and other.protocol in KINDS}
-    if item.protocol in KINDS and len(protocols) > 1:
+    listener, field = listeners[index], f"spec.listeners[{index}]"
+    protocols = {other.protocol for other in listeners if other.port == listener.port and other.protocol in KINDS}
+    if listener.protocol in KINDS and len(protocols) > 1:
         message = (
-            f"port {item.port} has listeners for {' and '.join(sorted(protocols))}, which can't share a port; give "
-            f"listener {item.name} a port of its own"
+            f"port {listener.port} has listeners for {' and '.join(sorted(protocols))}, which can't share a port; give "
+            f"listener {listener.name} a port of its own"
         )
         yield Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, f"{field}.protocol", message)
-    if item.protocol not in KINDS or (item.tls and item.tls.mode == "Passthrough"):
-        message = f"headgate does not support the protocol of listener {item.name}; use HTTP, HTTPS (with TLS mode Terminate) or TCP"
+    if listener.protocol not in KINDS or (listener.tls and listener.tls.mode == "Passthrough"):
+        message = f"headgate does not support the protocol of listener {listener.name}; use HTTP, HTTPS (with TLS mode Terminate) or TCP"
         yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
-    if item.port < settings.lowest_port:
+    if listener.port < settings.lowest_port:
         message = (
-            f"headgate has no permission to listen on port {item.port}; give listener {item.name} a port of 1024 or above, "
+            f"headgate has no permission to listen on port {listener.port}; give listener {listener.name} a port of 1024 or above, "
             "or run headgate as root"
         )
         yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)

@@ -63,9 +63,9 @@ def gateway_parameters(snapshot: Snapshot, gateway: Gateway) -> tuple[Parameters
     return Parameters(**{**inherited.values, **own.values}), causes
 
 
-def class_parameters(snapshot: Snapshot, item: GatewayClass) -> ParametersRead:
+def class_parameters(snapshot: Snapshot, gateway_class: GatewayClass) -> ParametersRead:
     """Return the parameters of a GatewayClass, and the mistakes in them."""
-    ref = item.spec.parameters_ref
+    ref = gateway_class.spec.parameters_ref
     return _read(snapshot, ref, ref.namespace if ref else "", "spec")
 
 
@@ -95,11 +95,11 @@ def _read(snapshot: Snapshot, ref: ParametersReference | None, namespace: str, w
             {}, (Cause(f"{where}.namespace", f"is missing: write the namespace of ConfigMap {ref.name}"),)
         )
     key = CONFIG_MAP.key(namespace, ref.name)
-    found = snapshot.objects.get(key)
-    if not isinstance(found, ConfigMap) or found.metadata.labels.get(PARAMETERS) != "true":
+    config_map = snapshot.objects.get(key)
+    if not isinstance(config_map, ConfigMap) or config_map.metadata.labels.get(PARAMETERS) != "true":
         message = f'{key} with the label {PARAMETERS}: "true" not found; create it, or add the label'
         return ParametersRead({}, (Cause(f"{where}.name", message),))
-    values, faults = _parsed(tuple(sorted(found.data.items())))
+    values, faults = _parsed(tuple(sorted(config_map.data.items())))
     return ParametersRead(values, tuple(Cause(where, f"{key}, key {fault}") for fault in faults))
 
 
@@ -141,15 +141,15 @@ def _service_type(text: str) -> str:
 
 
 def _annotations(text: str) -> Mapping[str, str]:
-    found: Mapping[str, Any] = _from_yaml(text, Mapping[str, Any])
-    for key in found:
+    annotations: Mapping[str, Any] = _from_yaml(text, Mapping[str, Any])
+    for key in annotations:
         if fault := label_key_fault(key):
             raise ValueError(fault)
         if _is_own(key):
             raise ValueError(_OWN.format(key))
-    for key, kind in ((key, type_name(value)) for key, value in found.items() if not isinstance(value, str)):
+    for key, kind in ((key, type_name(value)) for key, value in annotations.items() if not isinstance(value, str)):
         raise ValueError(f"the value of {key} must be text, not {kind}; write it with quotes")
-    return found
+    return annotations
 
 
 class _Resources(Input, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,8 +159,8 @@ class _Resources(Input, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def _resources(text: str) -> Mapping[str, Mapping[str, str]]:
     """Parse the requests and limits of a container; check what a Kubernetes API server checks."""
-    found = _from_yaml(text, _Resources)
-    requests, limits = _amounts("requests", found.requests), _amounts("limits", found.limits)
+    resources = _from_yaml(text, _Resources)
+    requests, limits = _amounts("requests", resources.requests), _amounts("limits", resources.limits)
     for name in requests.keys() & limits.keys():
         if parse_quantity(limits[name]) < parse_quantity(requests[name]):
             raise ValueError(f"limits.{name} must be at least requests.{name}")

@@ -110,12 +110,12 @@ class Parents:
             self.ports[ref.service].append((ref, protocol))
         gateways = own_gateways(snapshot)
         self.states = gateway_states(snapshot, gateways, settings)
-        self.plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in gateways.items()}
+        self.plans = {key: plan_listeners(snapshot, key, gateway, settings) for key, gateway in gateways.items()}
         states, plans = self.states.values(), [plan for several in self.plans.values() for plan in several]
         self.findings: Sequence[Finding] = [
             *class_findings(snapshot),
-            *(item for own in states for item in (*own.refusals, *own.missing_addresses, *own.ignored_fields)),
-            *(item for plan in plans for item in (*plan.faults, *plan.warnings)),
+            *(finding for own in states for finding in (*own.refusals, *own.missing_addresses, *own.ignored_fields)),
+            *(finding for plan in plans for finding in (*plan.faults, *plan.warnings)),
         ]
 
 
@@ -127,15 +127,23 @@ def attach(parents: Parents, _key: Key, route: CompiledRoute) -> AttachedRoute:
 def linked(parents: Parents, route: CompiledRoute, links: Iterable[Link]) -> AttachedRoute:
     """Return a route with these links."""
     links = tuple(links)
-    found = [*route.findings, *route.faults, *(item for link in links for item in (link.refusal, link.note) if item)]
+    findings = [
+        *route.findings,
+        *route.faults,
+        *(finding for link in links for finding in (link.refusal, link.note) if finding),
+    ]
     statuses = tuple(_status(parents, route, link) for link in links)
     entries = tuple(dict.fromkeys(_entries(links))) if route.usable else ()
-    return AttachedRoute(route, links, entries, statuses, tuple(sorted(found, key=finding_order)))
+    return AttachedRoute(route, links, entries, statuses, tuple(sorted(findings, key=finding_order)))
 
 
 def _entries(links: Iterable[Link]) -> Iterator[tuple[Place, str]]:
     for link in links:
-        yield from (((link.parent.key, item.listener), host) for item in link.attachments for host in item.hosts)
+        yield from (
+            ((link.parent.key, attachment.listener), host)
+            for attachment in link.attachments
+            for host in attachment.hosts
+        )
         yield from ((port, "") for port in link.ports)
 
 
@@ -156,8 +164,10 @@ def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
     conditions = route_conditions(route, link.refusal, (link.note,) if link.note else ())
     plans = parents.plans.get(link.parent.key, ())
     ports = {plan.listener.name: plan.listener.port for plan in plans if plan.served}
-    served = [item for item in link.attachments if item.listener in ports] if route.usable else []
-    hosts = {(ports[item.listener], host) for item in served for host in _programmed_hosts(item.hosts)}
+    served = [attachment for attachment in link.attachments if attachment.listener in ports] if route.usable else []
+    hosts = {
+        (ports[attachment.listener], host) for attachment in served for host in _programmed_hosts(attachment.hosts)
+    }
     return ParentStatus(
         about=route.key,
         index=link.parent.index,
@@ -194,8 +204,8 @@ def _to_gateway(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
             "allowedRoutes of a listener (by default it allows routes from the Gateway's own namespace)"
         )
         return Link(parent, refusal=Finding(route.key, Reason.NOT_ALLOWED_BY_LISTENERS, parent.field, message))
-    found = (Attachment(plan.listener.name, attached_hosts(plan.host, route.hostnames)) for plan in allowed)
-    served = tuple(item for item in found if item.hosts)
+    attachments = (Attachment(plan.listener.name, attached_hosts(plan.host, route.hostnames)) for plan in allowed)
+    served = tuple(attachment for attachment in attachments if attachment.hosts)
     if served:
         return Link(parent, served)
     message = (
@@ -207,8 +217,8 @@ def _to_gateway(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
 
 def attached_hosts(listener: str, written: Sequence[str]) -> tuple[str, ...]:
     """Return the hosts that a listener and a route have in common; a route without hostnames has all hosts."""
-    found = (intersection(listener, host.lower()) for host in written or (ANY_HOST,))
-    return tuple(dict.fromkeys(host for host in found if host))
+    common = (intersection(listener, host.lower()) for host in written or (ANY_HOST,))
+    return tuple(dict.fromkeys(host for host in common if host))
 
 
 def intersection(first: str, second: str) -> str:
@@ -233,8 +243,8 @@ def _allows(snapshot: Snapshot, plan: ListenerPlan, about: Key, gateway_namespac
 
 def _labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
     """Return the labels of a namespace, with the name label that every namespace has."""
-    item = snapshot.objects.get(Key("", "Namespace", "", namespace))
-    own = item.metadata.labels if isinstance(item, Namespace) else {}
+    stored = snapshot.objects.get(Key("", "Namespace", "", namespace))
+    own = stored.metadata.labels if isinstance(stored, Namespace) else {}
     return {"kubernetes.io/metadata.name": namespace} | own
 
 
@@ -274,12 +284,14 @@ def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator
     route = attached[0].key
     asked = {
         step.split
-        for item in attached
-        for ranked in item.requests
-        for found in ranked.routes
-        for step in found.split_matches
+        for compiled in attached
+        for ranked in compiled.requests
+        for request_route in ranked.routes
+        for step in request_route.split_matches
     }
-    for split in dict.fromkeys(item.origin for item in table.routes if item.origin and item.match != ANY):
+    for split in dict.fromkeys(
+        table_route.origin for table_route in table.routes if table_route.origin and table_route.match != ANY
+    ):
         if split in asked:
             continue
         message = (

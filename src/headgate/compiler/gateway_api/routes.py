@@ -32,11 +32,11 @@ GRPC_NAME = "[^/]+"
 AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | TCPRoute
 
 
-def compile_route(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledRoute:
+def compile_route(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
     """Compile a route of any kind."""
-    found = _compiled(destinations, key, item)
-    repeated = tuple(repeated_names(key, item))
-    return structs.replace(found, findings=found.findings + repeated) if repeated else found
+    compiled = _compiled(destinations, key, route)
+    repeated = tuple(repeated_names(key, route))
+    return structs.replace(compiled, findings=compiled.findings + repeated) if repeated else compiled
 
 
 def with_mistakes(_shared: None, key: Key, source: tuple[CompiledRoute, tuple[Cause, ...]]) -> CompiledRoute:
@@ -45,12 +45,14 @@ def with_mistakes(_shared: None, key: Key, source: tuple[CompiledRoute, tuple[Ca
     return structs.replace(route, findings=route.findings + ignored_fields(key, mistakes))
 
 
-def _compiled(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledRoute:
-    if isinstance(item, TCPRoute):
-        return _connections(destinations, key, item)
-    if isinstance(item, HTTPRoute):
-        return compile_rules(destinations, key, item, [_http_rule(rule) for rule in item.spec.rules])
-    return compile_rules(destinations, key, item, [_grpc_rule(rule) for rule in item.spec.rules or (GRPCRouteRule(),)])
+def _compiled(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
+    if isinstance(route, TCPRoute):
+        return _connections(destinations, key, route)
+    if isinstance(route, HTTPRoute):
+        return compile_rules(destinations, key, route, [_http_rule(rule) for rule in route.spec.rules])
+    return compile_rules(
+        destinations, key, route, [_grpc_rule(rule) for rule in route.spec.rules or (GRPCRouteRule(),)]
+    )
 
 
 def _http_rule(rule: HTTPRouteRule) -> RouteRule:
@@ -76,10 +78,10 @@ def _grpc_rule(rule: GRPCRouteRule) -> RouteRule:
     )
 
 
-def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
+def _connections(destinations: Destinations, key: Key, route: TCPRoute) -> CompiledRoute:
     """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections."""
     field = "spec.rules[0].backendRefs"
-    written = item.spec.rules[0].backend_refs if item.spec.rules else ()
+    written = route.spec.rules[0].backend_refs if route.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
     backends = [RuleBackend(path, ref.weight, destinations.find(key, ref, path)) for path, ref in refs]
     used = [(port_ref, path) for path, _, port_ref, _ in backends if isinstance(port_ref, PortRef)]
@@ -87,21 +89,21 @@ def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> Compil
     assumed_http = (destinations.assumed_http(key, port_ref, path) for port_ref, path in used)
     return CompiledRoute(
         key=key,
-        created=item.metadata.creation_timestamp,
-        parents=item.spec.parent_refs,
+        created=route.metadata.creation_timestamp,
+        parents=route.spec.parent_refs,
         connections=Route(split=split(destinations, key, backends, chosen), name="0", origin=key),
         findings=(
             *findings(destinations, key, field, backends),
-            *(found for found in assumed_http if found),
-            *_further_rules(key, item),
+            *(finding for finding in assumed_http if finding),
+            *_further_rules(key, route),
         ),
         splits=tuple(sorted({choice.by for choice in chosen.values() if choice.by})),
     )
 
 
-def _further_rules(key: Key, item: TCPRoute) -> Iterator[Finding]:
+def _further_rules(key: Key, route: TCPRoute) -> Iterator[Finding]:
     """Yield a finding for each rule after the first one."""
-    for index in range(1, len(item.spec.rules)):
+    for index in range(1, len(route.spec.rules)):
         message = (
             "spec.rules[0] already has all connections; move the backendRefs of this rule into spec.rules[0], which "
             "divides the connections by weight"
@@ -109,13 +111,13 @@ def _further_rules(key: Key, item: TCPRoute) -> Iterator[Finding]:
         yield Finding(key, Reason.FIELD_IGNORED, f"spec.rules[{index}]", message)
 
 
-def to_match(item: HTTPRouteMatch) -> Match:
+def to_match(written: HTTPRouteMatch) -> Match:
     """Translate one match of an HTTPRoute. The prefix `/` is every path; a trailing slash of a prefix is ignored."""
-    query = _first((match.name, match) for match in item.query_params)
+    query = _first((match.name, match) for match in written.query_params)
     return Match(
-        path=_path(item.path),
-        methods=(item.method,) if item.method else (),
-        headers=_headers(item.headers),
+        path=_path(written.path),
+        methods=(written.method,) if written.method else (),
+        headers=_headers(written.headers),
         query=tuple(Query(name=name, text=_text(match)) for name, match in sorted(query.items())),
     )
 
@@ -135,18 +137,18 @@ def method_path(method: GRPCMethodMatch) -> Path | None:
 
 def _headers(written: Iterable[NameMatch]) -> tuple[Header, ...]:
     """Translate header matches; names are in lower case, and the first match of each name is used."""
-    found = _first((match.name.lower(), match) for match in written)
+    by_name = _first((match.name.lower(), match) for match in written)
     return tuple(
         Header(name=":authority" if name == "host" else name, text=_text(match))
-        for name, match in sorted(found.items())
+        for name, match in sorted(by_name.items())
     )
 
 
 def _first(named: Iterable[tuple[str, NameMatch]]) -> dict[str, NameMatch]:
-    found: dict[str, NameMatch] = {}
+    by_name: dict[str, NameMatch] = {}
     for name, match in named:
-        found.setdefault(name, match)
-    return found
+        by_name.setdefault(name, match)
+    return by_name
 
 
 def _text(match: NameMatch) -> Text:
@@ -190,17 +192,17 @@ def _named_in_rule(rule: HTTPRouteRule | GRPCRouteRule, where: str) -> Iterator[
     for index, match in enumerate(matches):
         yield f"{where}.matches[{index}].headers", _ignoring_case(match.headers)
         if isinstance(match, HTTPRouteMatch):
-            yield f"{where}.matches[{index}].queryParams", [item.name for item in match.query_params]
+            yield f"{where}.matches[{index}].queryParams", [parameter.name for parameter in match.query_params]
     yield from _edited(rule.filters, f"{where}.filters")
     for index, backend in enumerate(rule.backend_refs):
         yield from _edited(backend.filters, f"{where}.backendRefs[{index}].filters")
 
 
 def _edited(filters: Sequence[RouteFilter], where: str) -> Iterator[tuple[str, list[str]]]:
-    for index, item in enumerate(filters):
+    for index, route_filter in enumerate(filters):
         edits = {
-            "requestHeaderModifier": item.request_header_modifier,
-            "responseHeaderModifier": item.response_header_modifier,
+            "requestHeaderModifier": route_filter.request_header_modifier,
+            "responseHeaderModifier": route_filter.response_header_modifier,
         }
         for field, edit in edits.items():
             if edit:
@@ -209,4 +211,4 @@ def _edited(filters: Sequence[RouteFilter], where: str) -> Iterator[tuple[str, l
 
 
 def _ignoring_case(items: Iterable[NameMatch | HTTPHeader]) -> list[str]:
-    return [item.name.lower() for item in items]
+    return [header.name.lower() for header in items]

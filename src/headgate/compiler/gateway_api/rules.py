@@ -75,17 +75,17 @@ def expand(destinations: Destinations, refs: Iterable[PortRef]) -> tuple[list[Ma
 def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
     """Yield the routes for requests that also fit a rule's match; the last one is for all requests of that match."""
     pairs = ((route, intersect(match, route.match)) for route in routes)
-    return _reachable((structs.replace(route, match=found) for route, found in pairs if found), match)
+    return _reachable((structs.replace(route, match=common) for route, common in pairs if common), match)
 
 
-def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
+def _reachable(candidates: Iterable[Matched], widest: Match) -> Iterator[Matched]:
     """Yield the items that requests can reach: the first item for each match, up to the first for `widest`."""
     seen: set[Match] = set()
-    for item in found:
-        if item.match not in seen:
-            seen.add(item.match)
-            yield item
-        if item.match == widest:
+    for candidate in candidates:
+        if candidate.match not in seen:
+            seen.add(candidate.match)
+            yield candidate
+        if candidate.match == widest:
             return
 
 
@@ -111,7 +111,7 @@ def rank(match: Match, origin: Key, created: str, *positions: int) -> tuple[obje
 
 def in_order(routes: Iterable[Ranked]) -> tuple[Route, ...]:
     """Return the routes in order of precedence."""
-    return tuple(route for ranked in sorted(routes, key=lambda item: item.rank) for route in ranked.routes)
+    return tuple(route for ranked in sorted(routes, key=lambda ranked: ranked.rank) for route in ranked.routes)
 
 
 class CompiledRoute(Value, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
 
     @property
     def usable(self) -> bool:
-        """Say whether at least one rule can be served."""
+        """Return whether at least one rule can be served."""
         return len(self.faults) < self.rules
 
 
@@ -155,7 +155,7 @@ class RouteRule(Value, frozen=True, kw_only=True):
 
 
 def compile_rules(
-    destinations: Destinations, key: Key, item: HTTPRoute | GRPCRoute, rules: Sequence[RouteRule]
+    destinations: Destinations, key: Key, resource: HTTPRoute | GRPCRoute, rules: Sequence[RouteRule]
 ) -> CompiledRoute:
     """Compile an HTTP or gRPC route.
 
@@ -176,13 +176,13 @@ def compile_rules(
             findings += notes
             splits |= passed
         for index, match in enumerate(rule.matches):
-            ranked = rank(match, key, item.metadata.creation_timestamp, number, index)
+            ranked = rank(match, key, resource.metadata.creation_timestamp, number, index)
             requests.append(Ranked(ranked, tuple(narrowed(routes, match))))
     return CompiledRoute(
         key=key,
-        created=item.metadata.creation_timestamp,
-        parents=item.spec.parent_refs,
-        hostnames=item.spec.hostnames,
+        created=resource.metadata.creation_timestamp,
+        parents=resource.spec.parent_refs,
+        hostnames=resource.spec.hostnames,
         requests=tuple(requests),
         rules=len(rules),
         faults=tuple(faults),
@@ -195,7 +195,7 @@ def _compiled(
     destinations: Destinations, key: Key, rule: RouteRule, field: str, route: Route
 ) -> tuple[list[Route], list[Finding], set[Key]]:
     """Return the routes of a rule for all of its matches, based on `route`, findings, and the splits behind the rule."""
-    wanted, findings = mirrors(destinations, key, filters.request_mirrors(rule.filters, f"{field}.filters"))
+    requested_mirrors, findings = mirrors(destinations, key, filters.request_mirrors(rule.filters, f"{field}.filters"))
     for name in rule.ignored:
         message = f"headgate does not support {name}: {INSTEAD[name]}"
         findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
@@ -204,8 +204,8 @@ def _compiled(
         return [structs.replace(route, redirect=redirect)], findings, set()
     field = f"{field}.backendRefs"
     backends = [_backend(destinations, key, ref, f"{field}[{index}]") for index, ref in enumerate(rule.backends)]
-    used = [item.port_ref for item in backends if item.weight and isinstance(item.port_ref, PortRef)]
-    rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in wanted)])
+    used = [backend.port_ref for backend in backends if backend.weight and isinstance(backend.port_ref, PortRef)]
+    rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in requested_mirrors)])
     findings += backend_findings(destinations, key, field, backends)
     for ref in left_out:
         message = (
@@ -218,9 +218,9 @@ def _compiled(
             route,
             match=row.match,
             split=split(destinations, key, backends, row.choices),
-            split_matches=tuple(item.split_match for item in row.choices.values() if item.split_match),
+            split_matches=tuple(choice.split_match for choice in row.choices.values() if choice.split_match),
             mirrors=(
-                *(found for mirror in wanted if (found := expanded_mirror(mirror, row.choices))),
+                *(expanded for mirror in requested_mirrors if (expanded := expanded_mirror(mirror, row.choices))),
                 *split_mirrors(backends, row.choices),
             ),
         )

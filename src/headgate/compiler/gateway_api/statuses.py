@@ -33,9 +33,9 @@ def route_conditions(
     route: CompiledRoute, refusal: Finding | None, notes: Sequence[Finding]
 ) -> tuple[StatusCondition, ...]:
     """Return the conditions of a route at one parent; `notes` are findings that do not disable the route."""
-    refs = [item for item in route.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
+    refs = [finding for finding in route.findings if finding.reason.condition is ConditionType.RESOLVED_REFS]
     fault = refusal or (None if route.usable else route.faults[0])
-    accepted_notes = [*notes, *(item for item in route.findings if item.reason in _NOTES)]
+    accepted_notes = [*notes, *(finding for finding in route.findings if finding.reason in _NOTES)]
     accepted = _first("Accepted", [fault] if fault else [], success="the route is attached", notes=accepted_notes)
     conditions = [accepted, _first("ResolvedRefs", refs, success="all referenced Services are usable")]
     if route.usable and route.faults:
@@ -90,7 +90,9 @@ def _gateway_conditions(
         yield StatusCondition(type="Accepted", status=served, reason="ListenersNotValid", message=message)
     if not served:
         yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="no listener is valid")
-    elif missing_addresses := [item for item in state.missing_addresses if item.reason is Reason.ADDRESS_NOT_USABLE]:
+    elif missing_addresses := [
+        finding for finding in state.missing_addresses if finding.reason is Reason.ADDRESS_NOT_USABLE
+    ]:
         yield _first("Programmed", missing_addresses, success="")
     elif not state.address:
         message = "the Gateway has no address of its own"
@@ -102,10 +104,14 @@ def _gateway_conditions(
 
 
 def _listener_conditions(plan: ListenerPlan, waiting: str) -> tuple[StatusCondition, ...]:
-    found = [*plan.faults, *plan.warnings]
-    accepted = [item for item in found if item.reason in _LISTENER_ACCEPTED]
-    conflicts = [item for item in found if item.reason is Reason.LISTENER_PROTOCOL_CONFLICT]
-    refs = [item for item in found if item.reason not in {*_LISTENER_ACCEPTED, Reason.LISTENER_PROTOCOL_CONFLICT}]
+    findings = [*plan.faults, *plan.warnings]
+    accepted = [finding for finding in findings if finding.reason in _LISTENER_ACCEPTED]
+    conflicts = [finding for finding in findings if finding.reason is Reason.LISTENER_PROTOCOL_CONFLICT]
+    refs = [
+        finding
+        for finding in findings
+        if finding.reason not in {*_LISTENER_ACCEPTED, Reason.LISTENER_PROTOCOL_CONFLICT}
+    ]
     conditions = [
         _first("Accepted", accepted, success=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
         _first("ResolvedRefs", refs, success="all referenced certificates and kinds are usable"),
@@ -138,4 +144,4 @@ def joined(findings: Iterable[Finding]) -> str:
 
 
 def _messages(findings: Iterable[Finding]) -> list[str]:
-    return list(dict.fromkeys(f"{item.field}: {item.message}" for item in findings))
+    return list(dict.fromkeys(f"{finding.field}: {finding.message}" for finding in findings))

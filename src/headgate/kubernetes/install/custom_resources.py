@@ -60,7 +60,7 @@ def without_rules(part: Any) -> Any:
     """Return a definition, or a part of it, without rules: API servers before Kubernetes 1.25 reject an applied one with rules."""
     if isinstance(part, Mapping):
         return {name: without_rules(value) for name, value in part.items() if name != RULES}
-    return [without_rules(item) for item in part] if isinstance(part, list) else part
+    return [without_rules(element) for element in part] if isinstance(part, list) else part
 
 
 def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:
@@ -97,14 +97,14 @@ def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:
 def _version(kind: Kind, version: str) -> Mapping[str, Any]:
     schema = _structural(schemas()[kind.group, version, kind.kind])
     schema["properties"] = {**schema["properties"], "metadata": {"type": "object"}}
-    found = {
+    fields = {
         "name": version,
         "served": True,
         "storage": version == kind.versions[0],
         "schema": {"openAPIV3Schema": schema},
         "additionalPrinterColumns": additional_printer_columns(kind.columns, schema),
     }
-    return {**found, "subresources": {"status": {}}} if kind.status else found
+    return {**fields, "subresources": {"status": {}}} if kind.status else fields
 
 
 def _structural(schema: Schema) -> dict[str, Any]:
@@ -113,17 +113,17 @@ def _structural(schema: Schema) -> dict[str, Any]:
     CustomResourceDefinitions have no equivalent for headgate's own formats, so the webhook checks such strings. A field
     without a type accepts any value.
     """
-    found = {name: value for name, value in schema.items() if name in _KEPT}
+    structural = {name: value for name, value in schema.items() if name in _KEPT}
     if schema.get("format") == "int-or-string":  # a quantity: 1 or 500m
-        del found["type"]
-        found["x-kubernetes-int-or-string"] = True
+        del structural["type"]
+        structural["x-kubernetes-int-or-string"] = True
     if schema.get("format") in _FORMATS:
-        found["format"] = schema["format"]
+        structural["format"] = schema["format"]
     if "properties" in schema:
-        found["properties"] = {name: _structural(part) for name, part in schema["properties"].items()}
+        structural["properties"] = {name: _structural(part) for name, part in schema["properties"].items()}
     for name in ("items", "additionalProperties"):
         if isinstance(schema.get(name), Mapping):
-            found[name] = _structural(schema[name])
-    if "type" not in found and not found.get("x-kubernetes-int-or-string"):
-        found["x-kubernetes-preserve-unknown-fields"] = True
-    return found
+            structural[name] = _structural(schema[name])
+    if "type" not in structural and not structural.get("x-kubernetes-int-or-string"):
+        structural["x-kubernetes-preserve-unknown-fields"] = True
+    return structural

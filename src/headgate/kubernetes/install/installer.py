@@ -51,7 +51,7 @@ class Installer:
     async def budget_version(self) -> str:
         """Return the newest version of PodDisruptionBudgets that the cluster serves."""
         served = await self._client.get("/apis")
-        versions = {item["groupVersion"] for group in served["groups"] for item in group["versions"]}
+        versions = {version["groupVersion"] for group in served["groups"] for version in group["versions"]}
         return next((version for version in BUDGET_VERSIONS if version in versions), BUDGET_VERSIONS[0])
 
     async def apply(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
@@ -118,10 +118,12 @@ class Installer:
             path = f"/apis/{version}/{plural}"
             listed = (await self._client.get(path, labelSelector=_OWN)).get("items") or ()
             stale = [
-                one for item in listed if _identity(one := {"apiVersion": version, "kind": kind, **item}) not in kept
+                stale_object
+                for entry in listed
+                if _identity(stale_object := {"apiVersion": version, "kind": kind, **entry}) not in kept
             ]
-            async for found in self.delete(stale):
-                yield found
+            async for deleted in self.delete(stale):
+                yield deleted
 
     async def check_own_namespace(self) -> None:
         """Raise HeadgateError while an earlier uninstallation deletes headgate's namespace: it accepts no new objects."""
@@ -137,22 +139,22 @@ class Installer:
         unlabeled = []
         for name in names:
             try:
-                found = await self._client.get(f"/api/v1/namespaces/{name}")
+                namespace = await self._client.get(f"/api/v1/namespaces/{name}")
             except NotFound:
                 raise HeadgateError(
                     f"the namespace {name} does not exist; create it, or remove it from --namespaces"
                 ) from None
-            if (found["metadata"].get("labels") or {}).get(NAMESPACE_NAME) != name:
+            if (namespace["metadata"].get("labels") or {}).get(NAMESPACE_NAME) != name:
                 unlabeled.append(name)
         return unlabeled
 
     async def check_custom_metrics(self) -> None:
         """Raise HeadgateError if another server serves custom metrics. Autoscalers would then use headgate instead of it."""
-        for found in (await self._client.get(_API_SERVICES))["items"]:
-            if found["spec"].get("group") == CUSTOM_METRICS[0] and not is_own_api_service(found):
-                service = found["spec"].get("service") or {}
+        for api_service in (await self._client.get(_API_SERVICES))["items"]:
+            if api_service["spec"].get("group") == CUSTOM_METRICS[0] and not is_own_api_service(api_service):
+                service = api_service["spec"].get("service") or {}
                 raise HeadgateError(
-                    f"the APIService {found['metadata']['name']} names the Service"
+                    f"the APIService {api_service['metadata']['name']} names the Service"
                     f" {service.get('namespace')}/{service.get('name')}, and a cluster can have only one server of custom metrics;"
                     " remove that server and its APIService, or omit --custom-metrics"
                 )
@@ -160,8 +162,8 @@ class Installer:
     async def delete_created(self) -> None:
         """Delete what the control plane created outside its namespace: ConfigMaps with roots, and the GatewayClass."""
         path = f"/api/v1/configmaps?fieldSelector={quote(f'metadata.name={ROOTS_CONFIG_MAP}')}"
-        for item in (await self._client.get(path)).get("items") or ():
-            namespace = item["metadata"]["namespace"]
+        for config_map in (await self._client.get(path)).get("items") or ():
+            namespace = config_map["metadata"]["namespace"]
             await self._client.remove(f"/api/v1/namespaces/{namespace}/configmaps/{ROOTS_CONFIG_MAP}", {})
         with contextlib.suppress(NotFound):  # also without the definition of GatewayClasses
             await self._client.remove(f"/apis/{GATEWAY}/v1/gatewayclasses/{OWN_CLASS}", {})
@@ -195,8 +197,8 @@ class Installer:
         version, kind, metadata = obj["apiVersion"], obj["kind"], obj["metadata"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         if version not in self._resources:
-            found = (await self._client.get(root)).get("resources") or ()
-            self._resources[version] = {item["kind"]: item for item in found if "/" not in item["name"]}
+            resources = (await self._client.get(root)).get("resources") or ()
+            self._resources[version] = {entry["kind"]: entry for entry in resources if "/" not in entry["name"]}
         resource = self._resources[version].get(kind)
         if resource is None:
             raise HeadgateError(f"the cluster does not serve {kind} in {version}")
@@ -213,7 +215,7 @@ async def missing_permissions(client: Client) -> Sequence[str]:
 async def _installed_roles(client: Client) -> Sequence[Role]:
     """Return the roles that the installed control plane needs with its options. Raises HeadgateError."""
     containers = (await client.get(_DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
-    arguments = next((item.get("args") or () for item in containers if item["name"] == NAME), ())
+    arguments = next((container.get("args") or () for container in containers if container["name"] == NAME), ())
     options = {name: value for name, _, value in (text.partition("=") for text in arguments)}
     return roles(
         custom_metrics="--custom-metrics" in options,
@@ -249,7 +251,7 @@ def _is_ending(pod: Object) -> bool:
 
 
 def _is_rolled_out(deployment: Object) -> bool:
-    status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
+    status, replicas = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
     counts = [status.get(name, 0) for name in ("updatedReplicas", "replicas", "readyReplicas")]
     observed = int(status.get("observedGeneration", 0))
-    return observed >= int(deployment["metadata"]["generation"]) and counts == [wanted] * len(counts)
+    return observed >= int(deployment["metadata"]["generation"]) and counts == [replicas] * len(counts)

@@ -104,8 +104,8 @@ def _roles(values: Values) -> Iterator[Object]:
 
 
 def _rule(rule: RoleRule) -> dict[str, Any]:
-    found = {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
-    return {**found, "resourceNames": list(rule.names)} if rule.names else found
+    fields = {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
+    return {**fields, "resourceNames": list(rule.names)} if rule.names else fields
 
 
 def _binding(role: Role) -> Object:
@@ -288,8 +288,8 @@ def _validation(namespaces: Sequence[str]) -> Object:
     def rule(
         groups: Sequence[str], *resources: str, operations: Sequence[str] = ("CREATE", "UPDATE")
     ) -> dict[str, Any]:
-        found = {"operations": list(operations), "resources": list(resources)}
-        return {"apiGroups": list(groups), "apiVersions": ["*"], **found}
+        fields = {"operations": list(operations), "resources": list(resources)}
+        return {"apiGroups": list(groups), "apiVersions": ["*"], **fields}
 
     workloads = [rule(["apps"], "daemonsets", "deployments", "statefulsets"), rule(["batch"], "cronjobs", "jobs")]
     short = {"failurePolicy": "Ignore", "timeoutSeconds": _SHORT_S, "namespaceSelector": _selector(namespaces)}

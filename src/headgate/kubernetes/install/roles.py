@@ -91,7 +91,11 @@ def _in_namespaces(mesh: Sequence[RoleRule], namespaces: Sequence[str]) -> Itera
 def _part(rules: Iterable[RoleRule], *, namespaced: bool) -> Iterator[RoleRule]:
     """Yield the rules with only the resources that have a namespace, or that have none."""
     for rule in rules:
-        kept = [one for one in rule.resources if ((rule.group, one.partition("/")[0]) in _OF_CLUSTER) != namespaced]
+        kept = [
+            resource
+            for resource in rule.resources
+            if ((rule.group, resource.partition("/")[0]) in _OF_CLUSTER) != namespaced
+        ]
         if kept:
             yield rule._replace(resources=tuple(kept))
 
@@ -153,7 +157,7 @@ def _bundles() -> Iterator[RoleRule]:
     """Yield rules for the objects that contain the CA bundle."""
     webhooks = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     definitions = tuple(f"{kind.plural}.{kind.group}" for kind in converted_kinds())
-    services = [item["metadata"]["name"] for item in api_services(f"{NAMESPACE}/{NAME}", b"")]
+    services = [api_service["metadata"]["name"] for api_service in api_services(f"{NAMESPACE}/{NAME}", b"")]
     yield RoleRule("admissionregistration.k8s.io", webhooks, _BUNDLE, f"webhooks fail {_STALE}", (NAME,))
     without = f"the conversion between versions fails {_STALE}"
     yield RoleRule("apiextensions.k8s.io", ("customresourcedefinitions",), _BUNDLE, without, definitions)
@@ -189,7 +193,7 @@ def _own() -> Iterator[RoleRule]:
 
 def by_group(resources: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each group with its resources."""
-    found: dict[str, list[str]] = {}
+    grouped: dict[str, list[str]] = {}
     for group, resource in resources:
-        found.setdefault(group, []).append(resource)
-    yield from ((group, tuple(names)) for group, names in found.items())
+        grouped.setdefault(group, []).append(resource)
+    yield from ((group, tuple(names)) for group, names in grouped.items())

@@ -27,8 +27,8 @@ class UnreadyPods:
 
     async def reasons(self, *, starting: bool = True) -> Sequence[str]:
         """Return the lines of `unready_reasons`, without those of pods that the installation replaces. Raises HeadgateError."""
-        found = await unready_reasons(self._client, starting=starting, replaced=False)
-        return [self._with_cause(line) for line in found]
+        lines = await unready_reasons(self._client, starting=starting, replaced=False)
+        return [self._with_cause(line) for line in lines]
 
     def _with_cause(self, line: str) -> str:
         pod, _, reason = line.partition(": ")
@@ -63,21 +63,28 @@ def _template(pod: Object | None) -> str:
 
 
 def _is_ready(pod: Object) -> bool:
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in _conditions(pod))
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in _conditions(pod))
 
 
 def _runs(pod: Object) -> bool:
-    states = [item.get("state") or {} for item in (pod.get("status") or {}).get("containerStatuses") or ()]
+    states = [
+        container_status.get("state") or {}
+        for container_status in (pod.get("status") or {}).get("containerStatuses") or ()
+    ]
     return any("running" in state for state in states)
 
 
 def _state(pod: Object) -> str:
     """Return why a pod's container does not run; empty if it runs, or has ended with an error that its log names."""
-    for item in (pod.get("status") or {}).get("containerStatuses") or ():
-        waiting = (item.get("state") or {}).get("waiting") or {}
+    for container_status in (pod.get("status") or {}).get("containerStatuses") or ():
+        waiting = (container_status.get("state") or {}).get("waiting") or {}
         if waiting and waiting.get("reason") != "CrashLoopBackOff":
             return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-    unscheduled = [item for item in _conditions(pod) if item["type"] == "PodScheduled" and item["status"] == "False"]
+    unscheduled = [
+        condition
+        for condition in _conditions(pod)
+        if condition["type"] == "PodScheduled" and condition["status"] == "False"
+    ]
     return str(unscheduled[0].get("message", "")) if unscheduled else ""
 
 
@@ -95,9 +102,9 @@ async def _log_end(client: Client, pod: Object) -> str:
 
 def _creation_failures(deployment: Object) -> Iterator[str]:
     """Yield why pods can't be created, such as an exceeded quota."""
-    for item in _conditions(deployment):
-        if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            yield f"deployment {NAME}: {item.get('message', item.get('reason', ''))}"
+    for condition in _conditions(deployment):
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            yield f"deployment {NAME}: {condition.get('message', condition.get('reason', ''))}"
 
 
 def _conditions(obj: Object) -> Sequence[Mapping[str, Any]]:

@@ -32,7 +32,7 @@ def user_roles() -> tuple[UserRole, ...]:
     The inspect API shows more than the objects of a namespace, so these roles give no right to it.
     """
     objects = list(by_group((kind.group, kind.plural) for kind in mesh_kinds() if kind.namespaced))
-    read, write = ([_rule(*one, verbs) for one in objects] for verbs in (_READ, _WRITE))
+    read, write = ([_rule(*resources, verbs) for resources in objects] for verbs in (_READ, _WRITE))
     metrics = [_rule(group.name, list(_metrics(group)), _READ_METRICS) for group in METRICS_GROUPS.values()]
     return (
         UserRole(f"{NAME}-view", ("view", "edit", "admin"), (*read, *metrics)),

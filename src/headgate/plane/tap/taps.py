@@ -124,10 +124,10 @@ class Taps:
         check_node(node)
         self._seen[node] += len(records)
         for tap in self._open:
-            known = tap.callers
+            callers = tap.callers
             for record in records:
                 tap.offer(record)
-            if tap.callers != known:
+            if tap.callers != callers:
                 self._record()
         return b""
 
@@ -199,9 +199,9 @@ class Taps:
     def _record(self) -> None:
         """Update the set of proxies that log requests: the proxies that an open tap needs."""
         before = self._loop.taps.get()
-        wanted = {node: before.get(node, ALL_REQUESTS) for node in self._wanted()}
-        if wanted != before:
-            self._loop.taps.set(wanted)
+        logged = {node: before.get(node, ALL_REQUESTS) for node in self._wanted()}
+        if logged != before:
+            self._loop.taps.set(logged)
 
     def _wanted(self) -> Iterator[str]:
         compiled = self._loop.compiled.get()

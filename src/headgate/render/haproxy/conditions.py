@@ -28,14 +28,14 @@ def check(match: Match) -> None:
             raise _fault(
                 f"the name of the header {header.name!r} has a character that HAProxy's samples cannot contain"
             )
-    texts = [Text(value=item.value, regex=item.kind == "regex") for item in _paths(match)]
+    texts = [Text(value=path.value, regex=path.kind == "regex") for path in _paths(match)]
     texts += [*(header.text for header in match.headers), *(query.text for query in match.query)]
     for text in texts:
         if text.regex:
             _translated(text.value)
         if not is_writable(text.value):
             raise _fault(f"the text {text.value!r} has a control character")
-    names = (*match.methods, *(item.name for item in match.query))
+    names = (*match.methods, *(parameter.name for parameter in match.query))
     if not is_writable(*names):
         raise _fault(f"a name in {names!r} has a control character")
 
@@ -111,12 +111,12 @@ def _fits(sample: str, pattern: str) -> str:
 
 
 def _translated(pattern: str) -> str:
-    found = translated(pattern)
-    if found is None:
+    translation = translated(pattern)
+    if translation is None:
         raise _fault(
             f"the regular expression {pattern!r} has a different meaning in HAProxy", OmissionReason.REGULAR_EXPRESSION
         )
-    return found
+    return translation
 
 
 def _fault(text: str, reason: OmissionReason = OmissionReason.MATCH) -> NotExpressible:

@@ -48,10 +48,10 @@ class PlannedPort(Value, frozen=True, kw_only=True):
 
 def render(selection: Selection) -> Rendered:
     """Render the configuration; `haproxy -W -f DIR/haproxy.cfg` starts with it."""
-    found = Collector(selection.omissions)
-    plans = [_plan(port, selection, found) for port in selection.ports]
-    add_external_names(found, selection, ONE_ADDRESS)
-    omissions = found.omissions()
+    collector = Collector(selection.omissions)
+    plans = [_plan(port, selection, collector) for port in selection.ports]
+    add_external_names(collector, selection, ONE_ADDRESS)
+    omissions = collector.omissions()
     lines = [*heading("haproxy", omissions), *_DEFAULTS, *_table(plans), *_resolvers(selection)]
     for plan in plans:
         lines += _http(plan) if plan.connections is None else _tcp(plan, plan.connections)
@@ -61,21 +61,21 @@ def render(selection: Selection) -> Rendered:
     return Rendered(main=MAIN, files=files, omissions=omissions)
 
 
-def _plan(port: ProxyPort, selection: Selection, found: Collector) -> PlannedPort:
+def _plan(port: ProxyPort, selection: Selection, collector: Collector) -> PlannedPort:
     if not port.protocol.is_http:
         route = port.connections
         division = divide(owner_name(port, port.owner), route.split, selection)
-        add_of_split(found, place_of(port, route), route.split, division, call="connection")
+        add_of_split(collector, place_of(port, route), route.split, division, call="connection")
         return PlannedPort(port=port, connections=division)
     routes = []
     for host in port.hosts:
         entry = host_name(port, host)
         for number, route in enumerate(host.routes):
             place, name = place_of(host, route), name_of(entry, number)
-            if is_left_out(found, place, route):
+            if is_left_out(collector, place, route):
                 continue
             division = divide(name, route.split, selection)
-            add_omissions(found, place, route, division)
+            add_omissions(collector, place, route, division)
             routes.append(FrontendRoute(name=name, host=entry, route=route, division=division))
     return PlannedPort(port=port, routes=tuple(routes))
 

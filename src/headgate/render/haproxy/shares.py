@@ -55,8 +55,8 @@ class Division(Value, frozen=True, kw_only=True):
     @property
     def step(self) -> int:
         """Return the number that multiplies turns: close to the golden section, without a divisor of the total."""
-        wanted = int(self.total * 0.381966)
-        return next(number for number in range(max(1, wanted), self.total + 2) if math.gcd(number, self.total) == 1)
+        golden = int(self.total * 0.381966)
+        return next(number for number in range(max(1, golden), self.total + 2) if math.gcd(number, self.total) == 1)
 
 
 def divide(name: str, split: Split, selection: Selection) -> Division:
@@ -74,7 +74,7 @@ def divide(name: str, split: Split, selection: Selection) -> Division:
         return Division(shares=(SectionShare(name=name, end=1, status=status),))
     turns = _turns(weights)
     ends = [sum(turns[: index + 1]) for index in range(len(turns))]
-    rounded = [Fraction(item, sum(turns)) for item in turns] != [Fraction(item, sum(weights)) for item in weights]
+    rounded = [Fraction(turn, sum(turns)) for turn in turns] != [Fraction(weight, sum(weights)) for weight in weights]
     return Division(shares=tuple(_shares(name, split, ends, selection)), total=ends[-1], rounded=rounded)
 
 
@@ -110,8 +110,8 @@ def _weighted_servers(split: Split, selection: Selection) -> tuple[BackendServer
         return None
     if len({target.ref for target in targets}) < len(targets):
         return None
-    found = tuple(_servers({target.ref: (target.weight, ready[target.ref]) for target in targets}))
-    return found if all(server.weight <= LARGEST_WEIGHT for server in found) else None
+    servers = tuple(_servers({target.ref: (target.weight, ready[target.ref]) for target in targets}))
+    return servers if all(server.weight <= LARGEST_WEIGHT for server in servers) else None
 
 
 def _servers(shares: Mapping[PortRef, tuple[int, Sequence[Endpoint]]]) -> Iterator[BackendServer]:

@@ -14,28 +14,28 @@ ONE_ADDRESS = "HAProxy calls one address of the name at a time, not all in turn"
 ROUNDED = "the total weight is above 2^32, the number of turns that HAProxy can count; the shares are rounded"
 
 
-def is_left_out(found: Collector, place: Place, route: Route) -> bool:
-    """Say whether HAProxy can't check a condition of a route, and add the omission; requests reach later routes."""
+def is_left_out(collector: Collector, place: Place, route: Route) -> bool:
+    """Return whether HAProxy can't check a condition of a route, and add the omission; requests reach later routes."""
     try:
         check(route.match)
     except NotExpressible as error:
-        found.add_error(place, error)
+        collector.add_error(place, error)
         return True
     return False
 
 
-def add_omissions(found: Collector, place: Place, route: Route, division: Division) -> None:
+def add_omissions(collector: Collector, place: Place, route: Route, division: Division) -> None:
     """Add the omissions of a route for requests."""
-    add_of_split(found, place, route.split, division, call="request")
+    add_of_split(collector, place, route.split, division, call="request")
     for mirror in route.mirrors:
         if mirror.numerator:
-            found.add(place, f"mirror to {mirror.ref}", OmissionReason.MIRROR, NO_AGENT)
+            collector.add(place, f"mirror to {mirror.ref}", OmissionReason.MIRROR, NO_AGENT)
     if limit := route.timeouts.shortest:
-        found.add(place, f"timeout {limit} ms", OmissionReason.TIMEOUT, START_ONLY)
+        collector.add(place, f"timeout {limit} ms", OmissionReason.TIMEOUT, START_ONLY)
 
 
-def add_of_split(found: Collector, place: Place, split: Split, division: Division, *, call: str) -> None:
+def add_of_split(collector: Collector, place: Place, split: Split, division: Division, *, call: str) -> None:
     """Add the omissions of a split; `call` is `request` or `connection`."""
-    add_sticky(found, place, split, proxy="HAProxy", call=call)
+    add_sticky(collector, place, split, proxy="HAProxy", call=call)
     if division.rounded:
-        found.add(place, "weights", OmissionReason.ROUNDED_SHARE, ROUNDED)
+        collector.add(place, "weights", OmissionReason.ROUNDED_SHARE, ROUNDED)

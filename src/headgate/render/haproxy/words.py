@@ -13,7 +13,7 @@ NO_TEXT = "%[str()]"  # HAProxy refuses an empty format string
 
 
 def is_writable(*texts: str) -> bool:
-    """Say whether no text has a control character, which a line of the configuration cannot contain."""
+    """Return whether no text has a control character, which a line of the configuration cannot contain."""
     return not any(map(_CONTROL.search, texts))
 
 

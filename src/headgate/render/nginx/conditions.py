@@ -38,59 +38,57 @@ class Conditions:
 
         Raises NotExpressible.
         """
-        headers = [self._header(item) for item in match.headers]
+        headers = [self._header(header) for header in match.headers]
         if None in headers:
             return None
-        paths = [self._path(item) for item in (match.path, *match.other_paths) if item]
+        paths = [self._path(path) for path in (match.path, *match.other_paths) if path]
         return tuple(dict.fromkeys((*paths, *self._methods(match), *filter(None, headers), *self._queries(match))))
 
     def _bit(self, source: str, *patterns: str) -> str:
-        return self._variables.mapped("is", source, [(item, "1") for item in patterns], "0")
+        return self._variables.mapped("is", source, [(pattern, "1") for pattern in patterns], "0")
 
-    def _path(self, wanted: Path) -> str:
-        if wanted.kind == "exact":
-            return self._bit(PATH, exactly(wanted.value))
-        if wanted.kind == "prefix":
-            return self._bit(PATH, pattern(rf"\A{re.escape(wanted.value.rstrip('/'))}(?:/|\z)"))
-        return self._bit(PATH, pattern(rf"\A{_regex('path', wanted.value)}"))
+    def _path(self, path: Path) -> str:
+        if path.kind == "exact":
+            return self._bit(PATH, exactly(path.value))
+        if path.kind == "prefix":
+            return self._bit(PATH, pattern(rf"\A{re.escape(path.value.rstrip('/'))}(?:/|\z)"))
+        return self._bit(PATH, pattern(rf"\A{_regex('path', path.value)}"))
 
     def _methods(self, match: Match) -> Iterator[str]:
         if match.methods:
             yield self._bit("$request_method", *map(exactly, match.methods))
 
-    def _header(self, wanted: Header) -> str | None:
-        what = f"header {wanted.name}"
-        is_removed = wanted.name != "x-forwarded-proto" and why_removed(wanted.name, edge=self._edge)
-        if is_removed or wanted.name == "host":
+    def _header(self, header: Header) -> str | None:
+        what = f"header {header.name}"
+        is_removed = header.name != "x-forwarded-proto" and why_removed(header.name, edge=self._edge)
+        if is_removed or header.name == "host":
             return None
-        if wanted.text == Text(value=""):
+        if header.text == Text(value=""):
             message = "nginx does not distinguish an empty header from a missing one; the route gets no requests"
             raise NotExpressible(what, OmissionReason.HEADER, message)
-        if wanted.name not in _SPECIAL and not _NAME.fullmatch(wanted.name):
+        if header.name not in _SPECIAL and not _NAME.fullmatch(header.name):
             message = "nginx has no variable for a header with this name; the route gets no requests"
             raise NotExpressible(what, OmissionReason.HEADER, message)
-        source = _SPECIAL.get(wanted.name) or f"$http_{wanted.name.replace('-', '_')}"
+        source = _SPECIAL.get(header.name) or f"$http_{header.name.replace('-', '_')}"
         if self._edge:
             source = {SCHEME: "$scheme"}.get(source, source)
-        return self._bit(source, pattern(rf"\A(?!\z){_text(what, wanted.text)}"))
+        return self._bit(source, pattern(rf"\A(?!\z){_text(what, header.text)}"))
 
     def _queries(self, match: Match) -> Iterator[str]:
-        for wanted in match.query:
-            value = self._variables.mapped(
-                "query", "$request_uri", [(pattern(first_value(wanted)), "=$headgate_value")]
-            )
-            yield self._bit(value, pattern(rf"\A={_text(f'query parameter {wanted.name}', wanted.text)}"))
+        for query in match.query:
+            value = self._variables.mapped("query", "$request_uri", [(pattern(first_value(query)), "=$headgate_value")])
+            yield self._bit(value, pattern(rf"\A={_text(f'query parameter {query.name}', query.text)}"))
 
 
-def first_value(wanted: Query) -> str:
+def first_value(query: Query) -> str:
     """Return the expression for a request target whose group `headgate_value` is the first value of a parameter."""
-    name = re.escape(wanted.name)
+    name = re.escape(query.name)
     before = rf"(?:(?!{name}(?:[=&]|\z))[^&]*&)*"
     return rf"\A[^?]*\?{before}{name}(?:=(?<headgate_value>[^&]*))?(?:&|\z)"
 
 
-def _text(what: str, wanted: Text) -> str:
-    return _regex(what, wanted.value) if wanted.regex else rf"{re.escape(wanted.value)}\z"
+def _text(what: str, text: Text) -> str:
+    return _regex(what, text.value) if text.regex else rf"{re.escape(text.value)}\z"
 
 
 def _regex(what: str, value: str) -> str:

@@ -23,22 +23,22 @@ def render(selection: Selection, *, stream_module: str = "") -> Rendered:
 
     `stream_module` is the file of nginx's stream module, which some packages load at run time.
     """
-    found = Collector(selection.omissions)
+    collector = Collector(selection.omissions)
     files: dict[str, str | PrivateText] = {}
-    connections = list(_stream(selection, found))
-    http = list(_http(selection, found, files))
+    connections = list(_stream(selection, collector))
+    http = list(_http(selection, collector, files))
     loaded = [f"load_module {stream_module};"] if connections and stream_module else []
     lines = [*loaded, "worker_processes auto;", "pid nginx.pid;", *block("events", ["worker_connections 1024;"])]
     lines += [*block("http", http), *(block("stream", connections) if connections else ())]
-    add_external_names(found, selection, RESOLVED_ONCE)
-    omissions = found.omissions()
+    add_external_names(collector, selection, RESOLVED_ONCE)
+    omissions = collector.omissions()
     files[MAIN] = "\n".join([*heading("nginx", omissions), *lines, ""])
     return Rendered(main=MAIN, files=files, omissions=omissions)
 
 
-def _http(selection: Selection, found: Collector, files: dict[str, str | PrivateText]) -> Iterator[str]:
+def _http(selection: Selection, collector: Collector, files: dict[str, str | PrivateText]) -> Iterator[str]:
     variables, upstreams = Variables(), Upstreams(selection.endpoints, connections=IDLE_CONNECTIONS)
-    output = Output(variables, upstreams, found)
+    output = Output(variables, upstreams, collector)
     servers = [
         line for port in selection.ports if port.hosts for line in Servers(port, selection, output, files).lines()
     ]
@@ -50,9 +50,9 @@ def _http(selection: Selection, found: Collector, files: dict[str, str | Private
         yield from servers
 
 
-def _stream(selection: Selection, found: Collector) -> Iterator[str]:
+def _stream(selection: Selection, collector: Collector) -> Iterator[str]:
     upstreams = Upstreams(selection.endpoints)
-    servers = list(streams.servers(selection, upstreams, found))
+    servers = list(streams.servers(selection, upstreams, collector))
     if servers:
         yield "proxy_connect_timeout 5s;"
         yield "proxy_timeout 365d;"

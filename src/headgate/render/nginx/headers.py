@@ -66,14 +66,14 @@ def request_directives(module: str, headers: Mapping[str, str]) -> Iterator[str]
 class HeaderFilters:
     """Renders the filters of a route and a share on headers; `place` is for what can't be rendered."""
 
-    def __init__(self, variables: Variables, found: Collector, place: Place) -> None:
+    def __init__(self, variables: Variables, collector: Collector, place: Place) -> None:
         self._variables = variables
-        self._found = found
+        self._collector = collector
         self._place = place
 
     def of_requests(self, module: str, filters: Sequence[Filters], *, edge: bool) -> Iterator[str]:
         """Yield the directives for requests; none if the directives of the server apply without a change."""
-        edits, host = combined(item.request for item in filters), host_of(filters)
+        edits, host = combined(route_filters.request for route_filters in filters), host_of(filters)
         headers = dict(base(edge=edge))
         if host:
             headers["host"] = escaped(host)
@@ -88,7 +88,7 @@ class HeaderFilters:
                 added.setdefault(name.lower(), []).append(escaped(value))
             else:
                 message = "nginx sends no empty headers; the request has no such header"
-                self._found.add(self._place, f"request header {name}", OmissionReason.EMPTY_HEADER, message)
+                self._collector.add(self._place, f"request header {name}", OmissionReason.EMPTY_HEADER, message)
         for name, values in added.items():
             present = headers.get(name, f"$http_{name.replace('-', '_')}")
             headers[name] = self._joined(present, ",".join(values))
@@ -103,7 +103,7 @@ class HeaderFilters:
 
     def of_responses(self, module: str, filters: Sequence[Filters]) -> Iterator[str]:
         """Yield the directives for responses."""
-        edits = combined(item.response for item in filters)
+        edits = combined(route_filters.response for route_filters in filters)
         for name in sorted(edits.dropped):
             if self._is_known(name, _WRITTEN_BY_NGINX, "response"):
                 yield f"{module}_hide_header {name};"
@@ -114,11 +114,13 @@ class HeaderFilters:
                 yield f"add_header {name} {literal(value)} always;"
             else:
                 message = "nginx sends no empty headers; the response has no such header"
-                self._found.add(self._place, f"response header {name}", OmissionReason.EMPTY_HEADER, message)
+                self._collector.add(self._place, f"response header {name}", OmissionReason.EMPTY_HEADER, message)
 
     def _is_known(self, name: str, own: frozenset[str], what: str) -> bool:
         if name.lower() not in own and _NAME.fullmatch(name):
             return True
         message = "nginx writes this header itself" if name.lower() in own else "nginx has no variable for this name"
-        self._found.add(self._place, f"{what} header {name}", OmissionReason.HEADER, f"{message}; it stays unchanged")
+        self._collector.add(
+            self._place, f"{what} header {name}", OmissionReason.HEADER, f"{message}; it stays unchanged"
+        )
         return False

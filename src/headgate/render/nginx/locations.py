@@ -29,7 +29,7 @@ class Output(NamedTuple):
 
     variables: Variables
     upstreams: Upstreams
-    found: Collector
+    collector: Collector
 
 
 class HostLocations:
@@ -39,7 +39,7 @@ class HostLocations:
         self._selection = selection
         self._host = host
         self._port = port
-        self._variables, self._upstreams, self._found = output
+        self._variables, self._upstreams, self._collector = output
         self._tag = tag
         self._statuses: set[int] = {UNAVAILABLE}
 
@@ -68,7 +68,7 @@ class HostLocations:
         try:
             return Conditions(self._variables, edge=self._host.edge).of(route.match)
         except NotExpressible as error:
-            self._found.add_error(self._place(route), error)
+            self._collector.add_error(self._place(route), error)
             return None
 
     def _selected(self, entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
@@ -89,11 +89,11 @@ class HostLocations:
         if route.redirect is not None:
             code = f"return {route.redirect.status} {template(self._location(route))};"
             return f"@{name}", list(block(f"location @{name}", [code]))
-        add_sticky(self._found, self._place(route), route.split, proxy="nginx", call="request")
+        add_sticky(self._collector, self._place(route), route.split, proxy="nginx", call="request")
         shares = grouped(route.split, self._selection.endpoints, self._selection.protocols)
         if not shares.groups:
             return self._failing(name, route, shares)
-        mirrors = [item for item in route.mirrors if item.numerator]
+        mirrors = [mirror for mirror in route.mirrors if mirror.numerator]
         if len(shares.groups) == 1 and not (mirrors and shares.failing):
             only = shares.groups[0]
             self._statuses |= shares.failing.keys()
@@ -116,10 +116,10 @@ class HostLocations:
         lines: list[str] = []
         values: list[tuple[int, str]] = []
         for index, group in enumerate(shares.groups):
-            one = f"{name}-{index + 1}"
-            upstream = self._upstreams.add(f"headgate_{self._tag}_{one}", group.targets, {})
-            lines += self._backends(one, route, group, upstream)
-            values.append((group.weight, f"@{one}"))
+            group_name = f"{name}-{index + 1}"
+            upstream = self._upstreams.add(f"headgate_{self._tag}_{group_name}", group.targets, {})
+            lines += self._backends(group_name, route, group, upstream)
+            values.append((group.weight, f"@{group_name}"))
         if shares.failing:
             _, failing = self._failing(name, route, shares)
             lines += failing
@@ -133,7 +133,7 @@ class HostLocations:
         if not exact:
             shown = " : ".join(f"{number / 100:.2f} %" for number in numbers)
             message = f"nginx draws these shares with two decimals: {shown}"
-            self._found.add(place, "weights", OmissionReason.ROUNDED_SHARE, message)
+            self._collector.add(place, "weights", OmissionReason.ROUNDED_SHARE, message)
         drawn = [(number, value) for number, (_, value) in zip(numbers, values, strict=True) if number]
         return self._variables.drawn(f"share_{self._tag}_{name.replace('-', '_')}", drawn[:-1], drawn[-1][1])
 
@@ -141,14 +141,14 @@ class HostLocations:
         """Yield the location that forwards requests to a group of backends, and the locations of their copies."""
         place, filters = self._place(route), (route.filters, group.filters)
         module = "grpc" if group.protocol is Protocol.HTTP2 else "proxy"
-        headers = HeaderFilters(self._variables, self._found, place)
+        headers = HeaderFilters(self._variables, self._collector, place)
         if group.protocol is Protocol.HTTP_ANY:
             self._name_downgrades(group)
         lines, copies = list[str](), list[str]()
-        for index, mirror in enumerate(item for item in route.mirrors if item.numerator):
+        for index, mirror in enumerate(mirror for mirror in route.mirrors if mirror.numerator):
             copy = f"copy-{name}-{index + 1}"
-            if found := list(self._copy(copy, mirror, route, filters)):
-                copies += found
+            if copy_lines := list(self._copy(copy, mirror, route, filters)):
+                copies += copy_lines
                 lines.append(f"mirror {copy};")
         lines += headers.of_requests(module, filters, edge=self._host.edge)
         lines += headers.of_responses(module, filters)
@@ -156,7 +156,7 @@ class HostLocations:
         if module == "grpc":
             if path_edits(filters):
                 message = "nginx sends HTTP/2 backends the path of the client"
-                self._found.add(place, "path rewrite", OmissionReason.FILTER, message)
+                self._collector.add(place, "path rewrite", OmissionReason.FILTER, message)
             lines.append(f"grpc_pass grpc://{upstream};")
         else:
             lines.append(f"proxy_pass http://{upstream}{self._target(route, filters)};")
@@ -166,19 +166,19 @@ class HostLocations:
     def _name_downgrades(self, group: BackendGroup) -> None:
         for target in group.targets:
             message = "nginx calls the backend with HTTP/1.1, also for clients with HTTP/2"
-            self._found.add(service_place(target.ref), "", OmissionReason.PROTOCOL, message)
+            self._collector.add(service_place(target.ref), "", OmissionReason.PROTOCOL, message)
 
     def _target(self, route: Route, filters: Sequence[Filters]) -> str:
         edits = path_edits(filters)
         if len(edits) > 1 and edits[-1].kind == "prefix":
             message = "the path is replaced twice; nginx applies only the last replacement"
-            self._found.add(self._place(route), "path rewrite", OmissionReason.FILTER, message)
+            self._collector.add(self._place(route), "path rewrite", OmissionReason.FILTER, message)
         return edited_target(self._variables, edits[-1] if edits else None, route.match.path)
 
     def _timeouts(self, module: str, route: Route) -> Iterator[str]:
         if limit := route.timeouts.shortest:
             message = "nginx limits each pause of a backend, not the time of the complete response"
-            self._found.add(self._place(route), f"timeout {limit} ms", OmissionReason.TIMEOUT, message)
+            self._collector.add(self._place(route), f"timeout {limit} ms", OmissionReason.TIMEOUT, message)
             yield f"{module}_read_timeout {limit}ms;"
 
     def _copy(self, name: str, mirror: Mirror, route: Route, filters: Sequence[Filters]) -> Iterator[str]:
@@ -188,25 +188,25 @@ class HostLocations:
         shares = grouped(Split(targets=mirror.targets), self._selection.endpoints, self._selection.protocols)
         if any(group.protocol is Protocol.HTTP2 for group in shares.groups):
             message = "nginx sends copies with HTTP/1.1 only; this mirror gets none"
-            self._found.add(place, what, OmissionReason.COPY_PROTOCOL, message)
+            self._collector.add(place, what, OmissionReason.COPY_PROTOCOL, message)
             return
         targets = [target for group in shares.groups for target in group.targets]
         if not targets:
             return
-        host = next((item.filters.rewrite.hostname for item in mirror.targets[:1] if item.filters.rewrite), "")
+        host = next((target.filters.rewrite.hostname for target in mirror.targets[:1] if target.filters.rewrite), "")
         lines = []
         if mirror.numerator < mirror.denominator:
             fraction = Fraction(mirror.numerator, mirror.denominator)
             part = round(fraction * WHOLE)
             if Fraction(part, WHOLE) != fraction:
                 message = f"nginx copies {part / 100:.2f} % of the requests instead of {fraction}"
-                self._found.add(place, what, OmissionReason.ROUNDED_SHARE, message)
+                self._collector.add(place, what, OmissionReason.ROUNDED_SHARE, message)
             if not part:
                 return
             drawn = self._variables.drawn(f"copied_{self._tag}_{name.replace('-', '_')}", [(part, '"1"')], EMPTY)
             lines.append(f"if ({drawn} = {EMPTY}) {{ return 204; }}")
         upstream = self._upstreams.add(f"headgate_{self._tag}_{name}", targets, shares.failing)
-        headers = HeaderFilters(self._variables, self._found, place)
+        headers = HeaderFilters(self._variables, self._collector, place)
         lines += headers.of_requests("proxy", (*filters, *_with_host(host)), edge=self._host.edge)
         lines.append(f"proxy_connect_timeout {COPY_CONNECT_SECONDS}s;")
         lines.append(f"proxy_read_timeout {COPY_SECONDS}s;")
@@ -227,11 +227,11 @@ class HostLocations:
         return self._variables.mapped("host", AUTHORITY, [without_port], AUTHORITY)
 
 
-def _bits(bits: Sequence[str], wanted: Sequence[str]) -> str:
+def _bits(bits: Sequence[str], required: Sequence[str]) -> str:
     """Return the expression for bits of which the wanted ones are 1."""
     text, skipped = "", 0
     for bit in bits:
-        if bit not in wanted:
+        if bit not in required:
             skipped += 1
             continue
         text += (f".{{{skipped}}}" if skipped else "") + "1"

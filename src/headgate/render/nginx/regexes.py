@@ -29,9 +29,9 @@ def to_pcre(pattern: str) -> str:
 
 def _translated(pattern: str) -> Iterator[str]:
     inside = False  # in a character class
-    for found in _PIECE.finditer(pattern):
-        text, kind = found[0], found.lastgroup
-        if not text.isascii() or (kind == "hex" and int(found["code"] or found["digits"], 16) > 0x7F):
+    for piece in _PIECE.finditer(pattern):
+        text, kind = piece[0], piece.lastgroup
+        if not text.isascii() or (kind == "hex" and int(piece["code"] or piece["digits"], 16) > 0x7F):
             raise Untranslatable(text)
         if kind == "escape" and text[1] in _DIFFERENT:
             raise Untranslatable(text)

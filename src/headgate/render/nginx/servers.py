@@ -123,7 +123,7 @@ class Servers:
         if self._port.protocol is Protocol.HTTP2 and not self._tls:
             message = "nginx accepts only HTTP/2 on a port without TLS that accepts HTTP/2"
             place = Place(self._port.owner, self._port.where)
-            self._output.found.add(place, "clients with HTTP/1.1", OmissionReason.CLIENT_PROTOCOL, message)
+            self._output.collector.add(place, "clients with HTTP/1.1", OmissionReason.CLIENT_PROTOCOL, message)
         if not any(ANY_HOST in host.names for host in self._port.hosts):
             yield from block("server", self._unknown())
         for index, host in enumerate(self._port.hosts):

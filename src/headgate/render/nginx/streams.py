@@ -10,13 +10,13 @@ from headgate.render.route_omissions import add_sticky, place_of
 from headgate.render.shares import grouped
 
 
-def servers(selection: Selection, upstreams: Upstreams, found: Collector) -> Iterator[str]:
+def servers(selection: Selection, upstreams: Upstreams, collector: Collector) -> Iterator[str]:
     """Yield the servers of all ports without hosts; a failing share closes its connections."""
     for port in selection.ports:
         if port.protocol.is_http:
             continue
         route = port.connections
-        add_sticky(found, place_of(port, route), route.split, proxy="nginx", call="connection")
+        add_sticky(collector, place_of(port, route), route.split, proxy="nginx", call="connection")
         shares = grouped(route.split, selection.endpoints, {})
         targets = [target for group in shares.groups for target in group.targets]
         upstream = upstreams.add(f"headgate_{port.port}", targets, shares.failing)

@@ -16,6 +16,6 @@ def edited_target(variables: Variables, edit: PathEdit | None, matched: Path | N
         entry = (pattern(rf"\A[^?]*{_QUERY}"), template(f"{escaped(new_path(edit))}$headgate_query"))
     else:
         old, new = replaced_start(edit, matched)
-        found = pattern(rf"\A{old}(?<headgate_rest>[^?]*){_QUERY}")
-        entry = (found, template(f"{escaped(new)}$headgate_rest$headgate_query"))
+        old_target = pattern(rf"\A{old}(?<headgate_rest>[^?]*){_QUERY}")
+        entry = (old_target, template(f"{escaped(new)}$headgate_rest$headgate_query"))
     return variables.mapped("target", UNCHANGED, [entry])

@@ -34,7 +34,7 @@ class Upstreams:
             for index, target in enumerate(targets)
         }
         statuses = {-status: (weight, [FAILING.format(status)]) for status, weight in failing.items() if weight}
-        servers = [item for items in server_weights(shares | statuses).values() for item in items]
+        servers = [server for items in server_weights(shares | statuses).values() for server in items]
         size = max(_ZONE_KB, _SERVER_KB * len(servers))
         lines = [
             f"zone {name} {size}k;",

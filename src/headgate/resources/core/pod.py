@@ -87,7 +87,7 @@ class Pod(Resource, frozen=True, kw_only=True):
         """
         containers = self.status.container_statuses
         every = (*containers, *self.status.init_container_statuses)
-        none_runs = bool(containers) and all(item.state.running is None for item in every)
+        none_runs = bool(containers) and all(container.state.running is None for container in every)
         return none_runs or self.status.phase in ENDED
 
 

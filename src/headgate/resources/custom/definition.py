@@ -99,12 +99,12 @@ def established(obj: Object, old: Object | None, now: str) -> Object:
     before = part(old or {}, "status")
     spec = part(obj, "spec")
     stored = [version["name"] for _, version in rows(spec.get("versions")) if version.get("storage")]
-    known = [name for name in before.get("storedVersions") or () if name not in stored]
+    earlier = [name for name in before.get("storedVersions") or () if name not in stored]
     conditions = before.get("conditions") or [
         _condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
         _condition("Established", "InitialNamesAccepted", "the initial names have been accepted", now),
     ]
-    status = {"conditions": conditions, "acceptedNames": part(spec, "names"), "storedVersions": [*known, *stored]}
+    status = {"conditions": conditions, "acceptedNames": part(spec, "names"), "storedVersions": [*earlier, *stored]}
     return {**obj, "status": status}
 
 

@@ -92,8 +92,8 @@ def _schema(version: Mapping[str, Any]) -> Schema:
     status = {} if "status" in properties else {"status": {"x-kubernetes-preserve-unknown-fields": True}}
     if "status" not in part(version, "subresources"):
         status = {}
-    known = {**properties, **status, **_IDENTITY} if properties else {}
-    return {**schema, "type": "object", **({"properties": known} if known else {})}
+    fields = {**properties, **status, **_IDENTITY} if properties else {}
+    return {**schema, "type": "object", **({"properties": fields} if fields else {})}
 
 
 def _typed(schema: Schema) -> Schema:

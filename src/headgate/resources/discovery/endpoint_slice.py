@@ -90,8 +90,8 @@ def _address(value: Any, kind: object, where: str) -> Iterator[Cause]:
     if value == "":
         yield Cause(where, "is missing")
         return
-    wanted = ADDRESS_TYPES.get(kind) if isinstance(kind, str) else None
-    if isinstance(value, str) and value and wanted and not is_address(value, wanted):
+    family = ADDRESS_TYPES.get(kind) if isinstance(kind, str) else None
+    if isinstance(value, str) and value and family and not is_address(value, family):
         yield Cause(where, f"{value!r} is not an {kind} address; write an address, because names are not resolved")
 
 

@@ -29,8 +29,8 @@ _REGEX = "RegularExpression"
 
 def items(value: Mapping[str, Any], field: str, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each object of the list `field` with its path, such as `spec.rules[0]`."""
-    for index, item in rows(value.get(field)):
-        yield f"{where}.{field}[{index}]", item
+    for index, row in rows(value.get(field)):
+        yield f"{where}.{field}[{index}]", row
 
 
 def parent_causes(value: object) -> Iterator[Cause]:
@@ -51,35 +51,37 @@ def parent_causes(value: object) -> Iterator[Cause]:
         seen[target].append((index, parent))
 
 
-def _same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _same_part(reference: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return why two references to one parent conflict; empty if they don't."""
     for field in ("sectionName", "port"):
-        if bool(one.get(field)) != bool(other.get(field)):
+        if bool(reference.get(field)) != bool(other.get(field)):
             return f"set {field} in both entries, or in neither"
-    if all(one.get(field) == other.get(field) for field in ("sectionName", "port")):
+    if all(reference.get(field) == other.get(field) for field in ("sectionName", "port")):
         return "set different sectionNames or ports"
     return ""
 
 
-def text_causes(item: Mapping[str, Any], field: str, where: str, grammar: Callable[[str], str]) -> Iterator[Cause]:
+def text_causes(row: Mapping[str, Any], field: str, where: str, grammar: Callable[[str], str]) -> Iterator[Cause]:
     """Yield a mistake if the text `field` of an item is invalid.
 
     `grammar` returns the fault of a text. A text of type RegularExpression must be a valid expression instead.
     """
-    text = item.get(field)
-    if isinstance(text, str) and (fault := (regexes.fault if item.get("type") == _REGEX else grammar)(text)):
+    text = row.get(field)
+    if isinstance(text, str) and (fault := (regexes.fault if row.get("type") == _REGEX else grammar)(text)):
         yield Cause(f"{where}.{field}", fault if fault.startswith(repr(text)) else f"{text!r} {fault}")
 
 
 def regex_causes(match: Mapping[str, Any], field: str, where: str) -> Iterator[Cause]:
-    for place, item in items(match, field, where):
-        yield from text_causes(item, "value", place, lambda _: "")
+    for place, row in items(match, field, where):
+        yield from text_causes(row, "value", place, lambda _: "")
 
 
 def rule_causes(rule: Mapping[str, Any], where: str, matches: object) -> Iterator[Cause]:
     """Yield mistakes in the filters of a rule and of its backends (R47, R48, R52, D3)."""
     yield from _filter_causes(rule, where, matches)
-    if rule.get("backendRefs") and any(item.get("type") == "RequestRedirect" for _, item in rows(rule.get("filters"))):
+    if rule.get("backendRefs") and any(
+        route_filter.get("type") == "RequestRedirect" for _, route_filter in rows(rule.get("filters"))
+    ):
         yield Cause(
             f"{where}.backendRefs",
             "can't be combined with a RequestRedirect, which sends no request to backends; leave one of them out",
@@ -90,20 +92,20 @@ def rule_causes(rule: Mapping[str, Any], where: str, matches: object) -> Iterato
 
 def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> Iterator[Cause]:
     seen: Counter[str] = Counter()
-    for place, item in items(holder, "filters", where):
-        name = str(item.get("type"))
+    for place, route_filter in items(holder, "filters", where):
+        name = str(route_filter.get("type"))
         seen[name] += 1
         if seen[name] == 2 and name in FILTERS and name not in _REPEATABLE:
             yield Cause(f"{place}.type", f"{name} is allowed only once in this list; merge the two filters")
-        yield from _union_causes(item, FILTERS, place, hint="; write a separate filter")
+        yield from _union_causes(route_filter, FILTERS, place, hint="; write a separate filter")
         for field in ("requestRedirect", "urlRewrite"):
-            path, inside = part(part(item, field), "path"), f"{place}.{field}.path"
+            path, inside = part(part(route_filter, field), "path"), f"{place}.{field}.path"
             yield from _union_causes(path, _PATH_MODIFIERS, inside)
             if path.get("type") == "ReplacePrefixMatch" and not _one_prefix(matches):
                 message = "ReplacePrefixMatch needs a rule with exactly one match, of type PathPrefix"
                 yield Cause(f"{inside}.type", message)
-        yield from _written_causes(item, place)
-        mirror = part(item, "requestMirror")
+        yield from _written_causes(route_filter, place)
+        mirror = part(route_filter, "requestMirror")
         yield from _fraction_causes(part(mirror, "fraction"), f"{place}.requestMirror.fraction")
         if reference := part(mirror, "backendRef"):
             yield from backend_port_causes(reference, f"{place}.requestMirror.backendRef")
@@ -112,15 +114,15 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
         yield Cause(f"{where}.filters", message)
 
 
-def _written_causes(item: Mapping[str, Any], place: str) -> Iterator[Cause]:
+def _written_causes(route_filter: Mapping[str, Any], place: str) -> Iterator[Cause]:
     """Yield mistakes in the texts that a filter writes into requests and responses."""
     for field in ("requestRedirect", "urlRewrite"):
-        path = part(part(item, field), "path")
+        path = part(part(route_filter, field), "path")
         for modifier in _PATH_MODIFIERS.values():
             yield from text_causes({modifier: path.get(modifier)}, modifier, f"{place}.{field}.path", _line_fault)
     for field in ("requestHeaderModifier", "responseHeaderModifier"):
         for action in ("set", "add"):
-            for spot, header in items(part(item, field), action, f"{place}.{field}"):
+            for spot, header in items(part(route_filter, field), action, f"{place}.{field}"):
                 yield from text_causes(header, "value", spot, _line_fault)
 
 
@@ -129,16 +131,18 @@ def _line_fault(text: str) -> str:
     return "has a control character; remove it" if _CONTROL.search(text) else ""
 
 
-def _union_causes(item: Mapping[str, Any], fields: Mapping[str, str], where: str, *, hint: str = "") -> Iterator[Cause]:
+def _union_causes(
+    union: Mapping[str, Any], fields: Mapping[str, str], where: str, *, hint: str = ""
+) -> Iterator[Cause]:
     """Yield a mistake if the field for an item's type is missing, and for each field that belongs to another type."""
-    wanted = fields.get(str(item.get("type")))
-    if wanted is None:
+    needed = fields.get(str(union.get("type")))
+    if needed is None:
         return
-    if item.get(wanted) is None:
-        yield Cause(f"{where}.{wanted}", f"is missing: type {item['type']} needs it")
+    if union.get(needed) is None:
+        yield Cause(f"{where}.{needed}", f"is missing: type {union['type']} needs it")
     for field in fields.values():
-        if field != wanted and item.get(field) is not None:
-            yield Cause(f"{where}.{field}", f"is not allowed with type {item['type']}{hint}")
+        if field != needed and union.get(field) is not None:
+            yield Cause(f"{where}.{field}", f"is not allowed with type {union['type']}{hint}")
 
 
 def _one_prefix(matches: object) -> bool:

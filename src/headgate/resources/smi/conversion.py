@@ -47,14 +47,14 @@ def annotated(obj: Object, **changes: str | None) -> Object:
 
 def with_matches(spec: dict[str, Any], obj: Object, version: str) -> dict[str, Any]:
     """Return the spec with the matches from the annotation: a list for a TrafficSplit, an object for a route."""
-    wanted, word = (list, "a list") if obj["kind"] == "TrafficSplit" else (dict, "an object")
+    container, word = (list, "a list") if obj["kind"] == "TrafficSplit" else (dict, "an object")
     if "matches" in spec:
         raise DecodeError(Cause("spec.matches", f"is not a field of {version}; write the {obj['kind']} in v1alpha4"))
     kept = annotations_of(obj).get(MATCHES)
     if kept is None:
         return spec
     matches = parsed_json(kept)
-    if not isinstance(matches, wanted):
+    if not isinstance(matches, container):
         raise DecodeError(
             Cause(
                 f"metadata.annotations.{MATCHES}",

@@ -132,16 +132,18 @@ def _headers(value: object, where: str) -> Iterator[Cause]:
     if not isinstance(value, Mapping | list | tuple):
         yield Cause(where, f"must be a map of header names to regular expressions, not {type_name(value)}")
         return
-    if not value or not all(item or item is None for item in (value if isinstance(value, list | tuple) else ())):
+    if not value or not all(entry or entry is None for entry in (value if isinstance(value, list | tuple) else ())):
         yield Cause(where, "is empty: leave out the field to match all requests")
         return
     seen: set[str] = set()
-    maps = [(where, value)] if isinstance(value, Mapping) else [(f"{where}[{i}]", item) for i, item in enumerate(value)]
-    for place, item in maps:
-        if isinstance(item, Mapping):
-            yield from _header_map(item, place, seen)
+    maps = (
+        [(where, value)] if isinstance(value, Mapping) else [(f"{where}[{i}]", entry) for i, entry in enumerate(value)]
+    )
+    for place, headers in maps:
+        if isinstance(headers, Mapping):
+            yield from _header_map(headers, place, seen)
         else:
-            yield Cause(place, "is missing" if item is None else f"must be an object, not {type_name(item)}")
+            yield Cause(place, "is missing" if headers is None else f"must be an object, not {type_name(headers)}")
 
 
 def _header_map(headers: Mapping[str, Any], where: str, seen: set[str]) -> Iterator[Cause]:

@@ -11,5 +11,5 @@ def self_reference(split: TrafficSplit | Canary, namespace: str, domain: str) ->
     if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
         return None
     root = service_name(split.spec.service, namespace, domain)
-    names = [service_name(item.service, namespace, domain) for item in split.spec.backends]
+    names = [service_name(backend.service, namespace, domain) for backend in split.spec.backends]
     return names.index(root) if root and root in names else None

@@ -69,13 +69,13 @@ def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
 def _mirror_fault(text: str, backends: object) -> str:
     """Return what is wrong with the annotation for copies; empty if nothing is."""
     service, _, percentage = text.partition("=")
-    known = [str(row.get("service")) for _, row in rows(backends)]
+    services = [str(row.get("service")) for _, row in rows(backends)]
     try:
         share = parse_percentage(percentage)
     except ValueError as error:
-        return f"must be SERVICE=PERCENTAGE, for example {known[-1] if known else 'website-v2'}=20%: {error}"
-    if service not in known:
-        return f"{service!r} is not one of spec.backends: {' or '.join(known)}"
+        return f"must be SERVICE=PERCENTAGE, for example {services[-1] if services else 'website-v2'}=20%: {error}"
+    if service not in services:
+        return f"{service!r} is not one of spec.backends: {' or '.join(services)}"
     return "" if 0 < share <= 1 else f"must be above 0% and at most 100%, not {percentage}"
 
 

@@ -194,7 +194,7 @@ async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], 
     checks = ["ping", "store"] if endpoint == "readyz" else ["ping"]
     if chosen and (len(chosen) > 1 or chosen[0] not in checks):
         raise no_such_path()
-    reasons = dict.fromkeys((one for one in chosen or checks if one not in query.getlist("exclude")), "")
+    reasons = dict.fromkeys((check for check in chosen or checks if check not in query.getlist("exclude")), "")
     if "store" in reasons:
         try:
             await store()

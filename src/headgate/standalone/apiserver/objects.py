@@ -134,10 +134,10 @@ class Objects:
         """Apply a configuration (server-side apply); create the object if it does not exist."""
         write = _write(target, options, "Apply", subresource)
         config = _with_path_identity(target, config)
-        known = check_schema(config, target.schema, required=False)
-        warnings = _unknown_field_warnings(target, known.unknown, None, options)
+        checked = check_schema(config, target.schema, required=False)
+        warnings = _unknown_field_warnings(target, checked.unknown, None, options)
         if target.served.kind.is_custom:
-            config = known.value
+            config = checked.value
         with _as_api_errors(target):
             try:
                 old = as_served(await self.store.get(target.key), target.served)
@@ -212,10 +212,10 @@ def _as_api_errors(target: PathTarget) -> Iterator[None]:
 def _with_path_identity(target: PathTarget, obj: Mapping[str, Any]) -> Object:
     """Return the object with the kind, namespace and name of its path. Raises ApiError 400 if it has different ones."""
     served = target.served
-    for field, wanted in (("apiVersion", served.api_version), ("kind", served.kind.kind)):
-        given = obj.get(field) or wanted
-        if given != wanted:
-            raise ApiError(400, f"the {field} in the data ({given}) does not match the expected {field} ({wanted})")
+    for field, expected in (("apiVersion", served.api_version), ("kind", served.kind.kind)):
+        given = obj.get(field) or expected
+        if given != expected:
+            raise ApiError(400, f"the {field} in the data ({given}) does not match the expected {field} ({expected})")
     obj = with_metadata_name({**obj, "apiVersion": served.api_version, "kind": served.kind.kind})
     metadata = obj.get("metadata")
     if not isinstance(metadata, Mapping):
@@ -235,8 +235,8 @@ def _unknown_field_warnings(
 ) -> list[str]:
     """Return warnings about unknown fields that a write adds. Raises ApiError 400 with `fieldValidation=Strict`."""
     served = target.served
-    known = check_schema(old, target.schema, required=False).unknown if paths and old else ()
-    unknown = [f'unknown field "{path}"' for path in paths if path not in known]
+    earlier = check_schema(old, target.schema, required=False).unknown if paths and old else ()
+    unknown = [f'unknown field "{path}"' for path in paths if path not in earlier]
     if unknown and options.validation == "Strict":
         raise ApiError(
             400, f"{served.kind.kind} in version {served.api_version}: strict decoding error: {', '.join(unknown)}"

@@ -58,8 +58,8 @@ def v3_json(path: str, kinds: KindSet = BUILT_IN) -> bytes:
     if computed := COMPUTED_GROUPS.get((group, version)):
         return _v3_document(computed.paths(), {*computed.definitions()}, kinds)
     served = kinds.groups[group][version]
-    paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
-    return _v3_document(paths, {catalog.name_of(group, version, one.kind) for one in served}, kinds)
+    paths = {path: operations for served_kind in served for path, operations in _paths(served_kind, v3=True).items()}
+    return _v3_document(paths, {catalog.name_of(group, version, served_kind.kind) for served_kind in served}, kinds)
 
 
 def _v3_document(paths: Mapping[str, Any], names: set[str], kinds: KindSet) -> bytes:
@@ -89,22 +89,24 @@ def _v3_paths(kinds: KindSet) -> Mapping[str, tuple[str, str]]:
 
 
 def _closure(names: set[str], kinds: KindSet) -> set[str]:
-    found: set[str] = set()
-    while names - found:
-        name = (names - found).pop()
-        found.add(name)
+    closure: set[str] = set()
+    while names - closure:
+        name = (names - closure).pop()
+        closure.add(name)
         text = json.dumps(_definitions(kinds)[name])
         names |= {part.partition('"')[0] for part in text.split(REF)[1:]}
-    return found
+    return closure
 
 
 def _v2(kinds: KindSet) -> dict[str, Any]:
-    every = [one for versions in kinds.groups.values() for many in versions.values() for one in many]
+    every = [served_kind for versions in kinds.groups.values() for many in versions.values() for served_kind in many]
     return {
         "swagger": "2.0",
         "info": _info(),
-        "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
-        | {path: item for computed in COMPUTED_GROUPS.values() for path, item in computed.paths().items()},
+        "paths": {
+            path: operations for served_kind in every for path, operations in _paths(served_kind, v3=False).items()
+        }
+        | {path: operations for computed in COMPUTED_GROUPS.values() for path, operations in computed.paths().items()},
         "definitions": dict(_definitions(kinds)),
     }
 

@@ -16,8 +16,10 @@ _SCHEMA_TEXTS = {"$ref": "_ref", "format": "format", "title": "title", "descript
 def document(swagger: Mapping[str, Any]) -> bytes:
     """Encode a Swagger 2.0 document in protobuf."""
     made = _make("Document", swagger=swagger["swagger"], info=swagger["info"])
-    for name, item in swagger["paths"].items():
-        made.paths.path.add(name=name, value=_make("PathItem", **{verb: _operation(item[verb]) for verb in item}))
+    for name, operations in swagger["paths"].items():
+        made.paths.path.add(
+            name=name, value=_make("PathItem", **{verb: _operation(operations[verb]) for verb in operations})
+        )
     for name, schema in swagger["definitions"].items():
         made.definitions.additional_properties.add(name=name, value=_schema(schema))
     return bytes(made.SerializeToString(deterministic=True))
@@ -55,5 +57,5 @@ def _operation(operation: Mapping[str, Any]) -> Any:
 
 def _extensions(value: Mapping[str, Any]) -> list[Any]:
     """Return the vendor extensions (`x-...`). Their values are YAML text; JSON is valid YAML."""
-    found = {name: json.dumps(part) for name, part in value.items() if name.startswith("x-")}
-    return [_make("NamedAny", name=name, value={"yaml": text}) for name, text in found.items()]
+    extensions = {name: json.dumps(part) for name, part in value.items() if name.startswith("x-")}
+    return [_make("NamedAny", name=name, value={"yaml": text}) for name, text in extensions.items()]

@@ -36,10 +36,10 @@ def parse_patch(media_type: str, body: bytes, schema: Schema, *, strategic: bool
     Raises ApiError 415 for an unsupported type of patch, 400 for a malformed body.
     """
     if media_type not in (_JSON_PATCH, _MERGE, _STRATEGIC):
-        known = f"{_JSON_PATCH}, {_MERGE}, {_STRATEGIC}, {APPLY}"
+        supported = f"{_JSON_PATCH}, {_MERGE}, {_STRATEGIC}, {APPLY}"
         raise ApiError(
             415,
-            f"the body of the request was in an unknown format ({media_type}) - accepted media types include: {known}",
+            f"the body of the request was in an unknown format ({media_type}) - accepted media types include: {supported}",
         )
     if media_type == _STRATEGIC and not strategic:
         raise ApiError(
@@ -166,12 +166,12 @@ def _merged_list(items: Sequence[Any], patch: Sequence[Any], schema: Schema) -> 
     key = schema.get("x-kubernetes-patch-merge-key")
     if key is None:
         present = set(map(_identity, items))
-        return [*items, *(item for item in patch if _identity(item) not in present)]
-    for item in patch:
-        if not isinstance(item, Mapping):
+        return [*items, *(entry for entry in patch if _identity(entry) not in present)]
+    for entry in patch:
+        if not isinstance(entry, Mapping):
             raise ApiError(400, "an item of a list with a merge key in the patch is not an object")
-    if any(item.get("$patch") == "replace" for item in patch):
-        return [item for item in patch if item.get("$patch") != "replace"]
+    if any(entry.get("$patch") == "replace" for entry in patch):
+        return [entry for entry in patch if entry.get("$patch") != "replace"]
     return _merged_items(items, patch, key, item_schema(schema))
 
 
@@ -183,20 +183,20 @@ def _merged_items(
     places: dict[str | bytes, list[int]] = {}
     for index, old in enumerate(items):
         places.setdefault(_identity(old.get(key)), []).append(index)
-    for item in patch:
-        if key not in item:
+    for entry in patch:
+        if key not in entry:
             raise ApiError(400, f"an item of a list in the patch does not contain the list's merge key {key}")
-        same = _identity(item[key])
-        if item.get("$patch") == "delete":
+        same = _identity(entry[key])
+        if entry.get("$patch") == "delete":
             for index in places.pop(same, ()):
                 result[index] = None
         elif same in places:
             first = places[same][0]
-            result[first] = _strategic(result[first], item, schema)
+            result[first] = _strategic(result[first], entry, schema)
         else:
             places[same] = [len(result)]
-            result.append(_strategic({}, item, schema))
-    return [item for item in result if item is not None]
+            result.append(_strategic({}, entry, schema))
+    return [entry for entry in result if entry is not None]
 
 
 def _identity(value: Any) -> str | bytes:
@@ -209,7 +209,7 @@ def _list_directives(result: dict[str, Any], patch: Mapping[str, Any], schema: S
         if name.startswith(_DELETE):
             field, deleted = name.removeprefix(_DELETE), set(map(_identity, _listed(patch, name)))
             present = result.get(field)
-            kept = [item for item in present if _identity(item) not in deleted] if isinstance(present, list) else []
+            kept = [entry for entry in present if _identity(entry) not in deleted] if isinstance(present, list) else []
             result[field] = kept
     for name in patch:
         if name.startswith(_ORDER):
@@ -232,15 +232,15 @@ def _listed(patch: Mapping[str, Any], directive: str) -> list[Any]:
 def _in_order(items: list[Any], listed: Sequence[Any], key: str | None) -> list[Any]:
     """Sort items into the order of `listed`. An unlisted item stays behind the item that it follows in `items`."""
 
-    def identity(item: Any) -> str | bytes:
-        return _identity(item.get(key) if key and isinstance(item, Mapping) else item)
+    def identity(entry: Any) -> str | bytes:
+        return _identity(entry.get(key) if key and isinstance(entry, Mapping) else entry)
 
     ranks: dict[str | bytes, int] = {}
-    for rank, item in enumerate(listed):
-        ranks.setdefault(identity(item), rank)
+    for rank, entry in enumerate(listed):
+        ranks.setdefault(identity(entry), rank)
     runs: list[tuple[int, list[Any]]] = [(-1, [])]  # each with the rank of its first item, which unlisted ones follow
-    for item in items:
-        if (place := ranks.get(identity(item))) is not None:
+    for entry in items:
+        if (place := ranks.get(identity(entry))) is not None:
             runs.append((place, []))
-        runs[-1][1].append(item)
-    return [item for _, run in sorted(runs, key=itemgetter(0)) for item in run]
+        runs[-1][1].append(entry)
+    return [entry for _, run in sorted(runs, key=itemgetter(0)) for entry in run]

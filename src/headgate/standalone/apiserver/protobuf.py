@@ -101,7 +101,7 @@ def _whole(field: FieldDescriptor, part: Any) -> Any:
         return _value(part)
     if isinstance(part, Mapping):
         return {key: _value(part[key]) for key in part}
-    return [_value(one) for one in part]
+    return [_value(element) for element in part]
 
 
 def _value(part: Any) -> Any:

@@ -106,13 +106,13 @@ def check_resource_version(query: Mapping[str, str], current: int) -> None:
     Raises ApiError 504 if the request needs a newer version, and 410 if it asks for exactly an older version, because
     the store lists only the current objects.
     """
-    wanted = int_parameter(query, "resourceVersion") or current
-    if wanted > current:
-        raise ApiError(504, f"Too large resource version: {wanted}, current: {current}", reason="Timeout")
-    if query.get("resourceVersionMatch") == "Exact" and wanted != current:
+    requested = int_parameter(query, "resourceVersion") or current
+    if requested > current:
+        raise ApiError(504, f"Too large resource version: {requested}, current: {current}", reason="Timeout")
+    if query.get("resourceVersionMatch") == "Exact" and requested != current:
         raise ApiError(
             410,
-            f"The resourceVersion for the provided list is too old: {wanted}, current: {current}; "
+            f"The resourceVersion for the provided list is too old: {requested}, current: {current}; "
             "omit resourceVersionMatch=Exact",
         )
 
@@ -130,14 +130,14 @@ def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
     )
 
 
-def _container(wanted: str, pod: Object) -> str:
+def _container(requested: str, pod: Object) -> str:
     spec = pod.get("spec") or {}
-    names = [one["name"] for field in ("containers", "initContainers") for one in spec.get(field) or ()]
+    names = [container["name"] for field in ("containers", "initContainers") for container in spec.get(field) or ()]
     name = pod["metadata"]["name"]
-    if wanted:
-        if wanted not in names:
-            raise ApiError(400, f"container {wanted} is not valid for pod {name}; choose one of: {', '.join(names)}")
-        return wanted
+    if requested:
+        if requested not in names:
+            raise ApiError(400, f"container {requested} is not valid for pod {name}; choose one of: {', '.join(names)}")
+        return requested
     if len(spec.get("containers") or ()) > 1:
         raise ApiError(400, f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]")
     return names[0] if names else ""
@@ -199,7 +199,7 @@ def parse_body(body: bytes, content: str) -> Any:
 def _yaml(body: bytes) -> Any:
     """Decode a body of one YAML object with the parser of manifests, which limits aliases and types. Raises ApiError 400."""
     try:
-        found, parse_problems = documents.parse(body.decode())
+        parsed, parse_problems = documents.parse(body.decode())
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body of the request is not UTF-8: {error}") from error
     if parse_problems:
@@ -207,9 +207,9 @@ def _yaml(body: bytes) -> Any:
         raise ApiError(
             400, f"the body of the request {parse_problems[0].message} (line {place.line}, column {place.column})"
         )
-    if len(found) != 1:
-        raise ApiError(400, f"the body of the request must contain one object, not {len(found)}")
-    return found[0].object
+    if len(parsed) != 1:
+        raise ApiError(400, f"the body of the request must contain one object, not {len(parsed)}")
+    return parsed[0].object
 
 
 async def read_object(request: Request) -> dict[str, Any]:

@@ -172,9 +172,9 @@ class ResourceApi:
         options = await _delete_options(request)
         items, _ = await self._page(request, target)
         for obj in items:
-            one = target._replace(name=obj["metadata"]["name"])
+            object_target = target._replace(name=obj["metadata"]["name"])
             try:
-                await self._objects.delete(one, options, dry_run=dry_run(options.get("dryRun")))
+                await self._objects.delete(object_target, options, dry_run=dry_run(options.get("dryRun")))
             except ApiError as error:
                 if error.code != 404:  # 404: the object was already deleted together with its owner
                     raise
@@ -282,5 +282,5 @@ def _with_replicas(obj: Object, scale: Mapping[str, Any]) -> Object:
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         raise DecodeError(Cause("spec.replicas", "must be an integer greater than or equal to 0"))
     revision = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
-    wanted = {**obj["metadata"], "resourceVersion": revision or obj["metadata"]["resourceVersion"]}
-    return {**obj, "metadata": wanted, "spec": {**(obj.get("spec") or {}), "replicas": replicas}}
+    new_metadata = {**obj["metadata"], "resourceVersion": revision or obj["metadata"]["resourceVersion"]}
+    return {**obj, "metadata": new_metadata, "spec": {**(obj.get("spec") or {}), "replicas": replicas}}

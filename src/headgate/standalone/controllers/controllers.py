@@ -107,13 +107,13 @@ class Controllers:
         return before != error
 
     async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[TypedObject[T]]:
-        found = []
+        objects = []
         for obj in (await self._store.list(group, kind, namespace)).items:
             try:
-                found.append(TypedObject(obj, self._typed(obj, shape)))
+                objects.append(TypedObject(obj, self._typed(obj, shape)))
             except DecodeError as error:
                 await self._report(obj, str(error))
-        return found
+        return objects
 
     def _typed(self, obj: Object, shape: type[T]) -> T:
         metadata = obj["metadata"]
@@ -167,11 +167,11 @@ class Controllers:
 
 def _by_label(pods: Iterable[TypedObject[Pod]]) -> dict[tuple[str, str], list[TypedObject[Pod]]]:
     """Return the pods by label (name, value). The first label of a selector then finds the pods that may match."""
-    found: dict[tuple[str, str], list[TypedObject[Pod]]] = {}
+    by_label: dict[tuple[str, str], list[TypedObject[Pod]]] = {}
     for pod in pods:
         for label in pod.typed.metadata.labels.items():
-            found.setdefault(label, []).append(pod)
-    return found
+            by_label.setdefault(label, []).append(pod)
+    return by_label
 
 
 def _versions(objects: Sequence[Object]) -> tuple[str, ...]:

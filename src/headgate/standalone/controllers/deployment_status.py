@@ -21,14 +21,14 @@ def deployment_status(
     `replicasets` are all ReplicaSets that the Deployment owns. `current` is the ReplicaSet of its template, None if there is
     none. `now` is in seconds since the epoch.
     """
-    available = sum(one.status.available_replicas for one in replicasets)
-    wanted = deployment.spec.replicas
+    available = sum(replicaset.status.available_replicas for replicaset in replicasets)
+    replicas = deployment.spec.replicas
     numbers = {
-        "replicas": sum(one.status.replicas for one in replicasets),
+        "replicas": sum(replicaset.status.replicas for replicaset in replicasets),
         "updatedReplicas": current.status.replicas if current else 0,
-        "readyReplicas": sum(one.status.ready_replicas for one in replicasets),
+        "readyReplicas": sum(replicaset.status.ready_replicas for replicaset in replicasets),
         "availableReplicas": available,
-        "unavailableReplicas": max(wanted - available, 0),
+        "unavailableReplicas": max(replicas - available, 0),
     }
     facts = {
         "Available": _available(deployment, available),
@@ -71,8 +71,8 @@ def _progressing(deployment: Deployment, current: ReplicaSet | None, numbers: di
 
 
 def _complete(deployment: Deployment, numbers: dict[str, int]) -> bool:
-    wanted = deployment.spec.replicas
-    return numbers["updatedReplicas"] == numbers["replicas"] == numbers["availableReplicas"] == wanted
+    replicas = deployment.spec.replicas
+    return numbers["updatedReplicas"] == numbers["replicas"] == numbers["availableReplicas"] == replicas
 
 
 def _has_timed_out(deployment: Deployment, numbers: dict[str, int], *, now: float) -> bool:

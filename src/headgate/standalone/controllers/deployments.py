@@ -53,14 +53,14 @@ def plan_deployment(
     if typed.metadata.deletion_timestamp:
         return []
     check_selector(typed)
-    orphans = [one for one in replicasets if _adoptable(typed, one.typed)]
+    orphans = [replicaset for replicaset in replicasets if _adoptable(typed, replicaset.typed)]
     if orphans:
-        return [adopt(one.object, deployment) for one in orphans]
+        return [adopt(replicaset.object, deployment) for replicaset in orphans]
     owned = _owned(typed, replicasets)
-    current = next((one for one in owned if _template(one.typed) == _template(typed)), None)
+    current = next((replicaset for replicaset in owned if _template(replicaset.typed) == _template(typed)), None)
     if current is None and not typed.spec.paused:
         return [*_start_rollout(deployment, typed, owned, pods=pods), *_status(subject, owned, current, now=now)]
-    old = [one for one in owned if one is not current]
+    old = [replicaset for replicaset in owned if replicaset is not current]
     actions = _steps(deployment, typed, current, old=old, pods=pods)
     return [*actions, *_prune_history(typed, old), *_status(subject, owned, current, now=now)]
 
@@ -79,15 +79,16 @@ def _adoptable(deployment: Deployment, replicaset: ReplicaSet) -> bool:
 
 def _owned(deployment: Deployment, replicasets: Sequence[_Owned]) -> list[_Owned]:
     mine = [
-        one
-        for one in replicasets
-        if owner_uid(one.typed.metadata) == deployment.metadata.uid and not one.typed.metadata.deletion_timestamp
+        replicaset
+        for replicaset in replicasets
+        if owner_uid(replicaset.typed.metadata) == deployment.metadata.uid
+        and not replicaset.typed.metadata.deletion_timestamp
     ]
-    return sorted(mine, key=lambda one: (_revision(one), one.typed.metadata.name))
+    return sorted(mine, key=lambda replicaset: (_revision(replicaset), replicaset.typed.metadata.name))
 
 
-def _revision(one: _Owned) -> int:
-    text = one.typed.metadata.annotations.get(REVISION, "0")
+def _revision(replicaset: _Owned) -> int:
+    text = replicaset.typed.metadata.annotations.get(REVISION, "0")
     return int(text) if text.isdigit() else 0
 
 
@@ -117,7 +118,7 @@ def _new(deployment: Object, typed: Deployment, owned: Sequence[_Owned], replica
     labels = {**template["metadata"]["labels"], HASH_LABEL: digest}
     selector = {**(deployment["spec"].get("selector") or {})}
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: digest}
-    revision = max((_revision(one) for one in owned), default=0) + 1
+    revision = max((_revision(replicaset) for replicaset in owned), default=0) + 1
     return Create(
         {
             "apiVersion": "apps/v1",
@@ -149,17 +150,19 @@ def _steps(
     deployment: Object, typed: Deployment, current: _Owned | None, *, old: Sequence[_Owned], pods: Sequence[Pod]
 ) -> list[Action]:
     if current is None:  # paused, and the template has no ReplicaSet yet: only scale the old ReplicaSets
-        return _scaled(old, resize([one.typed.spec.replicas for one in old], typed.spec.replicas))
+        return _scaled(old, resize([replicaset.typed.spec.replicas for replicaset in old], typed.spec.replicas))
     actions = _revise(deployment, typed, current, old)
     if typed.spec.paused and old:
         all_sets = [*old, current]
-        return actions + _scaled(all_sets, resize([one.typed.spec.replicas for one in all_sets], typed.spec.replicas))
+        return actions + _scaled(
+            all_sets, resize([replicaset.typed.spec.replicas for replicaset in all_sets], typed.spec.replicas)
+        )
     sizes = Sizes(
         wanted=typed.spec.replicas,
         new=current.typed.spec.replicas,
         new_available=current.typed.status.available_replicas,
-        old=tuple(one.typed.spec.replicas for one in old),
-        old_available=tuple(one.typed.status.available_replicas for one in old),
+        old=tuple(replicaset.typed.spec.replicas for replicaset in old),
+        old_available=tuple(replicaset.typed.status.available_replicas for replicaset in old),
     )
     if typed.spec.strategy.type == "Recreate":
         new, rest = recreate(sizes, old_left=_any_pod(old, pods))
@@ -173,40 +176,46 @@ def _revise(deployment: Object, typed: Deployment, current: _Owned, old: Sequenc
 
     After `kubectl rollout undo`, an old ReplicaSet becomes current and gets a new revision.
     """
-    highest = max((_revision(one) for one in old), default=0)
+    highest = max((_revision(replicaset) for replicaset in old), default=0)
     revision = _revision(current) if _revision(current) > highest else highest + 1
     actions: list[Action] = []
     annotations = {**typed.metadata.annotations, REVISION: str(revision)}
     if annotations != typed.metadata.annotations:
         actions.append(Update({**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}}))
-    wanted = {**current.typed.metadata.annotations, **_annotations(typed, revision)}
-    if wanted != current.typed.metadata.annotations:
-        actions.append(Update({**current.object, "metadata": {**current.object["metadata"], "annotations": wanted}}))
+    own_annotations = {**current.typed.metadata.annotations, **_annotations(typed, revision)}
+    if own_annotations != current.typed.metadata.annotations:
+        actions.append(
+            Update({**current.object, "metadata": {**current.object["metadata"], "annotations": own_annotations}})
+        )
     return actions
 
 
 def _scaled(replicasets: Sequence[_Owned], sizes: Sequence[int]) -> list[Action]:
     return [
-        Update({**one.object, "spec": {**one.object["spec"], "replicas": size}})
-        for one, size in zip(replicasets, sizes, strict=True)
-        if one.typed.spec.replicas != size
+        Update({**replicaset.object, "spec": {**replicaset.object["spec"], "replicas": size}})
+        for replicaset, size in zip(replicasets, sizes, strict=True)
+        if replicaset.typed.spec.replicas != size
     ]
 
 
 def _any_pod(replicasets: Sequence[_Owned], pods: Sequence[Pod]) -> bool:
-    uids = {one.typed.metadata.uid for one in replicasets}
+    uids = {replicaset.typed.metadata.uid for replicaset in replicasets}
     return any(owner_uid(pod.metadata) in uids for pod in pods)
 
 
 def _prune_history(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
     """Return the actions that delete the oldest empty ReplicaSets beyond revisionHistoryLimit."""
-    empty = [one for one in old if not one.typed.spec.replicas and not one.typed.status.replicas]
+    empty = [
+        replicaset for replicaset in old if not replicaset.typed.spec.replicas and not replicaset.typed.status.replicas
+    ]
     surplus = len(empty) - typed.spec.revision_history_limit
-    return [Delete(key_of(one.object), one.typed.metadata.uid) for one in empty[: max(surplus, 0)]]
+    return [Delete(key_of(replicaset.object), replicaset.typed.metadata.uid) for replicaset in empty[: max(surplus, 0)]]
 
 
 def _status(
     subject: TypedObject[Deployment], owned: Sequence[_Owned], current: _Owned | None, *, now: float
 ) -> list[Action]:
-    status = deployment_status(subject.typed, [one.typed for one in owned], current.typed if current else None, now=now)
+    status = deployment_status(
+        subject.typed, [replicaset.typed for replicaset in owned], current.typed if current else None, now=now
+    )
     return with_status(subject.object, status)

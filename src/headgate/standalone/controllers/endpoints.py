@@ -25,11 +25,11 @@ _Ports = tuple[tuple[str, int, str, str], ...]  # for each port: name, number, p
 
 def managed_slices(slices: Iterable[Object]) -> dict[str, list[Object]]:
     """Return the slices with headgate's label, by the name of their Service."""
-    found: dict[str, list[Object]] = {}
-    for one in slices:
-        if _label(one, MANAGED_BY) == _MANAGER:
-            found.setdefault(_label(one, SERVICE_NAME), []).append(one)
-    return found
+    by_service: dict[str, list[Object]] = {}
+    for slice_ in slices:
+        if _label(slice_, MANAGED_BY) == _MANAGER:
+            by_service.setdefault(_label(slice_, SERVICE_NAME), []).append(slice_)
+    return by_service
 
 
 def plan_slices(subject: TypedObject[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
@@ -40,15 +40,15 @@ def plan_slices(subject: TypedObject[Service], pods: Sequence[Pod], slices: Sequ
     service, typed = subject
     if not typed.spec.selected or typed.metadata.deletion_timestamp:
         return []
-    existing = {found["metadata"]["name"]: found for found in slices}
+    existing = {slice_["metadata"]["name"]: slice_ for slice_ in slices}
     always = bool(service["spec"].get("publishNotReadyAddresses"))
     actions: list[Action] = []
     for ports, group in sorted(_groups(typed, pods).items()):
         own_name = typed.metadata.name
         for name, members in _spread(own_name, ports, group, existing):
-            wanted = _slice(service, name, ports, [_endpoint(pod, own_name, always=always) for pod in members])
-            actions += _difference(wanted, existing.pop(name, None))
-    return [*actions, *(Delete(key_of(found), found["metadata"]["uid"]) for found in existing.values())]
+            new_slice = _slice(service, name, ports, [_endpoint(pod, own_name, always=always) for pod in members])
+            actions += _difference(new_slice, existing.pop(name, None))
+    return [*actions, *(Delete(key_of(slice_), slice_["metadata"]["uid"]) for slice_ in existing.values())]
 
 
 def _groups(service: Service, pods: Sequence[Pod]) -> Mapping[_Ports, list[Pod]]:
@@ -108,8 +108,8 @@ def _numbered(prefix: str, index: int) -> str:
     return f"{prefix}-{index}" if index else prefix
 
 
-def _uids(found: Object | None) -> list[str]:
-    endpoints = (found or {}).get("endpoints") or ()
+def _uids(slice_: Object | None) -> list[str]:
+    endpoints = (slice_ or {}).get("endpoints") or ()
     return [(endpoint.get("targetRef") or {}).get("uid", "") for endpoint in endpoints]
 
 
@@ -159,10 +159,10 @@ def _port(name: str, number: int, protocol: str, app_protocol: str) -> dict[str,
     return {**port, "appProtocol": app_protocol} if app_protocol else port
 
 
-def _difference(wanted: Object, old: Object | None) -> list[Action]:
+def _difference(new: Object, old: Object | None) -> list[Action]:
     if old is None:
-        return [Create(wanted)]
-    merged = {**wanted, "metadata": {**old["metadata"], **wanted["metadata"]}}
+        return [Create(new)]
+    merged = {**new, "metadata": {**old["metadata"], **new["metadata"]}}
     return [] if merged == old else [Update(merged)]
 
 

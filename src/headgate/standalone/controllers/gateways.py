@@ -42,9 +42,9 @@ class GatewayAddresses:
 
         The result is empty if no such address is available.
         """
-        requested = [item.value for item in gateway.spec.addresses if item.value and item.type == IP_ADDRESS]
-        usable = [item for item in requested or [gateway.address] if self._addresses.covers(item, "services")]
-        free = [item for item in usable if self._addresses.owner(item) in ("", user)]
+        requested = [entry.value for entry in gateway.spec.addresses if entry.value and entry.type == IP_ADDRESS]
+        usable = [address for address in requested or [gateway.address] if self._addresses.covers(address, "services")]
+        free = [address for address in usable if self._addresses.owner(address) in ("", user)]
         try:
             if free:
                 self._addresses.release(user)

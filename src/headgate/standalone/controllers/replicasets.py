@@ -89,7 +89,7 @@ def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[TypedObject[Po
             actions.append(adopt(obj, replicaset))
         elif owner == typed.metadata.uid and not matches:
             references = obj["metadata"]["ownerReferences"]
-            actions.append(with_owners(obj, [item for item in references if item["uid"] != owner]))
+            actions.append(with_owners(obj, [reference for reference in references if reference["uid"] != owner]))
     return actions
 
 

@@ -20,14 +20,14 @@ class Sizes(Value, frozen=True, kw_only=True):
     old_available: tuple[int, ...]
 
 
-def bounds(strategy: Strategy, wanted: int) -> tuple[int, int]:
+def bounds(strategy: Strategy, replicas: int) -> tuple[int, int]:
     """Return the largest total number of pods, and the smallest number of available pods, during a rollout."""
     limits = strategy.rolling_update or RollingUpdate()
-    surge = _share(limits.max_surge, wanted, up=True)
-    unavailable = _share(limits.max_unavailable, wanted, up=False)
+    surge = _share(limits.max_surge, replicas, up=True)
+    unavailable = _share(limits.max_unavailable, replicas, up=False)
     if not surge and not unavailable:
         unavailable = 1  # with 0 for both limits, the rollout could never progress
-    return wanted + surge, max(wanted - unavailable, 0)
+    return replicas + surge, max(replicas - unavailable, 0)
 
 
 def roll(sizes: Sizes, strategy: Strategy) -> tuple[int, tuple[int, ...]]:
@@ -49,7 +49,7 @@ def recreate(sizes: Sizes, *, old_left: bool) -> tuple[int, tuple[int, ...]]:
     return sizes.new if old_left else sizes.wanted, (0,) * len(sizes.old)
 
 
-def resize(sizes: Sequence[int], wanted: int) -> list[int]:
+def resize(sizes: Sequence[int], replicas: int) -> list[int]:
     """Return the next sizes of a paused Deployment's ReplicaSets, oldest first.
 
     Only the newest ReplicaSet grows, and the oldest ones shrink first.
@@ -57,7 +57,7 @@ def resize(sizes: Sequence[int], wanted: int) -> list[int]:
     result = list(sizes)
     if not result:
         return result
-    surplus = sum(result) - wanted
+    surplus = sum(result) - replicas
     result[-1] += max(-surplus, 0)
     shrunk, _ = _shrink(result, result, surplus)
     return list(shrunk)
@@ -76,7 +76,7 @@ def _shrink(sizes: Sequence[int], most: Sequence[int], budget: int) -> tuple[tup
     return tuple(result), budget
 
 
-def _share(limit: int | str, wanted: int, *, up: bool) -> int:
+def _share(limit: int | str, replicas: int, *, up: bool) -> int:
     """Return a limit such as `2` or `25%` as a number of pods, rounded `up` or down.
 
     Any other text means 25%, the default.
@@ -85,5 +85,5 @@ def _share(limit: int | str, wanted: int, *, up: bool) -> int:
         return max(limit, 0)
     number = limit.removesuffix("%")
     percent = int(number) if number.isdigit() else 25
-    exact = wanted * percent / 100
+    exact = replicas * percent / 100
     return math.ceil(exact) if up else math.floor(exact)

@@ -47,7 +47,9 @@ def service_admission(addresses: AddressPool) -> AdmissionStep:
         if new["kind"] != "Service" or key_of(new).group:
             return new
         kept = None if old is None or _is_out_of_range(old, addresses) else old
-        return complete_service(new, kept, choose=lambda wanted: _choose(addresses, service_user(new), wanted=wanted))
+        return complete_service(
+            new, kept, choose=lambda address: _choose(addresses, service_user(new), address=address)
+        )
 
     return admit
 
@@ -115,21 +117,21 @@ def _address(service: Object) -> str:
     return str((service.get("spec") or {}).get("clusterIP") or "")
 
 
-def _choose(addresses: AddressPool, user: str, *, wanted: str) -> str:
-    if not wanted:
+def _choose(addresses: AddressPool, user: str, *, address: str) -> str:
+    if not address:
         return addresses.pick(user, "services")
-    if not addresses.covers(wanted, "services"):
+    if not addresses.covers(address, "services"):
         part = f"127.{addresses.range}.0.1 to 127.{addresses.range}.127.254"
         raise Invalid(
             Cause(
-                "spec.clusterIP", f"{wanted} is not in {part}; omit the field to get a free address, or set it to None"
+                "spec.clusterIP", f"{address} is not in {part}; omit the field to get a free address, or set it to None"
             )
         )
-    holder = addresses.owner(wanted)
+    holder = addresses.owner(address)
     if holder not in ("", user):
-        message = f"address {wanted} is used by {holder}; omit the field to get a free address"
+        message = f"address {address} is used by {holder}; omit the field to get a free address"
         raise Invalid(Cause("spec.clusterIP", message))
-    return wanted
+    return address
 
 
 def _wanted(spec: dict[str, Any]) -> str:
@@ -139,16 +141,16 @@ def _wanted(spec: dict[str, Any]) -> str:
     return single or (str(several[0]) if several else "")
 
 
-def _cluster_ip(wanted: str, before: str, *, choose: Callable[[str], str]) -> str:
-    if before and wanted and wanted != before:
+def _cluster_ip(address: str, before: str, *, choose: Callable[[str], str]) -> str:
+    if before and address and address != before:
         raise Invalid(
-            Cause("spec.clusterIP", f"can't change from {before} to {wanted}; delete the Service and create it again")
+            Cause("spec.clusterIP", f"can't change from {before} to {address}; delete the Service and create it again")
         )
-    return HEADLESS if HEADLESS in (wanted, before) else choose(wanted or before)
+    return HEADLESS if HEADLESS in (address, before) else choose(address or before)
 
 
 def _complete_port(port: Mapping[str, Any]) -> dict[str, Any]:
-    found = {**port, "protocol": port.get("protocol") or "TCP"}
-    if found.get("targetPort") in (None, "", 0) and "port" in found:
-        found["targetPort"] = found["port"]
-    return found
+    complete = {**port, "protocol": port.get("protocol") or "TCP"}
+    if complete.get("targetPort") in (None, "", 0) and "port" in complete:
+        complete["targetPort"] = complete["port"]
+    return complete

@@ -36,8 +36,8 @@ _Checked = TypeVar("_Checked", HttpGet, TcpSocket)
 
 def candidates(ephemeral: range) -> list[int]:
     """Return the ports to assign to processes. Ports in `ephemeral` are used only if no other port exists."""
-    found = [number for number in _PREFERRED if number not in ephemeral]
-    return found or [number for number in _POSSIBLE if number not in ephemeral] or list(_PREFERRED)
+    preferred = [number for number in _PREFERRED if number not in ephemeral]
+    return preferred or [number for number in _POSSIBLE if number not in ephemeral] or list(_PREFERRED)
 
 
 def ephemeral_range() -> range:
@@ -70,12 +70,14 @@ class ApplicationPorts:
 
         Raises NoAddress when all process ports are in use.
         """
-        known = self._users.get(user, {})
-        found: dict[int, int] = {}
+        earlier = self._users.get(user, {})
+        assigned: dict[int, int] = {}
         for port in ports:
-            found[port] = known.get(port) or self._choose(f"{user} {port}", {*ports, *found.values(), *known.values()})
-        self.restore(user, found)
-        return found
+            assigned[port] = earlier.get(port) or self._choose(
+                f"{user} {port}", {*ports, *assigned.values(), *earlier.values()}
+            )
+        self.restore(user, assigned)
+        return assigned
 
     def restore(self, user: str, numbers: PortMap) -> None:
         """Record ports that a user already has, for example after a restart."""
@@ -184,17 +186,17 @@ def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
     `container` has process ports in place of the ports that it declares in the pod (`with_process_ports`).
     """
     declared = {number: port for port, number in port_map.items()}
-    wanted = []
+    advice = []
     for index, port in enumerate(container.ports or ()):
         if before := declared.get(port.container_port):
             variable = "PORT" if index == 0 else port_variable(port.name or str(before))
-            wanted.append(f"${variable} ({port.container_port}), because its sidecar listens on {before}")
+            advice.append(f"${variable} ({port.container_port}), because its sidecar listens on {before}")
     for variable, led, number in _undeclared_variables(pod, container, port_map):
-        wanted.append(f"${variable} ({number}), because Services send to port {led}, on which its sidecar listens")
-    if not wanted:
+        advice.append(f"${variable} ({number}), because Services send to port {led}, on which its sidecar listens")
+    if not advice:
         return ""
     return (
-        f"the process must listen on $HOST or 0.0.0.0 and {'; '.join(wanted)}; "
+        f"the process must listen on $HOST or 0.0.0.0 and {'; '.join(advice)}; "
         'or run the pod without a sidecar: label it headgate.dev/inject: "false"'
     )
 
@@ -204,8 +206,10 @@ def port_variables(pod: Pod, container: Container, port_map: PortMap) -> dict[st
 
     The result includes PORT for the first undeclared port if this is the pod's only container without declared ports.
     """
-    found = {port_variable(str(port)): str(number) for port, number in port_map.items()}
-    return found | {variable: str(number) for variable, _, number in _undeclared_variables(pod, container, port_map)}
+    variables = {port_variable(str(port)): str(number) for port, number in port_map.items()}
+    return variables | {
+        variable: str(number) for variable, _, number in _undeclared_variables(pod, container, port_map)
+    }
 
 
 def _undeclared_variables(pod: Pod, container: Container, port_map: PortMap) -> Iterator[tuple[str, int, int]]:
@@ -213,7 +217,7 @@ def _undeclared_variables(pod: Pod, container: Container, port_map: PortMap) -> 
 
     The first variable is PORT if this is the pod's only container without declared ports.
     """
-    silent = [one.name for one in pod.spec.containers if not one.ports]
+    silent = [listed.name for listed in pod.spec.containers if not listed.ports]
     for index, (port, number) in enumerate(undeclared(pod, port_map).items()):
         yield "PORT" if index == 0 and silent == [container.name] else port_variable(str(port)), port, number
 

@@ -45,11 +45,14 @@ def named_sources(pod: Pod) -> set[tuple[str, str]]:
     configs: list[str] = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map]
     secrets: list[str] = [volume.secret.secret_name for volume in pod.spec.volumes if volume.secret]
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        whole, single = container.env_from or (), [item.value_from for item in container.env or () if item.value_from]
-        configs += [one.config_map_ref.name for one in whole if one.config_map_ref]
-        configs += [one.config_map_key_ref.name for one in single if one.config_map_key_ref]
-        secrets += [one.secret_ref.name for one in whole if one.secret_ref]
-        secrets += [one.secret_key_ref.name for one in single if one.secret_key_ref]
+        whole, single = (
+            container.env_from or (),
+            [variable.value_from for variable in container.env or () if variable.value_from],
+        )
+        configs += [source.config_map_ref.name for source in whole if source.config_map_ref]
+        configs += [source.config_map_key_ref.name for source in single if source.config_map_key_ref]
+        secrets += [source.secret_ref.name for source in whole if source.secret_ref]
+        secrets += [source.secret_key_ref.name for source in single if source.secret_key_ref]
     return {*(("ConfigMap", name) for name in configs), *(("Secret", name) for name in secrets)}
 
 
@@ -75,9 +78,9 @@ def port_variable(name: str) -> str:
 
 
 def resolve_env(
-    pod: Pod, container: Container, *, address: str, sources: Sources, known: Mapping[str, str]
+    pod: Pod, container: Container, *, address: str, sources: Sources, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the resolved `envFrom` and `env` of a container. `$(NAME)` expands `known` and earlier variables.
+    """Return the resolved `envFrom` and `env` of a container. `$(NAME)` expands `base` and earlier variables.
 
     Raises ConfigError naming the missing object or key.
     """
@@ -86,16 +89,16 @@ def resolve_env(
         where = f"container {container.name}, env[{index}] ({variable.name})"
         text = _value(pod, variable, address=address, sources=sources, where=where)
         if text is not None:
-            result[variable.name] = expand(text, {**known, **result})
+            result[variable.name] = expand(text, {**base, **result})
     return result
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Replace `$(NAME)` by its value as Kubernetes does: unknown names stay, `$$` is a literal `$`."""
 
-    def replace(found: re.Match[str]) -> str:
-        name = found.group(1)
-        return "$" if name is None else variables.get(name, found.group())
+    def replace(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return "$" if name is None else variables.get(name, match.group())
 
     return _VARIABLE.sub(replace, text)
 
@@ -123,8 +126,8 @@ def _relocated(path: str, mounts: Sequence[Mount]) -> str:
 
 
 def _env_from(container: Container, sources: Sources) -> Iterator[tuple[str, str]]:
-    for index, item in enumerate(container.env_from or ()):
-        for kind, reference in (("ConfigMap", item.config_map_ref), ("Secret", item.secret_ref)):
+    for index, source in enumerate(container.env_from or ()):
+        for kind, reference in (("ConfigMap", source.config_map_ref), ("Secret", source.secret_ref)):
             if reference is None:
                 continue
             keys = sources.get((kind, reference.name))
@@ -132,7 +135,7 @@ def _env_from(container: Container, sources: Sources) -> Iterator[tuple[str, str
                 where = f"container {container.name}, envFrom[{index}]"
                 raise ConfigError(f"{where}: there is no {kind} {reference.name!r}; create it or set optional: true")
             for key, value in (keys or {}).items():
-                yield item.prefix + key, value.decode(errors="replace")
+                yield source.prefix + key, value.decode(errors="replace")
 
 
 def _value(pod: Pod, variable: EnvVar, *, address: str, sources: Sources, where: str) -> str | None:
@@ -175,9 +178,9 @@ def _field(pod: Pod, path: str, address: str, where: str) -> str:
     }
     if path in fields:
         return fields[path]
-    if found := _KEYED.fullmatch(path):
-        keyed = pod.metadata.labels if found[1] == "labels" else pod.metadata.annotations
-        return keyed.get(found[2], "")
+    if match := _KEYED.fullmatch(path):
+        keyed = pod.metadata.labels if match[1] == "labels" else pod.metadata.annotations
+        return keyed.get(match[2], "")
     raise ConfigError(
         f"{where}: unsupported fieldPath {path!r}; use one of {', '.join(fields)}, metadata.labels['NAME']"
     )

@@ -27,12 +27,12 @@ class Leftover(NamedTuple):
 
 def containers(state: Path) -> list[Leftover]:
     """Return the running processes of all containers."""
-    return [found for pod in _pods(state) for found in containers_of(pod)]
+    return [leftover for pod in _pods(state) for leftover in containers_of(pod)]
 
 
 def proxies(state: Path, gateway: str) -> list[Leftover]:
     """Return the running proxies: sidecars, nginx, and the gateway, whose directory is named `gateway`."""
-    sidecars = [found for pod in _pods(state) for found in sidecar_of(pod)]
+    sidecars = [leftover for pod in _pods(state) for leftover in sidecar_of(pod)]
     return [*sidecars, *_nginx(state), *_proxy(state / gateway, "the gateway")]
 
 
@@ -64,22 +64,22 @@ def _nginx(state: Path) -> Iterator[Leftover]:
 async def survivors(state: Path, gateway: str) -> tuple[str, ...]:
     """Return a description of each running process, containers first, and leave all of them alone."""
     left = [*containers(state), *proxies(state, gateway)]
-    for item in left:
-        item.process.detach()
-    return tuple(f"{item.name}, process {item.process.identity.pid}" for item in left)
+    for leftover in left:
+        leftover.process.detach()
+    return tuple(f"{leftover.name}, process {leftover.process.identity.pid}" for leftover in left)
 
 
-async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
+async def end(leftovers: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
     """End processes concurrently; return each process with True if it is gone."""
-    every = list(found)
-    gone = await asyncio.gather(*(_end(item) for item in every))
+    every = list(leftovers)
+    gone = await asyncio.gather(*(_end(leftover) for leftover in every))
     return list(zip(every, gone, strict=True))
 
 
-async def _end(item: Leftover) -> bool:
-    gone = await item.process.end(GRACE_S)
+async def _end(leftover: Leftover) -> bool:
+    gone = await leftover.process.end(GRACE_S)
     if gone:
-        item.record.unlink(missing_ok=True)  # else the next headgate would count a crash of the process
+        leftover.record.unlink(missing_ok=True)  # else the next headgate would count a crash of the process
     return gone
 
 

@@ -101,10 +101,10 @@ class Logs:
     def _pod(self, key: Key) -> Path:
         valid = is_dns_label(key.namespace) and is_dns_subdomain(key.name)
         paths = self._state.glob(f"pods/{key.namespace}_{key.name}_*") if valid else ()
-        found = sorted(paths, key=lambda path: path.stat().st_mtime)
-        if not found:
+        directories = sorted(paths, key=lambda path: path.stat().st_mtime)
+        if not directories:
             raise NotFound(f'pods "{key.name}" has no logs on this machine: it has not run yet, or does not exist')
-        return found[-1]
+        return directories[-1]
 
 
 async def _read(directory: Path, options: LogOptions) -> AsyncGenerator[bytes]:

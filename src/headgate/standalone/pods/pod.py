@@ -88,7 +88,7 @@ class PodRun:
     @property
     def adopted(self) -> bool:
         """Whether the pod has a process that an earlier headgate started."""
-        return any(one.adopted for one in self._all_runs())
+        return any(run.adopted for run in self._all_runs())
 
     def update(self, pod: Object) -> None:
         """Use a newer version of the object."""
@@ -113,9 +113,9 @@ class PodRun:
         if self.sidecar:
             conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
             await self.sidecar.recover(serves=conditions.get(SIDECAR_READY) == "True")
-        for one in self._all_runs():
-            last = before.get(one.settings.container.name)
-            await one.recover(started=last is not None and last.started, ready=last is not None and last.ready)
+        for run in self._all_runs():
+            last = before.get(run.settings.container.name)
+            await run.recover(started=last is not None and last.started, ready=last is not None and last.ready)
         await self._write_status()
 
     async def run(self) -> None:
@@ -132,8 +132,8 @@ class PodRun:
 
     def detach(self) -> None:
         """Stop watching the processes, and let them run."""
-        for one in self._all_runs():
-            one.detach()
+        for run in self._all_runs():
+            run.detach()
         if self.sidecar:
             self.sidecar.detach()
 
@@ -141,39 +141,39 @@ class PodRun:
         """End all processes and keep the object; return a message for each process that does not end."""
         grace = 0.0 if self._external else self._grace()  # `headgate run` ends an external process
         runs = self._all_runs()
-        results = await asyncio.gather(*(one.end(grace) for one in runs))
+        results = await asyncio.gather(*(run.end(grace) for run in runs))
         await self._end_sidecar()
         await self._write_status()
         return [
-            f"pod {self.key.namespace}/{self.key.name}, container {one.settings.container.name}: "
-            f"process {one.state.pid} does not end even when killed"
-            for one, gone in zip(runs, results, strict=True)
+            f"pod {self.key.namespace}/{self.key.name}, container {run.settings.container.name}: "
+            f"process {run.state.pid} does not end even when killed"
+            for run, gone in zip(runs, results, strict=True)
             if not gone
         ]
 
     def running(self) -> list[str]:
         """Return a description of each process that `end` still waits for."""
         return [
-            f"pod {self.key.namespace}/{self.key.name} (container {one.settings.container.name}, process {one.state.pid})"
-            for one in self._all_runs()
-            if one.live and not self._external
+            f"pod {self.key.namespace}/{self.key.name} (container {run.settings.container.name}, process {run.state.pid})"
+            for run in self._all_runs()
+            if run.live and not self._external
         ]
 
     def kill(self) -> None:
         """Kill all processes, even while `end` waits for them."""
-        for one in self._all_runs():
-            one.kill()
+        for run in self._all_runs():
+            run.kill()
 
     async def prepare(self, container: Container) -> Launch:
         """Write the volumes of a container; return its command and environment. Raises ConfigError."""
         sources = await self._sources()
         volumes = materialize(self._typed, self._directory / _VOLUMES, sources)
-        found: list[Mount] = mounts(container, volumes)
+        mounted: list[Mount] = mounts(container, volumes)
         base = {**inherited(os.environ), **self._services.proxying.variables, **self._variables(container)}
-        own = resolve_env(self._typed, container, address=self.address, sources=sources, known=base)
-        env = {**base, **{name: relocate(value, found) for name, value in own.items()}}
-        cwd = relocate(container.working_dir, found)
-        return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
+        own = resolve_env(self._typed, container, address=self.address, sources=sources, base=base)
+        env = {**base, **{name: relocate(value, mounted) for name, value in own.items()}}
+        cwd = relocate(container.working_dir, mounted)
+        return Launch(command=command_line(container, {**base, **own}, mounted), env=env, cwd=cwd)
 
     def _variables(self, container: Container) -> dict[str, str]:
         """Return port variables and proxy variables if the pod has a sidecar, and the `runtime_variables`.
@@ -217,7 +217,9 @@ class PodRun:
         It is the first container without declared ports; if all declare ports, it is the first container.
         """
         containers = self._typed.spec.containers
-        return next((one for one in containers if not one.ports), containers[0] if containers else None)
+        return next(
+            (container for container in containers if not container.ports), containers[0] if containers else None
+        )
 
     def _annotation(self, name: str) -> str:
         return self._typed.metadata.annotations.get(name, "")
@@ -246,7 +248,7 @@ class PodRun:
             await self._end_sidecar(patience=self._grace())
 
     async def _run_to_the_end(self) -> None:
-        if not any(one.live for one in self._containers):
+        if not any(run.live for run in self._containers):
             if self.sidecar:
                 await self.sidecar.wait_ready()
                 if (
@@ -257,8 +259,8 @@ class PodRun:
                 if await init.run():
                     return
         async with asyncio.TaskGroup() as tasks:
-            for one in self._containers:
-                tasks.create_task(one.run())
+            for run in self._containers:
+                tasks.create_task(run.run())
 
     async def _end_sidecar(self, *, patience: float = 0.0) -> None:
         """End the sidecar; wait up to `patience` seconds for its last metrics report."""
@@ -276,11 +278,11 @@ class PodRun:
     async def _terminate(self) -> None:
         """End the processes. First wait until no proxy routes to the pod, so that no request is lost."""
         began = time.monotonic()
-        if not self._gone.is_set() and any(one.live for one in self._all_runs()):
+        if not self._gone.is_set() and any(run.live for run in self._all_runs()):
             await self._write_status()
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
-        await asyncio.gather(*(one.end(left) for one in self._all_runs()))
+        await asyncio.gather(*(run.end(left) for run in self._all_runs()))
         # The sidecar ends after the processes, so that it forwards and counts their last requests.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
@@ -300,13 +302,13 @@ class PodRun:
         await asyncio.sleep(DRAIN)
 
     async def _sources(self) -> Sources:
-        found: dict[tuple[str, str], Mapping[str, bytes]] = {}
+        contents: dict[tuple[str, str], Mapping[str, bytes]] = {}
         for kind, name in named_sources(self._typed):
             try:
-                found[kind, name] = content(await self._services.store.get(Key("", kind, self.key.namespace, name)))
+                contents[kind, name] = content(await self._services.store.get(Key("", kind, self.key.namespace, name)))
             except NotFound:
                 continue
-        return found
+        return contents
 
     async def _edit(self, edit: Callable[[Object], Object]) -> None:
         """Write an edit of the current object, retrying after conflicts; skip the write if nothing changes."""
@@ -324,9 +326,9 @@ class PodRun:
         """
         if not self.sidecar:
             return False
-        found = (await self._services.store.list("", "Service", self.key.namespace)).items
+        services = (await self._services.store.list("", "Service", self.key.namespace)).items
         led = application_ports.service_ports(
-            self._typed, application_ports.decode_services(found), lowest=self._services.proxying.lowest_port
+            self._typed, application_ports.decode_services(services), lowest=self._services.proxying.lowest_port
         )
         ports = application_ports.sidecar_ports(self._typed, (*self._port_map, *led))
         if not set(ports) - set(self._port_map):
@@ -352,7 +354,7 @@ class PodRun:
         if pod is None:
             return
         self.update(pod)
-        states: dict[str, ContainerState] = {one.settings.container.name: one.state for one in self._all_runs()}
+        states: dict[str, ContainerState] = {run.settings.container.name: run.state for run in self._all_runs()}
         fault = self.sidecar.fault.get() if self.sidecar else None
         status = pod_status(pod, self._typed, states, ObservedPod(self.address, time.time(), fault))
         try:

@@ -149,7 +149,7 @@ def _port(port: int | str, container: Container) -> int:
         return port
     if port.isdigit():
         return int(port)
-    named: Iterable[int] = (found.container_port for found in container.ports or () if found.name == port)
+    named: Iterable[int] = (declared.container_port for declared in container.ports or () if declared.name == port)
     number = next(iter(named), 0)
     if not number:
         raise ValueError(f"container {container.name} has no port named {port!r}; add it to ports")

@@ -97,11 +97,13 @@ class LocalRuntime:
     async def _end_unwatched(self) -> list[str]:
         """End the processes of pods that wait for another attempt; return a message for each that does not end."""
         unwatched = [path for path in (self._state / "pods").glob("*_*_*") if _uid_of(path) not in self._runs]
-        every = [item for path in unwatched for item in (*leftovers.containers_of(path), *leftovers.sidecar_of(path))]
+        every = [
+            leftover for path in unwatched for leftover in (*leftovers.containers_of(path), *leftovers.sidecar_of(path))
+        ]
         ended = await leftovers.end(every)
         return [
-            f"{item.name}, process {item.process.identity.pid}, does not end even when killed"
-            for item, gone in ended
+            f"{leftover.name}, process {leftover.process.identity.pid}, does not end even when killed"
+            for leftover, gone in ended
             if not gone
         ]
 
@@ -129,9 +131,9 @@ class LocalRuntime:
             tasks.create_task(self._node.run())
             tasks.create_task(self._watch(tasks))
 
-    async def _clean(self, wanted: set[str]) -> None:
+    async def _clean(self, uids: set[str]) -> None:
         """End the processes of pods that no longer exist, and remove their files."""
-        unwanted = [path for path in (self._state / "pods").iterdir() if _uid_of(path) not in wanted]
+        unwanted = [path for path in (self._state / "pods").iterdir() if _uid_of(path) not in uids]
         await asyncio.gather(*(self._remove(directory) for directory in unwanted))
 
     async def _remove(self, directory: Path) -> None:

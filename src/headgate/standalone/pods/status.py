@@ -94,8 +94,8 @@ def _facts(pod: Pod, states: States, *, phase: str, sidecar: str | None) -> Iter
         yield SIDECAR_READY, not sidecar, ("SidecarNotReady", sidecar)
 
 
-def _names(containers: Sequence[Container], states: States, wanted: Any) -> list[str]:
-    return [container.name for container in containers if wanted(states.get(container.name, ContainerState()))]
+def _names(containers: Sequence[Container], states: States, holds: Any) -> list[str]:
+    return [container.name for container in containers if holds(states.get(container.name, ContainerState()))]
 
 
 def _fault(reason: str, message: str, names: Sequence[str]) -> tuple[str, str]:
@@ -109,7 +109,7 @@ def _completed(state: ContainerState) -> bool:
 def _containers(field: str, containers: Sequence[Container], states: States) -> dict[str, Any]:
     if not containers:
         return {}
-    return {field: [_container(found, states.get(found.name, ContainerState())) for found in containers]}
+    return {field: [_container(container, states.get(container.name, ContainerState())) for container in containers]}
 
 
 def _container(container: Container, state: ContainerState) -> dict[str, Any]:
@@ -136,10 +136,10 @@ def _now(state: ContainerState) -> dict[str, Any]:
 
 
 def _ended(ended: Ended) -> dict[str, Any]:
-    found = {
+    fields = {
         "exitCode": ended.exit_code,
         "reason": ended.reason,
         "startedAt": timestamp(ended.started_at),
         "finishedAt": timestamp(ended.finished_at),
     }
-    return {**found, "message": ended.message} if ended.message else found
+    return {**fields, "message": ended.message} if ended.message else fields

@@ -107,14 +107,16 @@ def _owner(pod: Object) -> str:
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or ())
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions") or ()
+    )
 
 
 def _ended(status: Mapping[str, Any]) -> tuple[str, int | None]:
     """Return the container that is not ready, and the exit code of its last run if it failed."""
     statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    for item in (one for one in statuses if not one.get("ready")):
-        for state in (item.get("state"), item.get("lastState")):
+    for container in (container for container in statuses if not container.get("ready")):
+        for state in (container.get("state"), container.get("lastState")):
             if (ended := (state or {}).get("terminated")) and ended["exitCode"]:
-                return item["name"], int(ended["exitCode"])
-    return next((item["name"] for item in reversed(statuses) if not item.get("ready")), ""), None
+                return container["name"], int(ended["exitCode"])
+    return next((container["name"] for container in reversed(statuses) if not container.get("ready")), ""), None

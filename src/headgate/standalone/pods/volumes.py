@@ -27,14 +27,14 @@ def materialize(pod: Pod, directory: Path, sources: Sources) -> dict[str, Path]:
 
 def mounts(container: Container, volumes: Mapping[str, Path]) -> list[Mount]:
     """Return the mounts of a container. Raises ConfigError if the pod does not have the volume."""
-    found = []
+    mounted = []
     for index, mount in enumerate(container.volume_mounts or ()):
         where = f"container {container.name}, volumeMounts[{index}]"
         if mount.name not in volumes:
             raise ConfigError(f"{where}: the pod has no volume {mount.name!r}; add it to spec.volumes")
         inside = _inside(mount.sub_path, f"{where}.subPath") if mount.sub_path else PurePosixPath()
-        found.append(Mount(mount.mount_path, str(volumes[mount.name] / inside)))
-    return found
+        mounted.append(Mount(mount.mount_path, str(volumes[mount.name] / inside)))
+    return mounted
 
 
 def _materialize(volume: Volume, directory: Path, sources: Sources) -> Path:
@@ -50,20 +50,20 @@ def _materialize(volume: Volume, directory: Path, sources: Sources) -> Path:
 
 def _files(volume: Volume, sources: Sources) -> Iterator[tuple[PurePosixPath, bytes, int]]:
     where = f"volume {volume.name}"
-    wanted = volume.config_map or volume.secret
-    if wanted is None:
+    source = volume.config_map or volume.secret
+    if source is None:
         raise ConfigError(
             f"{where}: local pods support only configMap, secret, emptyDir and hostPath volumes; use one of them"
         )
-    kind, name = ("ConfigMap", wanted.name) if isinstance(wanted, ConfigMapVolume) else ("Secret", wanted.secret_name)
+    kind, name = ("ConfigMap", source.name) if isinstance(source, ConfigMapVolume) else ("Secret", source.secret_name)
     keys = sources.get((kind, name))
-    if keys is None and not wanted.optional:
+    if keys is None and not source.optional:
         raise ConfigError(f"{where}: there is no {kind} {name!r}; create it or set optional: true")
-    for item in wanted.items or [KeyPath(key=key, path=key) for key in keys or ()]:
-        if keys is not None and item.key in keys:
-            yield _inside(item.path, f"{where}, key {item.key!r}"), keys[item.key], wanted.default_mode
-        elif not wanted.optional:
-            raise ConfigError(f"{where}: {kind} {name!r} has no key {item.key!r}; add it or set optional: true")
+    for key_path in source.items or [KeyPath(key=key, path=key) for key in keys or ()]:
+        if keys is not None and key_path.key in keys:
+            yield _inside(key_path.path, f"{where}, key {key_path.key!r}"), keys[key_path.key], source.default_mode
+        elif not source.optional:
+            raise ConfigError(f"{where}: {kind} {name!r} has no key {key_path.key!r}; add it or set optional: true")
 
 
 def _inside(text: str, where: str) -> PurePosixPath:

@@ -47,7 +47,7 @@ class Listening(NamedTuple):
     ports: tuple[int, ...]
 
     def is_free(self) -> bool:
-        """Say whether no process listens on the ports."""
+        """Return whether no process listens on the ports."""
         return all(_is_free(self.address, port) for port in self.ports)
 
 
@@ -86,12 +86,12 @@ class NginxProcess:
         failures = Backoff()
         self._restarts.begin()
         while True:
-            changed, wanted, pause = self.wanted.next_change(), self.wanted.get(), None
+            changed, listening, pause = self.wanted.next_change(), self.wanted.get(), None
             try:
-                await self._follow(wanted, ended)
+                await self._follow(listening, ended)
                 self.failure.set("")
                 failures.reset()
-                if wanted is None and self.wanted.get() is None:
+                if listening is None and self.wanted.get() is None:
                     return
             except (HeadgateError, OSError) as error:
                 self.failure.set(str(error))
@@ -112,28 +112,28 @@ class NginxProcess:
             self._process = None
         (self._directory / RECORD).unlink(missing_ok=True)
 
-    async def _follow(self, wanted: Listening | None, ended: Callable[[], Awaitable[None]]) -> None:
+    async def _follow(self, listening: Listening | None, ended: Callable[[], Awaitable[None]]) -> None:
         """Start, reload or end nginx. Raises HeadgateError and OSError."""
-        if wanted is None:
+        if listening is None:
             await self._quit(ended)
         elif self._process is None:
-            await self._start(wanted)
-        elif not self._current or wanted.rendered.files != self._current.rendered.files:
+            await self._start(listening)
+        elif not self._current or listening.rendered.files != self._current.rendered.files:
             nginx = Nginx(self._program.path)
-            if failure := await asyncio.to_thread(put_in_force, wanted.rendered, self._directory, nginx):
+            if failure := await asyncio.to_thread(put_in_force, listening.rendered, self._directory, nginx):
                 raise ProxyError(failure)
-        self._current = wanted
+        self._current = listening
 
-    async def _start(self, wanted: Listening) -> None:
+    async def _start(self, listening: Listening) -> None:
         pid_file = self._directory / PID_FILE
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         pid_file.unlink(missing_ok=True)
-        write_files(wanted.rendered, self._directory)
+        write_files(listening.rendered, self._directory)
         nginx = Nginx(self._program.path)
-        if fault := await asyncio.to_thread(nginx.check, self._directory, Path(wanted.rendered.main)):
+        if fault := await asyncio.to_thread(nginx.check, self._directory, Path(listening.rendered.main)):
             raise ProxyError(f"the configuration is not valid: {fault}")
-        await _until(wanted.is_free)  # the gateway closes its sockets after its answer
-        command = (*nginx.command(self._directory, Path(wanted.rendered.main)), "-g", _directives())
+        await _until(listening.is_free)  # the gateway closes its sockets after its answer
+        command = (*nginx.command(self._directory, Path(listening.rendered.main)), "-g", _directives())
         launch = Launch(command=command, env=inherited(os.environ), pass_fds=self._program.pass_fds)
         process = self._process = spawn(launch, self._directory / LOG)
         write_private(self._directory / RECORD, msgspec.json.encode(NginxRecord(identity=process.identity)))

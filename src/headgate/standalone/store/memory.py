@@ -134,14 +134,14 @@ class MemoryStore:
         with the warnings of the review.
         """
         kind = lifecycle.kind_of(obj, self.kinds)
-        wanted = self._named(lifecycle.with_namespace(obj, kind), kind)
+        new = self._named(lifecycle.with_namespace(obj, kind), kind)
         with self._transaction(dry_run=dry_run):
-            self._check_namespace(wanted["metadata"].get("namespace"))
-            wanted = self._admitted(wanted, None, sound=sound, warn=warn)
-            key = key_of(wanted)
+            self._check_namespace(new["metadata"].get("namespace"))
+            new = self._admitted(new, None, sound=sound, warn=warn)
+            key = key_of(new)
             if self._index.get(key) is not None:
                 raise AlreadyExists(f'{lifecycle.qualified_name(kind)} "{key.name}" already exists')
-            stored = self._add(wanted, kind)
+            stored = self._add(new, kind)
             _check_size(stored)
             self._garbage_candidates.append(key)
         return lifecycle.with_metadata(stored, resourceVersion=None) if dry_run else stored
@@ -267,10 +267,10 @@ class MemoryStore:
 
     def _admitted(self, new: Object, old: Object | None, *, sound: bool, warn: Warn) -> Object:
         if self._check and not sound:
-            found = self._check(new, kinds=self.kinds)
-            if found.hub is None:
-                raise Invalid(*found.causes)
-            new = found.hub
+            checked = self._check(new, kinds=self.kinds)
+            if checked.hub is None:
+                raise Invalid(*checked.causes)
+            new = checked.hub
         if not self._admit:
             return new
         reviewed = self._admit(new, old, self._index).passed()

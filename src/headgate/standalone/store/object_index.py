@@ -17,7 +17,7 @@ def owners(obj: Object) -> set[str]:
 def known_owners(obj: Object, kinds: KindSet) -> set[str]:
     """Return the UIDs in an object's owner references to kinds that the embedded API serves."""
     references = obj["metadata"].get("ownerReferences") or ()
-    return {one["uid"] for one in references if kinds.find(one["apiVersion"].rpartition("/")[0], one["kind"])}
+    return {owner["uid"] for owner in references if kinds.find(owner["apiVersion"].rpartition("/")[0], owner["kind"])}
 
 
 class ObjectIndex:

@@ -124,7 +124,7 @@ class Traffic:
 
     def answered(self, apex: str, backend: str) -> Sum:
         """Return the sum of the requests that clients sent to a split's apex Service and that `backend` answered."""
-        return summed(one for one in self.called_as.get(apex, ()) if one[0].backend == backend)
+        return summed(pair for pair in self.called_as.get(apex, ()) if pair[0].backend == backend)
 
     @cached_property
     def arrived(self) -> PodTotals:
@@ -149,11 +149,11 @@ class Traffic:
 
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[CountedFlow]]:
     """Group flows by the result of `name`. Leave out empty names and flows without traffic (R91)."""
-    found: defaultdict[str, list[CountedFlow]] = defaultdict(list)
-    for one in flows.items():
-        if (key := name(one[0])) and one[1].counters:
-            found[key].append(one)
-    return found
+    by_name: defaultdict[str, list[CountedFlow]] = defaultdict(list)
+    for pair in flows.items():
+        if (key := name(pair[0])) and pair[1].counters:
+            by_name[key].append(pair)
+    return by_name
 
 
 def _arrived(flows: Mapping[Flow, Counts]) -> PodTotals:
@@ -199,7 +199,7 @@ def _statistics(several: Sequence[Counts]) -> Statistics:
 
 def _exchanged(flows: Iterable[CountedFlow]) -> int:
     """Return the number of requests and connections in some flows."""
-    return sum(one.success + one.failure + one.denied + one.connections for _, one in flows)
+    return sum(counts.success + counts.failure + counts.denied + counts.connections for _, counts in flows)
 
 
 def _total(several: Sequence[Counts]) -> Counts:
@@ -242,7 +242,7 @@ class Answers:
         for split in filter(selects, self._graph.of(SPLIT, namespace)):
             service, apex = split.apex
             counted = {backend.service for backend in split.backends if is_counted(backend)}
-            flows = (one for one in self._traffic.called_as.get(service, ()) if one[0].backend in counted)
+            flows = (pair for pair in self._traffic.called_as.get(service, ()) if pair[0].backend in counted)
             if counted:
                 yield Row(about=split.ref, sum=summed(flows), labels=split.labels, apex=apex)
 
@@ -252,23 +252,24 @@ class Answers:
         def grouped(peers: Iterable[Ref]) -> Iterable[Ref]:
             """Return the selected peers, or their groups, without duplicates."""
             chosen = (
-                one for one in peers if selects is everything or selects(self._graph.find(one) or ObjectInfo(ref=one))
+                end for end in peers if selects is everything or selects(self._graph.find(end) or ObjectInfo(ref=end))
             )
             return dict.fromkeys(_grouping_key(peer, grouping) for peer in chosen)
 
-        found: dict[Edge, list[CountedFlow]] = defaultdict(list)
+        by_edge: dict[Edge, list[CountedFlow]] = defaultdict(list)
         for flow, counts in self._sent_flows(ref):
             for peer in grouped(self._destinations(flow, ref.kind)):
-                found[Edge(direction="to", peer=peer, copy=flow.copy)].append((flow, counts))
+                by_edge[Edge(direction="to", peer=peer, copy=flow.copy)].append((flow, counts))
         for flow, counts in self._received_flows(ref):
             for peer in grouped(self._resources_of_peer(flow.source, ref.kind)):
-                found[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
-        for edge in sorted(found):
-            yield self._edge(ref, edge, found[edge])
+                by_edge[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
+        for edge in sorted(by_edge):
+            yield self._edge(ref, edge, by_edge[edge])
 
     def _edge(self, ref: Ref, edge: Edge, flows: Sequence[CountedFlow]) -> Row:
         receiver = str(edge.peer if edge.direction == "to" else ref)
-        named = (one for one in flows if receiver in (one[0].service or one[0].backend, one[0].copy and one[0].backend))
+        receivers = ((flow.service or flow.backend, flow.copy and flow.backend) for flow, _ in flows)
+        named = (pair for pair, names in zip(flows, receivers, strict=True) if receiver in names)
         return Row(
             about=ref,
             edge=edge,
@@ -278,11 +279,11 @@ class Answers:
         )
 
     def _security(self, flows: Sequence[CountedFlow]) -> MetricsSecurity:
-        secured = [one for one in flows if one[0].secured]
+        secured = [pair for pair in flows if pair[0].secured]
         clients = {self._graph.identity(flow.source) for flow, _ in secured}
         servers = {self._graph.identity(flow.destination) for flow, _ in secured}
         return MetricsSecurity(
-            exchanged=_exchanged(flows) - sum(one.count(UNSENT) for flow, one in flows if not flow.secured),
+            exchanged=_exchanged(flows) - sum(counts.count(UNSENT) for flow, counts in flows if not flow.secured),
             secured=_exchanged(secured),
             clients=tuple(sorted(filter(None, clients))),
             servers=tuple(sorted(filter(None, servers))),
@@ -292,8 +293,8 @@ class Answers:
         row = self._rows.get(info.ref)
         if row is None:
             ref = info.ref
-            found = self._received(ref)
-            row = self._rows[ref] = Row(about=ref, sum=found, labels=info.labels, mesh=self._graph.mesh(ref))
+            total = self._received(ref)
+            row = self._rows[ref] = Row(about=ref, sum=total, labels=info.labels, mesh=self._graph.mesh(ref))
         return row
 
     def _received(self, ref: Ref) -> Sum:
@@ -318,19 +319,19 @@ class Answers:
 
     def _members(self, kind: str, pods: Iterable[str]) -> Mapping[Ref, Sequence[str]]:
         """Group pods by the resource of a kind to which they belong."""
-        found: dict[Ref, list[str]] = defaultdict(list)
+        by_owner: dict[Ref, list[str]] = defaultdict(list)
         for pod in pods:
             for owner in self._graph.resources_of(_pod(pod), kind):
-                found[owner].append(pod)
-        return found
+                by_owner[owner].append(pod)
+        return by_owner
 
     def _sent_flows(self, ref: Ref) -> Iterator[CountedFlow]:
-        return (one for pod in self._pods(ref) for one in self._traffic.out_of.get(pod, ()))
+        return (pair for pod in self._pods(ref) for pair in self._traffic.out_of.get(pod, ()))
 
     def _received_flows(self, ref: Ref) -> Iterable[CountedFlow]:
         if ref.kind == SERVICE:
             return self._into_service(ref, self._pods(ref))
-        return (one for pod in self._pods(ref) for one in self._traffic.into.get(pod, ()))
+        return (pair for pod in self._pods(ref) for pair in self._traffic.into.get(pod, ()))
 
     def _is_whole(self, service: Ref, pod: str) -> bool:
         """Return whether all traffic of a pod belongs to a Service, so that the pod's sum can be used."""
@@ -340,10 +341,9 @@ class Answers:
     def _into_service(self, service: Ref, pods: Iterable[str]) -> Iterator[CountedFlow]:
         """Yield the flows of a Service: flows to `pods` on its target ports, and flows that reached no selected pod."""
         for pod in pods:
-            for one in self._traffic.into.get(pod, ()):
-                flow = one[0]
+            for flow, counts in self._traffic.into.get(pod, ()):
                 if self._graph.counts_with_pod(flow) and self._graph.targets_ports(service, pod, (flow.target,)):
-                    yield one
+                    yield flow, counts
         yield from self._service_index[0].get(service, ())
 
     @cached_property
@@ -355,18 +355,18 @@ class Answers:
         """
         by_service: defaultdict[Ref, list[CountedFlow]] = defaultdict(list)
         ports: dict[str, set[int] | None] = {}
-        for one in self._traffic.flows.items():
-            flow, counts = one
+        for pair in self._traffic.flows.items():
+            flow, counts = pair
             pod = flow.destination.pod
             if self._graph.counts_with_pod(flow):
-                known = ports.setdefault(pod, set())
-                if known is not None:
-                    known.add(flow.target)
+                targets = ports.setdefault(pod, set())
+                if targets is not None:
+                    targets.add(flow.target)
                 continue
             ports[pod] = None
             if counts.counters:
                 for service in self._graph.services_behind(flow):
-                    by_service[service].append(one)
+                    by_service[service].append(pair)
         return by_service, ports
 
     def _destinations(self, flow: Flow, kind: str) -> tuple[Ref, ...]:

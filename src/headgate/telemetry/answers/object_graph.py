@@ -74,10 +74,10 @@ class ObjectGraph:
     def of(self, kind: str, namespace: str = "") -> Sequence[ObjectInfo]:
         """Return the objects of a kind, in all namespaces or in one, sorted by namespace and name."""
         if kind not in self._sorted:
-            known = {**self._named_by_pods, **self._infos} if kind != POD else self._infos
-            self._sorted[kind] = sorted((one for ref, one in known.items() if ref.kind == kind), key=_sort_key)
-        found = self._sorted[kind]
-        return [one for one in found if one.ref.namespace == namespace] if namespace else found
+            objects = {**self._named_by_pods, **self._infos} if kind != POD else self._infos
+            self._sorted[kind] = sorted((info for ref, info in objects.items() if ref.kind == kind), key=_sort_key)
+        infos = self._sorted[kind]
+        return [info for info in infos if info.ref.namespace == namespace] if namespace else infos
 
     def resources_of(self, pod: Ref, kind: str) -> tuple[Ref, ...]:
         """Return the resources of a kind to which a pod belongs; a pod may belong to several Services."""
@@ -99,12 +99,12 @@ class ObjectGraph:
             is_selected = bool(flow.destination.pod) and flow.service in self._with_selector
             named = (answered, called if is_selected or not answered else None)
             return tuple(dict.fromkeys(ref for ref in named if ref))
-        found = self._leading_to(pod, flow.target)
+        services = self._leading_to(pod, flow.target)
         if not flow.target:
-            found = tuple(ref for ref in found if ref in (called, answered))
-        if answered and answered not in found and flow.backend not in self._with_selector:
-            found = (*found, answered)
-        return found
+            services = tuple(ref for ref in services if ref in (called, answered))
+        if answered and answered not in services and flow.backend not in self._with_selector:
+            services = (*services, answered)
+        return services
 
     def counts_with_pod(self, flow: Flow) -> bool:
         """Return whether a flow is attributed to exactly the Services that lead to its pod and port."""
@@ -142,7 +142,7 @@ class ObjectGraph:
         if ref.kind not in self._mesh:
             pods: Counter[Ref] = Counter()
             meshed: Counter[Ref] = Counter()
-            for info in (one for one in self.of(POD) if not one.ended):
+            for info in (info for info in self.of(POD) if not info.ended):
                 for owner in self.resources_of(info.ref, ref.kind):
                     pods[owner] += 1
                     meshed[owner] += bool(info.identity)
@@ -193,35 +193,35 @@ class ObjectGraph:
     @cached_property
     def _selecting(self) -> Mapping[tuple[str, str, str], list[ObjectInfo]]:
         """Services by namespace and the first label of their selectors."""
-        found: dict[tuple[str, str, str], list[ObjectInfo]] = defaultdict(list)
+        by_label: dict[tuple[str, str, str], list[ObjectInfo]] = defaultdict(list)
         for info in self._infos.values():
             if info.selector:
-                found[info.ref.namespace, *min(info.selector.items())].append(info)
-        return found
+                by_label[info.ref.namespace, *min(info.selector.items())].append(info)
+        return by_label
 
     @cached_property
     def _listed(self) -> Mapping[str, set[tuple[Ref, int]]]:
         """The Services without a selector that list each pod (`namespace/name`) or address, with the port."""
-        found: dict[str, set[tuple[Ref, int]]] = defaultdict(set)
+        by_place: dict[str, set[tuple[Ref, int]]] = defaultdict(set)
         for info in self._infos.values():
             service = self._infos.get(info.lists_for) if info.lists_for else None
             if service and not service.selector:
                 for place, port in info.endpoints:
-                    found[place].add((service.ref, port))
-        return found
+                    by_place[place].add((service.ref, port))
+        return by_place
 
     @cached_property
     def _named_by_pods(self) -> Mapping[Ref, ObjectInfo]:
         """The owners and nodes that pods name, without labels."""
-        found: dict[Ref, ObjectInfo] = {}
+        named: dict[Ref, ObjectInfo] = {}
         for info in self._infos.values():
             if info.ref.kind == POD:
                 for ref in (
                     *owners(info.ref, self._infos.get),
                     *((Ref(NODE, "", info.node),) if info.node else ()),
                 ):
-                    found.setdefault(ref, ObjectInfo(ref=ref))
-        return found
+                    named.setdefault(ref, ObjectInfo(ref=ref))
+        return named
 
 
 def _service(name: str) -> Ref | None:

@@ -131,8 +131,8 @@ class Counts(Value, frozen=True, gc=False):
     @property
     def classes(self) -> tuple[tuple[str, int], ...]:
         """Requests by the class of their response, sorted: `2xx`, `5xx`; `grpc-0`; `none` without a response."""
-        found = packed_counters.by_index(self.counters & _RESPONSES, packed_counters.WIDE)
-        return tuple(sorted((_CLASSES[index], count) for index, count in found.items()))
+        by_index = packed_counters.by_index(self.counters & _RESPONSES, packed_counters.WIDE)
+        return tuple(sorted((_CLASSES[index], count) for index, count in by_index.items()))
 
     def count(self, index: int) -> int:
         """Return the value of the counter `index`, for example `CONNECTIONS`."""
@@ -141,10 +141,10 @@ class Counts(Value, frozen=True, gc=False):
 
 def sum_of(several: Iterable[Counts]) -> Counts:
     """Return the sum of some counts."""
-    found = Counts()
+    total = Counts()
     for counts in several:
-        found = found.plus(counts)
-    return found
+        total = total.plus(counts)
+    return total
 
 
 def class_index(status: int, grpc: str = "") -> int:

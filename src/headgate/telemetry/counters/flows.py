@@ -106,7 +106,7 @@ class FlowNumbers:
 
     def sweep(self, used: set[int]) -> None:
         """Free all numbers that are not in `used`."""
-        for flow, number in [item for item in self._numbers.items() if item[1] not in used]:
+        for flow, number in [entry for entry in self._numbers.items() if entry[1] not in used]:
             del self._numbers[flow]
             self._free.append(number)
             self._name(number, None)

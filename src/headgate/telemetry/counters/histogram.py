@@ -95,8 +95,8 @@ def count_above(buckets: Buckets, bound: int) -> int:
 
 def totals(buckets: Buckets, count: int) -> Sequence[int]:
     """Return the numbers in the first `count` buckets."""
-    found = packed_counters.unpack(buckets, packed_counters.NARROW)
-    return [*found, *[0] * (count - len(found))]
+    numbers = packed_counters.unpack(buckets, packed_counters.NARROW)
+    return [*numbers, *[0] * (count - len(numbers))]
 
 
 def percentile_bound(buckets: Buckets, share: float) -> int | None:

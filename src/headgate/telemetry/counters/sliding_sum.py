@@ -31,8 +31,8 @@ class SlidingSum:
 
         The caller may stop after any step, and slide to other buckets later.
         """
-        wanted = {id(bucket): bucket for bucket in buckets}
-        gone = {key: bucket for key, bucket in self._buckets.items() if key not in wanted}
+        by_id = {id(bucket): bucket for bucket in buckets}
+        gone = {key: bucket for key, bucket in self._buckets.items() if key not in by_id}
         if _size(gone) >= _size(self._buckets) / 2:
             self._reset()
             gone = {}
@@ -40,7 +40,7 @@ class SlidingSum:
             self._subtract(bucket)
             del self._buckets[key]
             yield
-        for key, bucket in wanted.items():
+        for key, bucket in by_id.items():
             if key not in self._buckets:
                 self._add(bucket, names)
                 self._buckets[key] = bucket

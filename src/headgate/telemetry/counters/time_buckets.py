@@ -204,5 +204,5 @@ def flows_in(packed: bytes) -> Iterator[int]:
 def _shortened(packed: int) -> tuple[int, bytes]:
     """Return the number of leading zero bytes, and the bytes without zeros at both ends (little-endian)."""
     everything = packed.to_bytes(packed.bit_length() + 7 >> 3, "little")
-    found = everything.lstrip(b"\0")
-    return len(everything) - len(found), found
+    significant = everything.lstrip(b"\0")
+    return len(everything) - len(significant), significant

@@ -31,7 +31,7 @@ class FlowLabels:
 @lru_cache(_CACHE_SIZE)
 def _labels(flow: Flow, source: str, destination: str, *, by_pod: bool) -> Labels:
     """Return the labels of a flow between two workloads. Leave out empty labels, which Prometheus treats as missing."""
-    found = (
+    labels = (
         *_end("source", flow.source, source, by_pod=by_pod),
         *_end("destination", flow.destination, destination, by_pod=by_pod),
         *_service("destination_service", flow.service),
@@ -40,7 +40,7 @@ def _labels(flow: Flow, source: str, destination: str, *, by_pod: bool) -> Label
         ("destination_pod_port", str(flow.target or "") if by_pod else ""),
         ("connection_security_policy", "mutual_tls" if flow.secured else "none"),
     )
-    return tuple((name, value) for name, value in found if value)
+    return tuple((name, value) for name, value in labels if value)
 
 
 def _end(side: str, peer: Peer, workload: str, *, by_pod: bool) -> Labels:

@@ -90,29 +90,29 @@ def _reading(series: Sequence[PrometheusSeries], end: float, window: float, url:
     flows: dict[Flow, Counts] = defaultdict(Counts)
     buckets: dict[tuple[tuple[str, str], ...], dict[float, int]] = defaultdict(dict)
     notes: dict[str, int] = defaultdict(int)
-    for one in series:
-        name = one.metric["__name__"]
-        lifetime = lifetimes.get(_scraped(one.metric))
+    for entry in series:
+        name = entry.metric["__name__"]
+        lifetime = lifetimes.get(_scraped(entry.metric))
         if name == text.STARTED:
-            notes[NO_PODS] += _counts_workloads(one)
+            notes[NO_PODS] += _counts_workloads(entry)
             continue
-        samples = [item for item in one.values if item[0] >= lifetime.scraped] if lifetime else ()
+        samples = [sample for sample in entry.values if sample[0] >= lifetime.scraped] if lifetime else ()
         if not lifetime or not samples:
             continue
         count, is_known = growth(samples, end - window, lifetime)
         notes[NEW] += not is_known
         if name == _BUCKET:
-            key = tuple(sorted((label, text) for label, text in one.metric.items() if label != "le"))
-            buckets[key][float(one.metric["le"])] = count
+            key = tuple(sorted((label, text) for label, text in entry.metric.items() if label != "le"))
+            buckets[key][float(entry.metric["le"])] = count
         elif name == text.INCOMPLETE:
-            notes[one.metric.get("what", "")] += count
+            notes[entry.metric.get("what", "")] += count
         elif count:
-            flow = _flow(name, one.metric)
-            flows[flow] = flows[flow].plus(Counts.of({_index(name, one.metric): count}))
+            flow = _flow(name, entry.metric)
+            flows[flow] = flows[flow].plus(Counts.of({_index(name, entry.metric): count}))
     for labels, by_bound in buckets.items():
-        if found := dict(_middle_buckets(by_bound)):
+        if middle := dict(_middle_buckets(by_bound)):
             flow = _flow(_BUCKET, dict(labels))
-            flows[flow] = flows[flow].plus(Counts(gathered(found)))
+            flows[flow] = flows[flow].plus(Counts(gathered(middle)))
     cut = tuple(f"{what}: {count}" for what, count in sorted(notes.items()) if count)
     return Reading(end=end, window=window, flows=flows, cut=cut)
 
@@ -123,7 +123,7 @@ def growth(samples: Samples, since: float, lifetime: Lifetime) -> tuple[int, boo
     A series starts at zero if it first appears after headgate's first scrape. After a restart, all series start at zero.
     """
     values = [(moment, int(float(text))) for moment, text in samples]
-    before = [item for item in values if item[0] <= since]
+    before = [pair for pair in values if pair[0] <= since]
     after = [(moment, value) for moment, value in values if moment > since]
     if before:
         (at, last), is_known = before[-1], True
@@ -134,24 +134,26 @@ def growth(samples: Samples, since: float, lifetime: Lifetime) -> tuple[int, boo
         at, last = after[0][0], 0 if is_known else after[0][1]
     total = 0
     for moment, value in after:
-        is_new = value < last or any(at < one <= moment for one in lifetime.restarts)
+        is_new = value < last or any(at < restart <= moment for restart in lifetime.restarts)
         total += value if is_new else value - last
         at, last = moment, value
     return total, is_known
 
 
 def _lifetimes(series: Iterable[PrometheusSeries], url: str) -> Mapping[Scraped, Lifetime]:
-    found = [one for one in series if one.metric["__name__"] == text.STARTED and one.values]
-    if not found:
+    started = [entry for entry in series if entry.metric["__name__"] == text.STARTED and entry.values]
+    if not started:
         raise TelemetryError(
             f"the Prometheus {url} has no series of headgate from the last minutes: add headgate's metrics to its"
             " scrape_configs (on one machine, also start `headgate up` with --metrics-address)"
         )
-    ends = {_scraped(one.metric): one.values[-1][0] for one in found if _counts_workloads(one)}
+    ends = {_scraped(entry.metric): entry.values[-1][0] for entry in started if _counts_workloads(entry)}
     lifetimes = {
         scraped: _lifetime(samples)
-        for scraped, values in ((_scraped(one.metric), one.values) for one in found if not _counts_workloads(one))
-        if (samples := [item for item in values if item[0] > ends.get(scraped, 0.0)])
+        for scraped, values in (
+            (_scraped(entry.metric), entry.values) for entry in started if not _counts_workloads(entry)
+        )
+        if (samples := [sample for sample in values if sample[0] > ends.get(scraped, 0.0)])
     }
     begun = max(((lifetime.scraped, *lifetime.restarts)[-1] for lifetime in lifetimes.values()), default=0.0)
     if any(end > begun for end in ends.values()):

@@ -146,11 +146,11 @@ def _requests(total: Total) -> Iterator[Line]:
 def _latency(total: Total) -> Iterator[Line]:
     if total.copy or not total.latency:
         return
-    found = packed_counters.by_index(total.latency, packed_counters.WIDE)
+    by_bucket = packed_counters.by_index(total.latency, packed_counters.WIDE)
     buckets = [0] * (len(LE_US) + 1)
-    for bucket, count in found.items():
+    for bucket, count in by_bucket.items():
         buckets[bisect_left(_SHOWN, bucket)] += count
-    seconds = sum(_MIDDLE_US[bucket] * count for bucket, count in found.items()) / 1e6
+    seconds = sum(_MIDDLE_US[bucket] * count for bucket, count in by_bucket.items()) / 1e6
     yield from histogram((bound / 1e6 for bound in LE_US), buckets, round(seconds, 6), total.labels)
 
 

@@ -93,8 +93,8 @@ class Totals:
         if row is None:
             if len(self._rows) >= self._most:
                 self._sweep()
-            known = key if len(self._rows) < self._most else (OTHER, False)
-            row = self._rows.setdefault(known, _Row())
+            row_key = key if len(self._rows) < self._most else (OTHER, False)
+            row = self._rows.setdefault(row_key, _Row())
         return row
 
     def _sweep(self) -> None:

@@ -21,7 +21,7 @@ from headgate.envoy.stats_sink import BOUNDS, REPORT_TIMEOUT_SECONDS
 from headgate.resources.meta import Value
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import Buckets
-from headgate.telemetry.reports.otlp import ProxyReport, Sample, Series
+from headgate.telemetry.reports.otlp import ProxyReport, Series, SeriesSample
 
 GAP = 10.0  # Seconds without a report after which the next report is late.
 STEPS = 3  # After this many consecutive reports from more than GAP in the past, the proxy's clock counts as set back.
@@ -122,7 +122,7 @@ class CumulativeToDelta:
         moment = proxy.moment(report.time)
         if is_unknown or process.is_restored or self._may_be_earlier(report, now):
             process.note_earlier_start(moment.number)
-        grown = [item for sample in report.samples if (item := process.delta(sample, moment))]
+        grown = [delta for sample in report.samples if (delta := process.delta(sample, moment))]
         if is_unknown:
             return Deltas((), unknown=bool(grown), full=process.is_full, changed=process.is_changed)
         is_late = grown and silence > GAP
@@ -168,11 +168,13 @@ class CumulativeToDelta:
         self._started = now
         self.began = saved.began if saved else now
         for part in saved.runs if saved else ():
-            item = msgspec.msgpack.decode(part, type=ProcessCheckpoint)
-            proxy = self._proxies.setdefault(item.node, _Proxy(item.last_report, self._reports_per_eviction))
+            saved_process = msgspec.msgpack.decode(part, type=ProcessCheckpoint)
+            proxy = self._proxies.setdefault(
+                saved_process.node, _Proxy(saved_process.last_report, self._reports_per_eviction)
+            )
             proxy.arrived = now
-            proxy.number = max(proxy.number, item.number)
-            proxy.processes[item.start] = _Process(item.series, is_restored=True)
+            proxy.number = max(proxy.number, saved_process.number)
+            proxy.processes[saved_process.start] = _Process(saved_process.series, is_restored=True)
 
 
 class _Moment(NamedTuple):
@@ -223,10 +225,10 @@ class _Proxy:
             start not in self.processes and len(self.processes) >= _PROCESSES and start < min(self.processes)
         ):
             return None
-        found = self.processes.setdefault(start, _Process())
+        process = self.processes.setdefault(start, _Process())
         if len(self.processes) > _PROCESSES:
             del self.processes[min(self.processes)]
-        return found
+        return process
 
     def _set_back(self, time: float) -> None:
         """Set all later times to one second before `time`, because the proxy's clock was set back."""
@@ -255,7 +257,8 @@ class _Process:
         self._encoded_at = 0
         self._first_number: int | None = None
         self._series = {
-            one.series: _Last(one.time, one.number, one.value, _packed(one.buckets), is_restored=True) for one in series
+            last.series: _Last(last.time, last.number, last.value, _packed(last.buckets), is_restored=True)
+            for last in series
         }
 
     def note_earlier_start(self, number: int) -> None:
@@ -263,7 +266,7 @@ class _Process:
         if self._first_number is None:
             self._first_number = number
 
-    def delta(self, sample: Sample, moment: _Moment) -> Delta | None:
+    def delta(self, sample: SeriesSample, moment: _Moment) -> Delta | None:
         """Return the growth of a series; None without growth."""
         last = self._series.get(sample.series)
         if last is None:
@@ -323,7 +326,7 @@ class _Process:
             self._encoded, self._encoded_at = msgspec.msgpack.encode(saved), proxy.number
         return self._encoded
 
-    def _first(self, sample: Sample, moment: _Moment) -> Delta | None:
+    def _first(self, sample: SeriesSample, moment: _Moment) -> Delta | None:
         self.is_full = len(self._series) >= MOST_SERIES
         if self.is_full:
             return None
@@ -341,7 +344,7 @@ class _Process:
         return growth > 1 or moment.number < (self._first_number or 0) + COMPLETE
 
 
-def _delta(sample: Sample, before: int, buckets: int, *, may_repeat: bool) -> Delta | None:
+def _delta(sample: SeriesSample, before: int, buckets: int, *, may_repeat: bool) -> Delta | None:
     more = sample.value - before
     return Delta(sample.series, more, packed_counters.to_narrow(buckets), may_repeat) if more else None
 

@@ -40,7 +40,7 @@ class Series(NamedTuple):
         return otlp_messages.pairs(self.attributes)
 
 
-class Sample(NamedTuple):
+class SeriesSample(NamedTuple):
     """The value of a series. A histogram has `buckets` too: wide packed counters, for unlimited cumulative counts."""
 
     series: Series
@@ -57,7 +57,7 @@ class ProxyReport(NamedTuple):
     node: str
     start: float
     time: float
-    samples: Sequence[Sample]
+    samples: Sequence[SeriesSample]
 
 
 def read_report(data: bytes) -> ProxyReport:
@@ -67,7 +67,7 @@ def read_report(data: bytes) -> ProxyReport:
     except DecodeError as error:
         raise TelemetryError(f"the report is not an ExportMetricsServiceRequest: {error}") from error
     node = reporting_node(message.resource_metrics, NODE)
-    samples: list[Sample] = []
+    samples: list[SeriesSample] = []
     start = time = 0
     for name, kind, point in _points(message):
         time = time or point.time_unix_nano  # all points of a message have the same time
@@ -80,7 +80,7 @@ def read_report(data: bytes) -> ProxyReport:
 def reporting_node(parts: Iterable[Any], attribute: str) -> str:
     """Return the node ID in an attribute of a message's resources. Raises TelemetryError unless there is exactly one."""
     nodes: set[str] = {
-        item.value.string_value for part in parts for item in part.resource.attributes if item.key == attribute
+        pair.value.string_value for part in parts for pair in part.resource.attributes if pair.key == attribute
     }
     if len(nodes) != 1:
         raise TelemetryError(f"the report names {len(nodes)} proxies: it needs exactly one value of {attribute!r}")
@@ -99,11 +99,11 @@ def _points(message: Any) -> Iterator[tuple[str, str, Any]]:
                         yield name, kind, point
 
 
-def _sample(name: str, kind: str, point: Any) -> Sample | None:
+def _sample(name: str, kind: str, point: Any) -> SeriesSample | None:
     if kind == "sum" and point.as_int >= 0:
-        return Sample(Series(name, b"".join(point.attributes)), point.as_int)
+        return SeriesSample(Series(name, b"".join(point.attributes)), point.as_int)
     if kind == "histogram":
         counts, bounds = point.bucket_counts, _SIZE_BOUNDS if name == _SIZES else _BOUNDS
         if len(counts) == len(bounds) + _NUMBER and point.explicit_bounds == bounds:
-            return Sample(Series(name, b"".join(point.attributes)), point.count, int.from_bytes(counts, "little"))
+            return SeriesSample(Series(name, b"".join(point.attributes)), point.count, int.from_bytes(counts, "little"))
     return None

@@ -34,12 +34,12 @@ def pairs(attributes: bytes) -> dict[str, str]:
     Consecutive messages parse as one message with repeated fields.
     """
     try:
-        found = _class(_PAIRS).FromString(attributes)
+        message = _class(_PAIRS).FromString(attributes)
     except DecodeError:
         return {}
-    if len(found.key) != len(found.value):
+    if len(message.key) != len(message.value):
         return {}
-    return {key: value.string_value for key, value in zip(found.key, found.value, strict=True)}
+    return {key: value.string_value for key, value in zip(message.key, message.value, strict=True)}
 
 
 @cache
@@ -65,12 +65,12 @@ def _copy(file: Any, pool: DescriptorPool) -> None:
     """Add a file to the pool, after the files that it imports."""
     for needed in file.dependencies:
         _copy(needed, pool)
-    found = FileDescriptorProto()
-    file.CopyToProto(found)
-    for message in found.message_type:
+    copied = FileDescriptorProto()
+    file.CopyToProto(copied)
+    for message in copied.message_type:
         if message.name in _POINTS:
             _leave_as_bytes(message)
-    pool.AddSerializedFile(found.SerializeToString())
+    pool.AddSerializedFile(copied.SerializeToString())
 
 
 def _leave_as_bytes(message: DescriptorProto) -> None:

@@ -127,21 +127,21 @@ def peer(node: str) -> Peer:
 
 @lru_cache(_REMEMBERED)
 def _meaning(node: str, series: Series) -> _Meaning | None:
-    found = series.pairs()
-    indexes, timed = _counters_of(series.name, found)
+    attributes = series.pairs()
+    indexes, timed = _counters_of(series.name, attributes)
     if not indexes and not timed:
         return None
-    if source := found.get("source", ""):
-        port, identity = found.get("port", ""), found.get("identity", "")
+    if source := attributes.get("source", ""):
+        port, identity = attributes.get("port", ""), attributes.get("identity", "")
         target = int(port) if port.isdecimal() else 0
         flow = Flow(source=NO_PEER, destination=peer(node), target=target, secured=bool(identity))
         return _Meaning(flow, indexes, timed, (source, identity))
-    sent = _sent(node, found)
-    through = names.mirroring_split(found["cluster"]) if sent and sent.copy else parse_root(found)
+    sent = _sent(node, attributes)
+    through = names.mirroring_split(attributes["cluster"]) if sent and sent.copy else parse_root(attributes)
     return _Meaning(sent, indexes, timed, through=through) if sent else None
 
 
-def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
+def _counters_of(name: str, attributes: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
     """Return the indexes of the counters that grow with a series, and whether its latencies are recorded.
 
     For a series that headgate does not use, return `()` and False.
@@ -149,42 +149,42 @@ def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], 
     if name == _DENIED:
         # A client with an identity has a proxy, which has counted the connection.
         only = (counts.DENIED_CONNECTIONS,)
-        return only if found.get("identity") else (*only, counts.CONNECTIONS), False
+        return only if attributes.get("identity") else (*only, counts.CONNECTIONS), False
     if name == _ATTEMPTS:
-        is_unconnected = parse_code(found.get("code", "")).is_unconnected
+        is_unconnected = parse_code(attributes.get("code", "")).is_unconnected
         return (counts.UNCONNECTED if is_unconnected else counts.BROKEN_OFF,), False
     if name not in (_LATENCY, _FLAGGED):
         return _INDEXES.get(name, ()), False
-    code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
+    code, grpc = parse_code(attributes.get("code", "")), attributes.get("grpc", "")
     denied = code.is_denied(grpc)
     index = counts.DENIED_REQUESTS if denied else class_index(code.complete_status, grpc)
-    is_dropped = DROPPED_FLAG in code.flags and names.is_mirror(found.get("cluster", ""))  # counted by `_DROPPED`
+    is_dropped = DROPPED_FLAG in code.flags and names.is_mirror(attributes.get("cluster", ""))  # counted by `_DROPPED`
     is_counted = code.is_flagged == (name == _FLAGGED) and not is_dropped
     audited = (counts.AUDITED,) if code.audited else ()
     unanswered = (counts.UNANSWERED,) if code.is_unanswered else ()
-    of_client = not found.get("source", "")
-    unsent = (counts.UNSENT,) if of_client and (not found.get("pod") or code.is_unsent) else ()
+    of_client = not attributes.get("source", "")
+    unsent = (counts.UNSENT,) if of_client and (not attributes.get("pod") or code.is_unsent) else ()
     return (index, *audited, *unanswered, *unsent) if is_counted else (), name == _LATENCY and not denied
 
 
-def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
+def _sent(node: str, attributes: Mapping[str, str]) -> Flow | None:
     """Return the flow of a series that a client's proxy reports.
 
     Return None if the client called no Service. Also return None for tunnel connections between proxies, because the
     requests in a tunnel are counted already.
     """
-    cluster = found.get("cluster", "")
+    cluster = attributes.get("cluster", "")
     if cluster in ("", names.TUNNEL):
         return None
     is_copy = names.is_mirror(cluster)
     ref = parse_cluster(cluster)
-    pod, target, secured = parse_pod(found.get("pod", ""))
+    pod, target, secured = parse_pod(attributes.get("pod", ""))
     return Flow(
         source=peer(node),
         destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NO_PEER,
         service=ref.service if ref else "",
         port=ref.port if ref else 0,
-        backend=parse_backend(found),
+        backend=parse_backend(attributes),
         target=target,
         copy=is_copy,
         secured=secured,

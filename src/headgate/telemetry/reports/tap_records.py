@@ -67,34 +67,34 @@ def read_records(data: bytes) -> tuple[str, tuple[TapRecord, ...]]:
         raise TelemetryError(f"the report is not an ExportLogsServiceRequest: {error}") from error
     node = reporting_node(message.resource_logs, _NODE)
     records = (
-        _record(node, record.time_unix_nano / 1e9, found)
+        _record(node, record.time_unix_nano / 1e9, fields)
         for part in message.resource_logs
         for scope in part.scope_logs
         for record in scope.log_records
-        if (found := parse_record(record.body.string_value))
+        if (fields := parse_record(record.body.string_value))
     )
     return node, tuple(records)
 
 
-def _record(node: str, time: float, found: Mapping[str, str]) -> TapRecord:
-    code = parse_code(found.get("code", ""))
+def _record(node: str, time: float, fields: Mapping[str, str]) -> TapRecord:
+    code = parse_code(fields.get("code", ""))
     return TapRecord(
         node=node,
         time=time,
         status=code.status,
         flags=tuple(sorted(code.flags)),
-        latency=_number(found, "latency"),
-        port=_number(found, "port") or 0,
-        server=parse_pod(found.get("pod", "")),
-        cluster=found.get("cluster") or found.get("place", ""),
-        denied=found.get("verdict") == "denied"
-        or code._replace(marked=found.get("denied") == DENIED_MARK).is_denied(found.get("grpc", "")),
-        headers=tuple((key.removeprefix(_HEADER), text) for key, text in found.items() if key.startswith(_HEADER)),
-        backend=parse_backend({"backend": found.get("backend", "")}),
-        **{name: found.get(name, "") for name in _TEXTS},  # the proxy sends these fields under the same names
+        latency=_number(fields, "latency"),
+        port=_number(fields, "port") or 0,
+        server=parse_pod(fields.get("pod", "")),
+        cluster=fields.get("cluster") or fields.get("place", ""),
+        denied=fields.get("verdict") == "denied"
+        or code._replace(marked=fields.get("denied") == DENIED_MARK).is_denied(fields.get("grpc", "")),
+        headers=tuple((key.removeprefix(_HEADER), text) for key, text in fields.items() if key.startswith(_HEADER)),
+        backend=parse_backend({"backend": fields.get("backend", "")}),
+        **{name: fields.get(name, "") for name in _TEXTS},  # the proxy sends these fields under the same names
     )
 
 
-def _number(found: Mapping[str, str], name: str) -> int | None:
-    text = found.get(name, "")
+def _number(fields: Mapping[str, str], name: str) -> int | None:
+    text = fields.get(name, "")
     return int(text) if text.isdecimal() else None

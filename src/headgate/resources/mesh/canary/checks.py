@@ -70,30 +70,32 @@ def _role_causes(analysis: Mapping[str, Any], services: Collection[str]) -> Iter
     canary, baseline = analysis.get("canary"), analysis.get("baseline")
     for field, name, version in (("canary", canary, "new"), ("baseline", baseline, "primary's")):
         if isinstance(name, str) and name not in services:
-            known = f": {' or '.join(services)}" if services else ""
-            message = f"{name!r} is not one of spec.backends; name the backend with the {version} version{known}"
+            choices = f": {' or '.join(services)}" if services else ""
+            message = f"{name!r} is not one of spec.backends; name the backend with the {version} version{choices}"
             yield Cause(f"{_ANALYSIS}.{field}", message)
 
 
 def _count_causes(analysis: Mapping[str, Any], count: int) -> Iterator[Cause]:
     """Yield a mistake if the number of backends does not fit the analysis."""
     with_baseline = analysis.get("baseline") is not None
-    wanted = 3 if with_baseline else 2
-    if count in (0, wanted):
+    needed = 3 if with_baseline else 2
+    if count in (0, needed):
         return
     roles = "the primary, the canary and the baseline" if with_baseline else "the primary and the canary"
-    hint = "; name the third one in spec.analysis.baseline, or remove it" if (wanted, count) == (2, 3) else ""
-    yield Cause("spec.backends", f"must be {wanted} for this analysis, {roles}, not {count}{hint}")
+    hint = "; name the third one in spec.analysis.baseline, or remove it" if (needed, count) == (2, 3) else ""
+    yield Cause("spec.backends", f"must be {needed} for this analysis, {roles}, not {count}{hint}")
 
 
 def _weights(analysis: Mapping[str, Any], backends: _Backends) -> _Weights | None:
     """Return the weights of a sound number of backends with sound names; None if a weight has a mistake."""
     try:
-        found = {service: quantity(weight, "") for service, (_, weight) in backends.items()}
+        weights = {service: quantity(weight, "") for service, (_, weight) in backends.items()}
     except DecodeError:  # `shared_causes` reports it
         return None
-    canary, baseline = found.pop(str(analysis.get("canary")), None), found.pop(str(analysis.get("baseline")), None)
-    return _Weights(canary, next(iter(found.values())), baseline) if canary is not None and len(found) == 1 else None
+    canary, baseline = weights.pop(str(analysis.get("canary")), None), weights.pop(str(analysis.get("baseline")), None)
+    return (
+        _Weights(canary, next(iter(weights.values())), baseline) if canary is not None and len(weights) == 1 else None
+    )
 
 
 def _weight_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _Weights) -> Iterator[Cause]:

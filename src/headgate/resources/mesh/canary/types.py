@@ -138,7 +138,7 @@ class CanarySpec(Input, frozen=True, kw_only=True):
     def primary(self) -> str:
         """The backend with the old version: neither the canary nor the baseline; empty without analysis."""
         roles = (self.analysis.canary, self.analysis.baseline) if self.analysis else ()
-        return next((item.service for item in self.backends if roles and item.service not in roles), "")
+        return next((backend.service for backend in self.backends if roles and backend.service not in roles), "")
 
     @property
     def rollout(self) -> tuple[RolloutStep, ...]:
@@ -151,12 +151,12 @@ class CanarySpec(Input, frozen=True, kw_only=True):
         if self.analysis is None:
             return ()
         first = self._first_share(self.analysis.canary)
-        found = [RolloutStep(first), *_later_steps(self.analysis, first), RolloutStep(ONE)]
+        steps = [RolloutStep(first), *_later_steps(self.analysis, first), RolloutStep(ONE)]
         pauses: dict[Fraction, bool] = {}
-        for share, pause, _ in found:
+        for share, pause, _ in steps:
             pauses[share] = pauses.get(share, False) or pause
-        wanted = ((StepKind.MIRROR, self.analysis.mirror), (StepKind.MATCH, self.analysis.matches))
-        before = (RolloutStep(Fraction(0), kind=kind) for kind, value in wanted if value)
+        first_kinds = ((StepKind.MIRROR, self.analysis.mirror), (StepKind.MATCH, self.analysis.matches))
+        before = (RolloutStep(Fraction(0), kind=kind) for kind, value in first_kinds if value)
         return (*before, *(RolloutStep(share, pause) for share, pause in pauses.items() if share))
 
     @property
@@ -174,10 +174,10 @@ class CanarySpec(Input, frozen=True, kw_only=True):
             raise ValueError("a Canary without analysis has only the weights of its backends")
         beside = share if self.analysis.baseline and share < 1 else Fraction(0)
         shares = {self.analysis.canary: share, self.analysis.baseline: beside}
-        return whole_weights([shares.get(item.service, 1 - share - beside) for item in self.backends])
+        return whole_weights([shares.get(backend.service, 1 - share - beside) for backend in self.backends])
 
     def _first_share(self, canary: str) -> Fraction:
-        amounts = {item.service: item.amount for item in self.backends}
+        amounts = {backend.service: backend.amount for backend in self.backends}
         return amounts[canary] / sum(amounts.values())
 
 
