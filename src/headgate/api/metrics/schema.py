@@ -22,15 +22,15 @@ def definitions(group: MetricsGroup) -> Mapping[str, Schema]:
 
 def paths(group: MetricsGroup) -> dict[str, Any]:
     """Return the paths of a group for OpenAPI documents of version 2 or 3."""
-    found = {}
+    operations = {}
     for plural in group.kinds:
         scope = "" if is_cluster_scoped(plural) else "/namespaces/{namespace}"
         listing = f"/apis/{group.api_version}{scope}/{plural}"
-        found[listing] = _get(group, "list")
-        found[f"{listing}/{{name}}"] = _get(group, "get")
+        operations[listing] = _get(group, "list")
+        operations[f"{listing}/{{name}}"] = _get(group, "get")
         if plural != SPLITS:
-            found[f"{listing}/{{name}}/{EDGES}"] = _get(group, "get")
-    return found
+            operations[f"{listing}/{{name}}/{EDGES}"] = _get(group, "get")
+    return operations
 
 
 def _get(group: MetricsGroup, action: str) -> dict[str, Any]:
@@ -116,11 +116,11 @@ def _metrics(group: MetricsGroup) -> Schema:
     )
 
 
-def _list(item: str) -> Schema:
+def _list(listed: str) -> Schema:
     return kind(
         "Metrics of several resources, or of the edges of one resource.",
         "items",
         resource=_reference("The requested resource or kind."),
         selector=record("The label selector of the request."),
-        items=listing("The metrics of each item.", {"$ref": f"{REF}{item}"}),
+        items=listing("The metrics of each item.", {"$ref": f"{REF}{listed}"}),
     )

@@ -24,10 +24,10 @@ RESERVED_CONTAINERS = ("headgate-redirect", "headgate-sidecar")
 RESERVED_VOLUMES = ("headgate", "headgate-secrets")
 
 
-def _additions(description: str, item: str, reserved: Iterable[str] = ()) -> Schema:
+def _additions(description: str, element: str, reserved: Iterable[str] = ()) -> Schema:
     """Return the schema of a list of named items, whose names are not empty and not reserved."""
     named = ruled(
-        record(item, "name", name=text("The name.")),
+        record(element, "name", name=text("The name.")),
         ("self.name != ''", "name is empty"),
         *((f"self.name != '{name}'", f"{name} is a name of headgate's own; choose another name") for name in reserved),
     )
@@ -132,8 +132,8 @@ def _pod_causes(spec: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: Collection[str]) -> Iterator[Cause]:
-    for index, item in rows(spec.get(field)):
-        name, where = item.get("name"), f"spec.{field}[{index}].name"
+    for index, row in rows(spec.get(field)):
+        name, where = row.get("name"), f"spec.{field}[{index}].name"
         if not isinstance(name, str):
             continue
         if name in reserved:
@@ -162,7 +162,7 @@ def _fields(spec: Mapping[str, Any]) -> Iterator[Cause]:
 
 def _mounts(spec: Mapping[str, Any]) -> Iterator[Cause]:
     """Yield a mistake for each mount of a volume that is not in the Sidecar; the pod's own volumes are unknown here."""
-    volumes = {item.get("name") for _, item in rows(spec.get("volumes"))}
+    volumes = {volume.get("name") for _, volume in rows(spec.get("volumes"))}
     for field in _CONTAINERS:
         for index, container in rows(spec.get(field)):
             for number, mount in rows(container.get("volumeMounts")):
