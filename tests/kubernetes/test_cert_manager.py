@@ -19,7 +19,7 @@ from headgate.identity.issuers import IssueError
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer
 from headgate.objects.lifecycle import namespace
 from headgate.options import IssuerRef
-from headgate.resources import registry
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.standalone.store.memory import MemoryStore
@@ -67,10 +67,10 @@ class CertManager:
 
 
 @pytest.fixture
-async def manager(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CertManager]:
-    """A fake cert-manager that answers the CertificateRequests of its store."""
-    monkeypatch.setitem(registry._BY_KIND, ("cert-manager.io", "CertificateRequest"), CERTIFICATE_REQUEST)
+async def manager() -> AsyncIterator[CertManager]:
+    """A fake cert-manager that answers the CertificateRequests of its store, in which cert-manager is installed."""
     store = MemoryStore()
+    store.kinds = KindSet((*store.kinds.kinds, CERTIFICATE_REQUEST))
     await store.create(namespace("headgate-system"))
     manager = CertManager(store)
     running = asyncio.create_task(manager.run())

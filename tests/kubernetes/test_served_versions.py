@@ -1,12 +1,11 @@
 """API discovery: the served version of each kind, missing kinds, and native sidecars."""
 
-from itertools import repeat
 from typing import Any
 
 import pytest
 from tests.decoding import completed
 
-from headgate import backoff
+from headgate.backoff import Backoff
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
@@ -62,7 +61,7 @@ async def test_an_api_server_that_has_just_started_is_asked_until_it_knows_its_g
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise the kinds would have no objects, and the proxies no configuration, until the next discovery."""
-    monkeypatch.setattr(backoff, "pauses", lambda: repeat(0.0))
+    monkeypatch.setattr(Backoff, "next_pause", lambda _backoff: 0.0)
     server = FakeDiscovery(v1=("pods",), apps__v1=("deployments",))
     found = versions(server)
     for starting in (0, 2):

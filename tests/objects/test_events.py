@@ -2,7 +2,9 @@ import pytest
 from tests.make.objects import service
 
 from headgate.objects.events import TTL_SECONDS, EventRecorder, EventsV1
+from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Key, Object
+from headgate.resources.registry import EVENT
 from headgate.standalone.store.memory import MemoryStore
 
 
@@ -124,6 +126,7 @@ async def test_a_long_name_of_an_object_does_not_make_the_name_of_the_event_inva
 
 
 async def test_events_k8s_io_has_a_series_for_repetitions(store, clock):
+    store.kinds = KindSet((*store.kinds.kinds, EVENT))  # as the API server of a cluster has both versions
     recorder = EventRecorder(store, "headgate-test", version=EventsV1("pod-1"), clock=clock)
     birds = await created(store)
     await recorder.record(birds, type="Warning", reason="A", message="one")

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from itertools import repeat
 from typing import Any
 
 import pytest
 from tests.decoding import admit
 
-from headgate import backoff
+from headgate.backoff import Backoff
 from headgate.compiler.compile import Compiler
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound, Unavailable
@@ -65,7 +64,7 @@ async def followed() -> AsyncIterator[Followed]:
 async def test_the_wait_for_stored_objects_outlasts_an_overloaded_api_server(
     followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "pauses", lambda: repeat(0.01))
+    monkeypatch.setattr(Backoff, "next_pause", lambda _backoff: 0.01)
     failures = iter([Unavailable("the API server is overloaded")] * 3)
     read = followed.store.list
 

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 from headgate.errors import Cause
 from headgate.kinds import ACCESS, MESH, SPECS, SPLIT
+from headgate.resources.inspect import GROUP as INSPECT
 from headgate.resources.kind import Kind, api_version, split_api_version
 from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Object
 from headgate.resources.registry import BUILT_IN
 
-_OWN_GROUPS = frozenset({ACCESS, MESH, SPECS, SPLIT, ""})
-"""The groups whose kinds are all known: headgate's, SMI's, and the core group."""
+_OWN_GROUPS = frozenset({ACCESS, MESH, SPECS, SPLIT, "traffic.metrics.k8s.io", INSPECT, ""})
+"""The groups whose kinds are all known: headgate's, also the computed ones, SMI's, and the core group."""
 _NEAR_KIND, _NEAR_GROUP = 0.84, 0.9
 """How similar names must be: `Deploymnet` is a Deployment, and a ServiceMonitor is no ServiceAccount."""
 _DRAFT = "; v1alpha4 is a draft: write a TrafficTarget in v1alpha3, whose destination and sources are ServiceAccounts"

@@ -17,8 +17,8 @@ def test_cells_are_printed_without_control_characters() -> None:
 def test_headers_are_printed_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     peer = {"identity": "", "pod": "", "service": "", "address": "127.0.0.1"}
     event = {
-        "time": "2026-01-01T00:00:00.000Z",
-        "side": "client",
+        "startTime": "2026-01-01T00:00:00.000Z",
+        "side": "Client",
         "source": peer,
         "destination": peer,
         "request": {"method": "GET", "path": f"/{HOSTILE}", "authority": HOSTILE, "headers": {"x": HOSTILE}},
