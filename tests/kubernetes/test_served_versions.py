@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.decoding import completed
 
-from headgate.backoff import Backoff
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
+from headgate.backoff import Backoff
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.kubernetes.served_versions import ServedVersions
