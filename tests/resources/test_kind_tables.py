@@ -15,6 +15,7 @@ ABOVE = {
     "compiler/gateway_api/conflicts.py": "which routes share hosts",
     "envoy/descriptors.py": "messages of Envoy that have the names of kinds",
     "plane/status/writer.py": "the functions that write statuses, which need the plane",
+    "resources/further/columns.py": "the columns of kinds that share one room, as nothing but names and columns differs",
     "standalone/setup.py": "what the host does at a write",
 }
 """Tables of what a room can't have, with the reasons."""
