@@ -205,7 +205,7 @@ def test_a_tap_shows_the_trace_of_each_request(traced: Traced) -> None:
     headers = {"traceparent": f"00-{trace}-{SPAN}-00"}
     request = Request(gateway_address(traced.mesh, "default"), "/", "shop.example", headers)
     with tapping(traced.mesh, "deployment/back-v1") as events, traced.mesh.load(request):
-        event = first(events, lambda event: event["side"] == "server")
+        event = first(events, lambda event: event["side"] == "Server")
     assert event["traceId"] == trace
 
 
