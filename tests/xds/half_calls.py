@@ -10,7 +10,6 @@ ACK, END_HEADERS, END_STREAM = 0x1, 0x4, 0x1
 INITIAL_WINDOW = 4  # the number of a setting
 FRAME = 16_384
 DEADLINE_SECONDS = 60.0
-BLOCKED_SECONDS = 1.0  # a server that sends nothing for this long does not want more
 
 
 class HalfCalls:
@@ -18,7 +17,7 @@ class HalfCalls:
 
     def __init__(self, path: Path, method: str, calls: int, size: int) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(BLOCKED_SECONDS)
+        self._socket.settimeout(DEADLINE_SECONDS)
         self._socket.connect(str(path))
         self._method, self._size = method, size
         self._read = b""
@@ -30,7 +29,7 @@ class HalfCalls:
         self._streams = range(1, 2 * calls, 2)
 
     def send(self) -> None:
-        """Send until the server ends every call, or does not want more."""
+        """Send until the server ends every call, or for the deadline does not read or send anything."""
         for stream in self._streams:
             self._windows[stream], self._left[stream] = self._initial, self._size
             self._socket.sendall(frame(HEADERS, END_HEADERS, stream, head(self._method)))
@@ -45,7 +44,6 @@ class HalfCalls:
 
     def await_end(self) -> None:
         """Read until the server ends the connection."""
-        self._socket.settimeout(DEADLINE_SECONDS)
         while self._socket.recv(1 << 16):
             pass
 
