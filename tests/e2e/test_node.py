@@ -97,7 +97,8 @@ def test_kubectl_reports_a_misspelled_kind(own_mesh: RunningMesh, command: str) 
 
 def test_api_resources_lists_kinds_with_their_short_names(own_mesh: RunningMesh) -> None:
     table = own_mesh.kubectl("api-resources", "--no-headers").splitlines()
-    rows = {row.split()[0]: row.split() for row in reversed(table)}  # the metrics groups have equal names, and come last
+    # the metrics groups have equal names, and come last
+    rows = {row.split()[0]: row.split() for row in reversed(table)}
     assert rows["nodes"][1:] == ["no", "v1", "false", "Node"]
     assert rows["endpointslices"][1:] == ["ep", "discovery.k8s.io/v1", "true", "EndpointSlice"]
     own_mesh.kubectl("get", "ep")
