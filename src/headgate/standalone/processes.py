@@ -7,10 +7,10 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from signal import SIGKILL, SIGTERM, Signals
 
 from headgate.errors import HeadgateError
 from headgate.resources.core.pod import ProcessIdentity
@@ -56,17 +56,17 @@ class Process:
         """Wait for the exit; return the exit code (128 + signal, as in shells), None for an adopted process."""
         return await asyncio.shield(self._exit)
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal to the process group, if it still exists."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.identity.pid, number)
 
-    async def end(self, grace: float) -> bool:
-        """Send SIGTERM, and SIGKILL after `grace` seconds; return whether the process has exited."""
-        self.signal(signal.SIGTERM)
+    async def end(self, grace: float, *, request: Signals = SIGTERM) -> bool:
+        """Send the signal `request`, and SIGKILL after `grace` seconds; return whether the process has exited."""
+        self.signal(request)
         if await self._gone_within(grace):
             return True
-        self.signal(signal.SIGKILL)
+        self.signal(SIGKILL)
         return await self._gone_within(KILL_WAIT)
 
     def detach(self) -> None:
@@ -82,7 +82,7 @@ class Process:
     def _ended(self) -> None:
         # The rest of the process group ends with its leader, as in a container. The kernel can't have reused the group's
         # number, because the leader is still a zombie.
-        self.signal(signal.SIGKILL)
+        self.signal(SIGKILL)
         self._unwatch()
         code = self._child.wait() if self._child else None
         self._exit.set_result(128 - code if code is not None and code < 0 else code)

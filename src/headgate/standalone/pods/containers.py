@@ -11,32 +11,23 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.atomic_file import read_json, write_private
 from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod import ProcessIdentity
-from headgate.resources.meta import Value
 from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, last_output_matches
 from headgate.standalone.pods.probes import tcp_ports
 from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, RunSettings
-from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn, until_gone
+from headgate.standalone.processes import Launch, StartError, until_gone
+from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # before a restart
-STABLE_SECONDS = 60.0  # Seconds after which a run resets the pauses before restarts.
+STEADY_S = 60.0  # seconds after which a run resets the pauses before restarts
+RECORD = "run.json"
 # A pattern for log messages about EADDRINUSE.
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
-
-
-class ProcessRecord(Value, frozen=True, kw_only=True):
-    """The record of a container's process, in a private file, with which the next headgate adopts the process."""
-
-    identity: ProcessIdentity
-    address: str
-    restarts: int
-    started_at: float
 
 
 def restarts(policy: str, exit_code: int) -> bool:
@@ -44,23 +35,28 @@ def restarts(policy: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def recorded(directory: Path) -> ProcessRecord | None:
-    """Return the record of a container's process, None if there is none."""
-    return read_json(directory / "run.json", ProcessRecord)
-
-
 class ContainerRun(Run):
     """Runs the process of one container. `state` is its current state."""
 
     def __init__(self, settings: RunSettings, owner: Owner) -> None:
         super().__init__(settings, owner)
-        self.process: Process | None = None
-        self._backoff = Backoff(first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, draw=exact)
+        self._supervisor = Supervisor(
+            Program(
+                record=settings.directory / RECORD,
+                prepare=self._prepare,
+                begun=self._begun,
+                failed=self._failed,
+                ended=self._ended,
+                fingerprint=lambda: self.settings.address,
+                exited=lambda process: self._probed(self._health(), process.exited()),
+            ),
+            Backoff(first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, steady_s=STEADY_S, draw=exact),
+        )
 
     @property
     def live(self) -> bool:
         """Whether the process runs."""
-        return self.process is not None
+        return self._supervisor.process is not None
 
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Adopt the process that an earlier headgate started, if it still runs at the same address.
@@ -68,15 +64,13 @@ class ContainerRun(Run):
         `started` and `ready` are the last results of its probes. They apply until a new result differs, so that a
         restart of headgate makes no container unready.
         """
-        record = recorded(self.settings.directory)
+        record = self._supervisor.adopt()
         if record is None:
             return
-        process = adopt(record.identity)
-        if process and record.address != self.settings.address:
-            await process.end(self.settings.grace)
-            process = None
-        if process:
-            self.process, self.adopted = process, True
+        if self.live and record.fingerprint != self.settings.address:
+            await self._supervisor.end(self.settings.grace)
+        if self.live:
+            self.adopted = True
             self._running(record, started=started, ready=ready)
             return
         ended = Ended(
@@ -92,64 +86,38 @@ class ContainerRun(Run):
         if self.state.ended and not restarts(self.settings.restart, self.state.ended.exit_code):
             self._set(msgspec.structs.replace(self.state, phase="terminated", reason=self.state.ended.reason))
             return self.state.ended.exit_code
-        while True:
-            process = self.process or await self._start()
-            if process:
-                code = await self._live(process)
-                if not restarts(self.settings.restart, code):
-                    return code
-            await self._wait()
+        code = await self._supervisor.run()
+        return _UNKNOWN_EXIT if code is None else code
 
     async def end(self, grace: float) -> bool:
         """End the process, even after `detach`; return whether it is gone."""
-        record = recorded(self.settings.directory)
-        process = self.process or (adopt(record.identity) if record else None)
-        gone = not process or await process.end(grace)
+        gone = await self._supervisor.end(grace)
         if gone:
-            self.process = None
-            self._record_path.unlink(missing_ok=True)
             self._set(ContainerState(reason="Stopped", restarts=self.state.restarts, ended=self.state.ended))
         return gone
 
     def kill(self) -> None:
         """Kill the process, even while `end` waits for it."""
-        if self.process:
-            self.process.signal(signal.SIGKILL)
+        if process := self._supervisor.process:
+            process.signal(signal.SIGKILL)
 
     def detach(self) -> None:
         """Leave the process to the next headgate."""
-        if self.process:
-            self.process.detach()
-            self.process = None
+        self._supervisor.detach()
 
-    @property
-    def _record_path(self) -> Path:
-        return self.settings.directory / "run.json"
-
-    async def _start(self) -> Process | None:
+    async def _prepare(self) -> tuple[Launch, Path]:
         container, directory = self.settings.container, self.settings.directory
         if not container.command:
             await self._no_command()
-        try:
-            launch = await self.owner.prepare(container)
-            await self._check_ports()
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = spawn(launch, begin_log(directory))
-            record = self._recorded(process)
-        except ConfigError as error:
-            await self._fail_to_start("CreateContainerConfigError", str(error))
-            return None
-        except StartError as error:
-            await self._fail_to_start("RunContainerError", str(error))
-            return None
-        except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
-            await self._fail_to_start("FailedBind" if in_use else "CreateContainerError", str(error))
-            return None
-        self.process, self.adopted = process, False
+        launch = await self.owner.prepare(container)
+        await self._check_ports()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return launch, begin_log(directory)
+
+    async def _begun(self, record: ProgramRecord) -> None:
+        self.adopted = False
         self._running(record)
-        await self.owner.record_event("Normal", "Started", f"Started container {container.name}")
-        return process
+        await self.owner.record_event("Normal", "Started", f"Started container {self.settings.container.name}")
 
     async def _no_command(self) -> None:
         message = (
@@ -161,11 +129,19 @@ class ContainerRun(Run):
         # Wait until the pod is deleted: its command is immutable, so a retry would fail too.
         await asyncio.Event().wait()
 
-    async def _fail_to_start(self, reason: str, message: str) -> None:
+    async def _failed(self, error: Exception, _pause: float) -> None:
+        if isinstance(error, ConfigError):
+            reason = "CreateContainerConfigError"
+        elif isinstance(error, StartError):
+            reason = "RunContainerError"
+        else:
+            is_in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            reason = "FailedBind" if is_in_use else "CreateContainerError"
+        message = str(error)
         self._set(msgspec.structs.replace(self.state, phase="waiting", reason=reason, message=message, pid=0))
         await self.owner.record_event("Warning", reason if reason == "FailedBind" else "Failed", message)
 
-    def _running(self, record: ProcessRecord, *, started: bool = False, ready: bool = False) -> None:
+    def _running(self, record: ProgramRecord, *, started: bool = False, ready: bool = False) -> None:
         self._set(
             ContainerState(
                 phase="running",
@@ -179,37 +155,24 @@ class ContainerRun(Run):
             )
         )
 
-    async def _live(self, process: Process) -> int:
-        """Watch a process until it ends."""
-        code = await self._probed(self._health(), process.exited())
-        self.process = None
-        self._record_path.unlink(missing_ok=True)
+    async def _ended(self, code: int | None, pause: float) -> bool:
         code = _UNKNOWN_EXIT if code is None else code
-        now = time.time()
+        name, count, why = self.settings.container.name, self.state.restarts, self._explained(code)
         ended = Ended(
             exit_code=code,
             started_at=self.state.started_at,
-            finished_at=now,
+            finished_at=time.time(),
             reason="Error" if code else "Completed",
-            message=self._explained(code),
+            message=why,
         )
-        if now - self.state.started_at >= STABLE_SECONDS:
-            self._backoff.reset()
-        count = self.state.restarts
         self._set(ContainerState(phase="terminated", reason=ended.reason, restarts=count, ended=ended))
-        return code
-
-    async def _wait(self) -> None:
-        seconds = self._backoff.next_pause()
-        name, before = self.settings.container.name, self.state
-        if before.phase == "terminated":
-            message = f"back-off {seconds:g}s restarting container {name}"
-            ended, count = before.ended, before.restarts + 1
-            self._set(ContainerState(reason="CrashLoopBackOff", message=message, restarts=count, ended=ended))
-            code, why = (ended.exit_code, ended.message) if ended else (0, "")
-            text = f"Back-off restarting container {name}: it ended with exit code {code}"
-            await self.owner.record_event("Warning", "BackOff", f"{text}: {why}" if why else text)
-        await asyncio.sleep(seconds)
+        if not restarts(self.settings.restart, code):
+            return False
+        message = f"back-off {pause:g}s restarting container {name}"
+        self._set(ContainerState(reason="CrashLoopBackOff", message=message, restarts=count + 1, ended=ended))
+        text = f"Back-off restarting container {name}: it ended with exit code {code}"
+        await self.owner.record_event("Warning", "BackOff", f"{text}: {why}" if why else text)
+        return True
 
     def _explained(self, code: int) -> str:
         """Return advice if the process ended because it listened on its sidecar's port; empty otherwise."""
@@ -237,8 +200,8 @@ class ContainerRun(Run):
 
     async def restart(self) -> None:
         """Send SIGTERM to the process, and SIGKILL after the grace period."""
-        if self.process:
-            await self.process.end(self.settings.grace)
+        if process := self._supervisor.process:
+            await process.end(self.settings.grace)
 
     async def _health(self) -> None:
         container = self.settings.container
@@ -247,21 +210,6 @@ class ContainerRun(Run):
         except ConfigError:  # a ConfigMap of the container was deleted; only exec probes need the environment
             launch = Launch(command=(), env={})
         await watch_health(self, launch)
-
-    def _recorded(self, process: Process) -> ProcessRecord:
-        """Write and return the record of a process; kill the process if the write fails. Raises OSError."""
-        record = ProcessRecord(
-            identity=process.identity,
-            address=self.settings.address,
-            restarts=self.state.restarts,
-            started_at=time.time(),
-        )
-        try:
-            write_private(self._record_path, msgspec.json.encode(record))
-        except OSError:
-            process.signal(signal.SIGKILL)
-            raise
-        return record
 
 
 class ExternalRun(Run):

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.standalone.pods.containers import recorded
+from headgate.standalone.pods.containers import RECORD
 from headgate.standalone.pods.sidecars import DIRECTORY
-from headgate.standalone.processes import Process, adopt
-from headgate.standalone.proxies import nginx_process
-from headgate.standalone.proxies.envoy_process import RECORD, surviving_envoy
+from headgate.standalone.processes import Process
+from headgate.standalone.proxies import envoy_process, nginx_process
+from headgate.standalone.supervisor import surviving
 
 GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
 
@@ -38,9 +38,8 @@ def proxies(state: Path, gateway: str) -> list[Leftover]:
 
 def containers_of(pod: Path) -> Iterator[Leftover]:
     """Yield the running processes of a pod's containers; `pod` is its directory."""
-    for path in sorted(pod.glob("*/run.json")):
-        record = recorded(path.parent)
-        if record and (process := adopt(record.identity)):
+    for path in sorted(pod.glob(f"*/{RECORD}")):
+        if process := surviving(path):
             yield Leftover(f"container {path.parent.name} of pod {_name(pod)}", process, path)
 
 
@@ -50,13 +49,13 @@ def sidecar_of(pod: Path) -> Iterator[Leftover]:
 
 
 def _proxy(directory: Path, name: str) -> Iterator[Leftover]:
-    if process := surviving_envoy(directory):
-        yield Leftover(name, process, directory / RECORD)
+    if process := surviving(directory / envoy_process.RECORD):
+        yield Leftover(name, process, directory / envoy_process.RECORD)
 
 
 def _nginx(state: Path) -> Iterator[Leftover]:
     for path in sorted((state / nginx_process.DIRECTORY).glob("*_*")):
-        if process := nginx_process.surviving_nginx(path):
+        if process := surviving(path / nginx_process.RECORD):
             name = path.name.replace("_", "/")
             yield Leftover(f"the nginx of the Service {name}", process, path / nginx_process.RECORD)
 

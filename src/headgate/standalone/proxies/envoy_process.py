@@ -1,8 +1,6 @@
-"""Supervises one Envoy process: starts, watches and restarts it, and adopts the Envoy of a killed headgate.
+"""Envoy as a supervised program: its bootstrap, its readiness, its errors, and the token of an Envoy of the mesh.
 
-Envoy runs in its own session and logs to a file, so it survives headgate. A record in the state directory identifies it: the
-process, and a digest of binary, bootstrap and flags. The next headgate adopts an Envoy whose record still matches, and
-replaces any other Envoy.
+The next headgate adopts an Envoy with the same binary, bootstrap and flags, and replaces any other Envoy.
 """
 
 import asyncio
@@ -17,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.atomic_file import read_json, write_private
+from headgate.atomic_file import write_private
 from headgate.backoff import Backoff
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.collector_export import with_collector
@@ -25,11 +23,11 @@ from headgate.errors import ProxyError
 from headgate.inotify import message_from_envoy
 from headgate.latest import Latest
 from headgate.option import HostPort
-from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
-from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
+from headgate.standalone.processes import Launch, StartError
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_flags import EnvoyFlags
+from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor
 from headgate.xds.authentication import LocalTokens
 
 LOG = "envoy.log"
@@ -60,19 +58,6 @@ class EnvoyState(Value, frozen=True, kw_only=True):
     failure: str = ""
 
 
-class _Record(Value, frozen=True, kw_only=True):
-    """The record by which the next headgate recognizes this Envoy."""
-
-    identity: ProcessIdentity
-    digest: str
-
-
-def surviving_envoy(directory: Path) -> Process | None:
-    """Return the running Envoy that an earlier headgate started with this directory; None when it has exited."""
-    record = read_json(directory / RECORD, _Record)
-    return adopt(record.identity) if record else None
-
-
 class EnvoyProcess:
     """Supervises one Envoy from `start` to `stop` and restarts it when it exits. `state` is the process's state."""
 
@@ -91,9 +76,19 @@ class EnvoyProcess:
         self._bootstrap = bootstrap
         self._directory = directory
         self._flags = flags
-        self._process: Process | None = None
         self._logged = 0  # the size of the log when this process started
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[int | None] | None = None
+        self._supervisor = Supervisor(
+            Program(
+                record=directory / RECORD,
+                prepare=self._prepare,
+                begun=self._begun,
+                failed=self._failed,
+                ended=self._ended,
+                fingerprint=self._digest,
+            ),
+            Backoff(longest_s=LONGEST_PAUSE_S, steady_s=STEADY_S),
+        )
 
     async def start(self) -> None:
         """Adopt the running Envoy or start one, and restart it after each exit.
@@ -102,14 +97,17 @@ class EnvoyProcess:
         """
         if not self._watching and not await self.recover():
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._spawn()
-            self._watching = asyncio.create_task(self._watch(), name="envoy")
+            try:
+                await self._supervisor.start()
+            except (FileNotFoundError, StartError) as error:
+                raise ProxyError(f"can't start Envoy: {error}") from error
+            self._watching = asyncio.create_task(self._supervisor.run(), name="envoy")
 
     async def recover(self) -> bool:
         """Adopt and supervise the running Envoy; return whether there is one to adopt."""
         adopted = await self._adopt()
         if adopted:
-            self._watching = asyncio.create_task(self._watch(), name="envoy")
+            self._watching = asyncio.create_task(self._supervisor.run(), name="envoy")
         return adopted
 
     async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - it raises an error with the reason
@@ -133,9 +131,7 @@ class EnvoyProcess:
         if self._watching:
             self._watching.cancel()
             self._watching = None
-        if self._process:
-            self._process.detach()
-            self._process = None
+        self._supervisor.detach()
 
     async def stop(self) -> None:
         """Stop Envoy, even if it is detached or from an earlier headgate: SIGTERM, then SIGKILL after `TERM_S`."""
@@ -144,65 +140,38 @@ class EnvoyProcess:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
             self._watching = None
-        process = self._process or surviving_envoy(self._directory)
-        if process:
-            await process.end(TERM_S)
-            self._process = None
-        self._record_path.unlink(missing_ok=True)
+        await self._supervisor.end(TERM_S)
         self.state.set(EnvoyState(restarts=self.state.get().restarts))
 
-    @property
-    def _record_path(self) -> Path:
-        return self._directory / RECORD
+    async def _prepare(self) -> tuple[Launch, Path]:
+        path = self._directory / "bootstrap.json"
+        write_private(path, self._bootstrap)
+        self._logged = self.log.stat().st_size if self.log.exists() else 0
+        command = (str(self._binary), "-c", str(path), *self._flags.arguments())
+        return Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds), self.log
 
-    async def _watch(self) -> None:
-        backoff = Backoff(longest_s=LONGEST_PAUSE_S, steady_s=STEADY_S)
-        while True:
-            backoff.begin()
-            if self._process:
-                self._ended(await self._process.exited())
-            await asyncio.sleep(backoff.next_pause())
-            # The start may fail while the binary is replaced or the disk is full. `state` keeps the reason of the exit.
-            with contextlib.suppress(OSError, ProxyError):
-                self._spawn()
+    async def _begun(self, record: ProgramRecord) -> None:
+        self.state.set(msgspec.structs.replace(self.state.get(), pid=record.identity.pid, adopted=False))
 
-    def _ended(self, code: int | None) -> None:
-        self._process = None
+    async def _failed(self, _error: Exception, _pause: float) -> None:
+        """Keep the reason of the exit in `state`. The start may fail while the binary is replaced or the disk is full."""
+
+    async def _ended(self, code: int | None, _pause: float) -> bool:
         restarts = self.state.get().restarts + 1
         self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy {_exit_text(code)}{self._last_error(code)}"))
-
-    def _spawn(self) -> None:
-        path = self._directory / "bootstrap.json"
-        command = (str(self._binary), "-c", str(path), *self._flags.arguments())
-        try:
-            write_private(path, self._bootstrap)
-            digest = self._digest()
-            launch = Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds)
-            self._logged = self.log.stat().st_size if self.log.exists() else 0
-            process = spawn(launch, self.log)
-        except (FileNotFoundError, StartError) as error:
-            raise ProxyError(f"can't start Envoy: {error}") from error
-        try:
-            write_private(self._record_path, msgspec.json.encode(_Record(identity=process.identity, digest=digest)))
-        except OSError:  # without a record the next headgate could not adopt this Envoy
-            process.signal(signal.SIGKILL)
-            raise
-        self._process = process
-        self.state.set(msgspec.structs.replace(self.state.get(), pid=process.identity.pid, adopted=False))
+        return True
 
     async def _adopt(self) -> bool:
         """Adopt the Envoy of an earlier headgate if binary, bootstrap and flags are the same; else stop it."""
-        record = read_json(self._record_path, _Record)
-        process = adopt(record.identity) if record else None
-        if not record or not process:
+        record = self._supervisor.adopt()
+        if not record or not self._supervisor.process:
             return False
         # Without its admin socket, which may have been removed, an Envoy can't be supervised. An Envoy that is too busy to
         # answer now still serves, and ending it would lose requests.
-        if record.digest != self._digest() or not await self.admin.listens():
-            await process.end(TERM_S)
+        if record.fingerprint != self._digest() or not await self.admin.listens():
+            await self._supervisor.end(TERM_S)
             return False
-        self._process = process
-        self.state.set(EnvoyState(pid=process.identity.pid, adopted=True))
+        self.state.set(EnvoyState(pid=record.identity.pid, adopted=True))
         return True
 
     async def _answers(self, path: str) -> bool:
