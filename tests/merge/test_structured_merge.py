@@ -1,7 +1,7 @@
 """Field sets, comparison and merge by schema. Property tests use a schema with every kind of list."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from headgate.merge.managed_fields import Manager, Managers, Versions, Write, updated
 from headgate.merge.server_side_apply import ApplyConflicts, applied
 from headgate.merge.structured_merge import (
+    Item,
     MergeError,
+    _merged_items,
     compare,
     fields_of,
     merged,
@@ -225,6 +227,27 @@ def test_a_conflict_names_manager_and_field_and_force_overrides_it() -> None:
 def test_applied_items_keep_their_order_and_other_items_their_position() -> None:
     live = {"spec": {"tags": ["a", "x", "b"]}}
     assert merged(live, {"spec": {"tags": ["b", "a", "c"]}}, SCHEMA)["spec"]["tags"] == ["b", "x", "a", "c"]
+
+
+def test_the_time_to_merge_lists_grows_linearly() -> None:
+    """A set of 20,000 items in the opposite order took 4.8 s, in which headgate answered no other request."""
+    comparisons = 0
+
+    class Element(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    def items(numbers: Iterable[int]) -> list[Item]:
+        return [Item(Element(f"v:{number}"), number, {}) for number in numbers]
+
+    assert _merged_items(items(range(500)), items(reversed(range(500))), {}) == [*reversed(range(500))]
+    assert comparisons <= 5_000  # a search in a list compares 125,000 times
 
 
 def test_a_duplicate_item_is_rejected_with_its_path() -> None:
