@@ -1,5 +1,7 @@
 import asyncio
+import contextlib
 import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,17 +43,36 @@ async def test_a_log_is_rotated_while_the_process_writes_to_it(tmp_path, directo
     assert await text(tmp_path, tail_lines=2) == "old\nnew\n"
 
 
-def test_pods_may_be_removed_while_logs_are_rotated(tmp_path):
+@contextlib.contextmanager
+def coming_and_going_pods(state: Path) -> Iterator[Callable[[], bool]]:
+    """Create and remove directories of pods named `web` in threads; yield a function that says whether this has ended."""
+
     def come_and_go(number: int) -> None:
-        pod = tmp_path / "pods" / f"default_web_{number}"
+        pod = pod_directory(state, KEY, str(number))
         for _ in range(100):
             (pod / "app").mkdir(parents=True)
             shutil.rmtree(pod)
 
     with ThreadPoolExecutor() as threads:
         pods = [threads.submit(come_and_go, number) for number in range(3)]
-        while not all(pod.done() for pod in pods):
+        yield lambda: all(pod.done() for pod in pods)
+        for pod in pods:
+            pod.result()
+
+
+def test_pods_may_be_removed_while_logs_are_rotated(tmp_path):
+    with coming_and_going_pods(tmp_path) as have_ended:
+        while not have_ended():
             rotate_logs(tmp_path)
+
+
+def test_earlier_pods_of_the_name_may_be_removed_while_a_log_is_found(tmp_path, directory):
+    begin_log(directory).write_text("a\n")
+    options = LogOptions("app")
+    with coming_and_going_pods(tmp_path) as have_ended:
+        while not have_ended():
+            with contextlib.suppress(NotFound):  # the log of a pod that is younger
+                Logs(tmp_path).read(KEY, options)
 
 
 @pytest.mark.parametrize("tail", ["gateway", "pods/default_web_1234/_sidecar"])

@@ -100,11 +100,13 @@ class Logs:
 
     def _pod(self, key: Key) -> Path:
         valid = is_dns_label(key.namespace) and is_dns_subdomain(key.name)
-        paths = self._state.glob(f"pods/{key.namespace}_{key.name}_*") if valid else ()
-        directories = sorted(paths, key=lambda path: path.stat().st_mtime)
-        if not directories:
+        modified: dict[Path, float] = {}
+        for path in _matching(self._state, f"pods/{key.namespace}_{key.name}_*") if valid else ():
+            with contextlib.suppress(FileNotFoundError):  # of an earlier pod, which is being removed
+                modified[path] = path.stat().st_mtime
+        if not modified:
             raise NotFound(f'pods "{key.name}" has no logs on this machine: it has not run yet, or does not exist')
-        return directories[-1]
+        return max(modified, key=modified.__getitem__)
 
 
 async def _read(directory: Path, options: LogOptions) -> AsyncGenerator[bytes]:
