@@ -9,7 +9,7 @@ from rich.text import Text
 from tests.cli.test_history import REVISIONS
 
 from headgate.cli.history import _list
-from headgate.cli.output import make_table, print_table
+from headgate.cli.output import WrappedText, make_table, print_table, print_whole, stdout
 from headgate.cli.table_layout import table_text
 from headgate.resources.revisions import RevisionList
 
@@ -120,3 +120,29 @@ def test_a_table_as_text_has_a_line_for_each_line_of_its_cells_and_the_colors_of
         "\x1b[31mweb\x1b[0m       \x1b[33m12\x1b[0m   \x1b[31mfirst\x1b[0m\n"
         "               \x1b[31msecond \\x1b[31m\x1b[0m\n"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [70, 45])
+def test_control_characters_do_not_move_the_columns_or_lines(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control character has no width, and its escape has up to six columns."""
+    terminal = terminal_of(width, monkeypatch)
+    made = make_table(("NAME", "TIME", "CHANGE"))
+    made.add_row("web", "2026-01-31T12:00:00Z", "created")
+    made.add_row(
+        "\x1b[31m\u202e", Text("2026-01-31T12:00:00Z", style="red"), "\x9b2J rises \x9b2J from \x9b2J to \x9b2J"
+    )
+    print_table(made)
+    lines = printed(terminal)
+    assert max(map(len, lines)) <= width
+    titles, plain, hostile = lines[:3]
+    assert hostile.startswith(r"\x1b[31m\u202e  2026-01-31T12:00:00Z  \x9b2J")
+    assert hostile.index("2026") == plain.index("2026") == titles.index("TIME")
+    assert hostile.index(r"\x9b2J") == plain.index("created") == titles.index("CHANGE")
+
+
+def test_a_message_with_control_characters_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_of(40, monkeypatch)
+    print_whole(stdout(), WrappedText("\x9b2J " * 20))
+    lines = printed(terminal)
+    assert " ".join(lines).split() == [r"\x9b2J"] * 20
+    assert max(map(len, lines)) <= 40

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.table_layout import blocks, fit, table_text, wrapped
+from headgate.cli.table_layout import blocks, fit, printable_table, table_text, wrapped
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.formatting import json_text, printable
 
@@ -137,7 +137,7 @@ class FittedTable:
     """A table that breaks no word: where it is too narrow for its words, each row is a block of lines."""
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self._table = printable_table(table)
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the table, or the lines of its blocks."""

@@ -2,10 +2,13 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cache
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
+from rich.console import RenderableType
 from rich.style import Style, StyleType
 from rich.table import Table
 from rich.text import Text
@@ -87,15 +90,33 @@ def blocks(table: Table, width: int) -> Iterator[str]:
 
 
 def wrapped(text: str, width: int, *, indent: int = 0) -> Sequence[str]:
-    """Return the lines of a text, wrapped between words; all lines but the first are indented."""
+    """Return the lines of a text, wrapped between words; all lines but the first are indented.
+
+    Control characters are escapes, which have a width.
+    """
     return textwrap.wrap(
-        text,
+        printable(text),
         width,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
         drop_whitespace=True,
     )
+
+
+def printable_table(table: Table) -> Table:
+    """Return a table with control characters of its cells as escapes, which have a width when columns are measured."""
+    escaped = copy(table)
+    escaped.columns = [
+        replace(column, header=_printable(column.header), _cells=[_printable(cell) for cell in column.cells])
+        for column in table.columns
+    ]
+    return escaped
+
+
+def _printable(cell: RenderableType) -> RenderableType:
+    text = printable(_text(cell))
+    return cell if text == _text(cell) else Text(text, cell.style if isinstance(cell, Text) else "")
 
 
 def _cells(table: Table) -> list[list[str]]:
