@@ -14,10 +14,10 @@ import pytest
 
 from headgate.cli.up import _run
 from headgate.errors import HeadgateError
-from headgate.standalone.pods.containers import ProcessRecord
 from headgate.standalone.processes import Launch, spawn
 from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.state_directory import lock
+from headgate.standalone.supervisor import ProgramRecord
 
 
 def test_help_pages_wrap_paragraphs_at_the_terminal_width(run: Callable[..., Any]) -> None:
@@ -174,7 +174,7 @@ def test_processes_that_a_killed_headgate_left_are_named(
 
     async def start() -> int:
         process = spawn(Launch(command=("sleep", "600"), env={}, cwd=""), tmp_path / "log")
-        record = ProcessRecord(identity=process.identity, address="127.0.0.1", restarts=0, started_at=0)
+        record = ProgramRecord(identity=process.identity, fingerprint="127.0.0.1")
         (container / "run.json").write_bytes(msgspec.json.encode(record))
         process.detach()
         return process.identity.pid
