@@ -29,7 +29,7 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import LocalTokens
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 from headgate.xds.server import XdsServer
 
 ENDPOINTS = 10  # endpoints of each Service
@@ -126,7 +126,7 @@ class Plane:
 
     async def settled(self) -> float:
         """Wait until every proxy is in sync and every split is programmed; return the time (`time.monotonic`)."""
-        late: Proxy | None = None
+        late: FleetProxy | None = None
         while late := self._fleet.find(lambda proxy: not proxy.settled(), late):
             await self._fleet.change_count.next_change().wait()
         for obj in (await self._store.list(*_SPLIT)).items:

@@ -14,7 +14,7 @@ from headgate.envoy.view import Node, project
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.standalone.proxies.envoy_process import EnvoyProcess
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 from headgate.xds.server import XdsServer
 
 GATEWAY = Node(id="bench")
@@ -29,7 +29,7 @@ class Gateway(NamedTuple):
     port: int
     pid: int
     fleet: Fleet
-    proxy: Proxy
+    proxy: FleetProxy
     memo: Memo
     node: Node
 

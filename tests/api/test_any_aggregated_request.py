@@ -24,7 +24,7 @@ from headgate.api.inspect.registry import RESOURCES as INSPECT_RESOURCES
 from headgate.api.metrics import custom
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
-from headgate.history.revisions import Log, Revision
+from headgate.history.revisions import Log, RecordedRevision
 from headgate.latest import Latest
 from headgate.plane.inspector import Inspector
 from headgate.plane.mesh_state import HostState
@@ -181,7 +181,7 @@ async def started() -> tuple[AggregationClient, RunningPlane]:
         await store.create(obj)
     plane = RunningPlane(store)
     await plane.live_state.wait_compiled()
-    plane.live_state.history.set(Log(0, {}, (Revision(number=1, time=TIME, reason="RecordingStarted"),)))
+    plane.live_state.history.set(Log(0, {}, (RecordedRevision(number=1, time=TIME, reason="RecordingStarted"),)))
     closing = asyncio.Event()
     closing.set()  # streams end at once
     app = create_aggregated_app(

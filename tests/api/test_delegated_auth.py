@@ -16,7 +16,7 @@ from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import (
     DelegatedAuthorizer,
@@ -313,7 +313,7 @@ async def test_a_refresh_adopts_a_new_configmap_and_a_failed_refresh_keeps_the_o
 
 @contextlib.asynccontextmanager
 async def serving(
-    reviewer: FakeReviewer, certificate: Certificate, config: Latest[RequestHeaderConfig]
+    reviewer: FakeReviewer, certificate: CertificateFiles, config: Latest[RequestHeaderConfig]
 ) -> AsyncIterator[int]:
     handlers = Handlers(MetricsApi(await stored(), FakeSource(FLOWS)), InspectApi(FakeMesh(), asyncio.Event()))
     app = create_aggregated_app(handlers, config, DelegatedAuthorizer(reviewer))
@@ -327,7 +327,9 @@ async def serving(
                 await task
 
 
-async def status_of(port: int, certificate: Certificate, client: tuple[Path, Path] | None, path: str = PODS) -> int:
+async def status_of(
+    port: int, certificate: CertificateFiles, client: tuple[Path, Path] | None, path: str = PODS
+) -> int:
     """Send a request over TLS, with or without a client certificate; return the status, 0 when the handshake fails."""
 
     def ask() -> int:
@@ -350,7 +352,7 @@ async def status_of(port: int, certificate: Certificate, client: tuple[Path, Pat
 
 
 async def test_only_the_front_proxys_certificate_of_the_request_header_ca_is_accepted(
-    reviewer: FakeReviewer, certificate: Certificate, tmp_path: Path
+    reviewer: FakeReviewer, certificate: CertificateFiles, tmp_path: Path
 ) -> None:
     """Over real TLS: the right CA and name, the right CA with another name, another CA, and no certificate."""
     authority, stranger = FrontProxyAuthority(), FrontProxyAuthority()
@@ -363,7 +365,7 @@ async def test_only_the_front_proxys_certificate_of_the_request_header_ca_is_acc
 
 
 async def test_a_new_ca_replaces_the_old_one_without_a_restart(
-    reviewer: FakeReviewer, certificate: Certificate, tmp_path: Path
+    reviewer: FakeReviewer, certificate: CertificateFiles, tmp_path: Path
 ) -> None:
     old, new = FrontProxyAuthority(), FrontProxyAuthority()
     certificates = [old.write(tmp_path, "config-proxy")]

@@ -18,7 +18,7 @@ from tests.processes import Ran
 from typer.testing import CliRunner
 
 from headgate.admission.injection import explicit_sidecars
-from headgate.api.certificate import Certificate, certificate_in
+from headgate.api.certificate import CertificateFiles, certificate_in
 from headgate.cli.app import app
 from headgate.compiler.report import Finding
 from headgate.envoy.view import Node
@@ -118,7 +118,7 @@ async def ended(process: Any) -> Ran:
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return certificate_in(tmp_path_factory.mktemp("certificate"))
 
 
@@ -149,7 +149,7 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -> AsyncIterator[ServedMesh]:
+async def served(tmp_path: Path, certificate: CertificateFiles, settings: Settings) -> AsyncIterator[ServedMesh]:
     """Serve a mesh; commands run in the parent of its state directory."""
     state = tmp_path / ".headgate"
     state.mkdir()
@@ -158,7 +158,7 @@ async def served(tmp_path: Path, certificate: Certificate, settings: Settings) -
 
 
 @contextlib.asynccontextmanager
-async def serving(served: ServedMesh, certificate: Certificate, settings: Settings) -> AsyncIterator[ServedMesh]:
+async def serving(served: ServedMesh, certificate: CertificateFiles, settings: Settings) -> AsyncIterator[ServedMesh]:
     """Compile the objects of a mesh, and serve its API."""
     store, state = served.store, served.state
 

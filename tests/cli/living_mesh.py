@@ -13,7 +13,7 @@ from tests.cli.conftest import ServedMesh, serving
 
 from headgate.admission.chain import admission, object_check
 from headgate.admission.injection import explicit_sidecars
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
@@ -208,7 +208,7 @@ def _endpoints(slices: Collection[Object], service: Object) -> set[tuple[str, tu
 
 
 @contextlib.asynccontextmanager
-async def living(state: Path, certificate: Certificate, settings: Settings) -> AsyncIterator[LivingMesh]:
+async def living(state: Path, certificate: CertificateFiles, settings: Settings) -> AsyncIterator[LivingMesh]:
     """Run a mesh with its controllers in this process."""
     state.mkdir()
     mesh = LivingMesh(state, settings)

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.living_mesh import LivingMesh, living
 from tests.make import objects
 
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.cli.arguments import ApiOptions
 from headgate.cli.connection import find_api
 from headgate.resources.inspect import API_VERSION
@@ -40,7 +40,7 @@ CHANGE = {"objects": [objects.split("web", {"v2": 1}, namespace="default")], "no
 
 
 @pytest.fixture
-async def mesh(tmp_path: Path, certificate: Certificate) -> AsyncIterator[LivingMesh]:
+async def mesh(tmp_path: Path, certificate: CertificateFiles) -> AsyncIterator[LivingMesh]:
     async with living(tmp_path / ".headgate", certificate, Settings()) as running:
         for obj in WORLD:
             await running.put(obj)

@@ -17,7 +17,7 @@ from tests.kubernetes.http_server import serving
 from tests.make import objects
 from tests.ports import free_port
 
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.cli.mesh_source import followed_objects
 from headgate.compiler.snapshot import Snapshot
 from headgate.kubernetes.client import Client
@@ -28,7 +28,7 @@ from headgate.standalone.store.memory import MemoryStore
 
 
 @contextlib.asynccontextmanager
-async def served(store: MemoryStore, certificate: Certificate, port: int) -> AsyncIterator[None]:
+async def served(store: MemoryStore, certificate: CertificateFiles, port: int) -> AsyncIterator[None]:
     """Serve an API."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         task = asyncio.create_task(serve(create_app(store, token=TOKEN), listener, certificate))
@@ -38,7 +38,7 @@ async def served(store: MemoryStore, certificate: Certificate, port: int) -> Asy
 
 
 async def test_the_command_prints_one_message_when_the_api_is_away_and_one_when_it_is_back(
-    tmp_path: Path, certificate: Certificate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, certificate: CertificateFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "stderr", printed := Printed())
     store, kubeconfig = MemoryStore(admit=admit), tmp_path / "kubeconfig"

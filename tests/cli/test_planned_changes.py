@@ -13,7 +13,7 @@ from tests.authority import WEB, Authority
 from tests.cli.living_mesh import LivingMesh, living
 from tests.cli.planned_changes import MESH, PlannedChange, changes, shop
 
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.history.records import is_recorded
 from headgate.latest import until
 from headgate.plan.lines import counted, lines, summary
@@ -29,7 +29,7 @@ NAMES = tuple(changes((("", ""), ("", ""))))
 
 
 @pytest.fixture
-async def mesh(tmp_path: Path, certificate: Certificate) -> AsyncIterator[LivingMesh]:
+async def mesh(tmp_path: Path, certificate: CertificateFiles) -> AsyncIterator[LivingMesh]:
     async with living(tmp_path / ".headgate", certificate, Settings()) as running:
         yield running
 

@@ -19,7 +19,7 @@ from headgate.cli.try_target import TryPort
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed
-from headgate.resources.inspect import Certificate, ObjectName, Proxy, ProxyStatus
+from headgate.resources.inspect import ObjectName, Proxy, ProxyCertificate, ProxyStatus
 from headgate.resources.request_spec import RequestOrigin as Caller
 
 WHERE = TryPort("shop/website", 8080, "10.96.0.7")
@@ -38,7 +38,7 @@ def proxy(name: str, *, connected: str = "2026-01-01T00:00:00Z", deployment: str
         state="InSync" if connected else "Disconnected",
         message="" if connected else "it has no stream",
         connection_time=connected or None,
-        certificate=Certificate(identity=f"spiffe://mesh/{name}"),
+        certificate=ProxyCertificate(identity=f"spiffe://mesh/{name}"),
     )
     metadata = ObjectName(name=name, namespace="shop")
     return Proxy(metadata=metadata, node=f"sidecar/shop/{name}", status=status, deployment=deployment)

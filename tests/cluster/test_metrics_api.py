@@ -18,7 +18,7 @@ from tests.cluster.api_server import ADMIN, UNPRIVILEGED, KubeApiServer, control
 from tests.make.objects import container, deployment, pod
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import DelegatedAuthorizer, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
@@ -169,7 +169,7 @@ def reader(cluster: KubeApiServer) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def metrics(cluster: KubeApiServer, reader: None) -> AsyncIterator[RegisteredMetrics]:
     root = cluster.root
-    own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
+    own = CertificateFiles(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
     store = await stored()
     for name in ("idle-1", "idle-2"):
         await add_idle_pod(store, name)

@@ -8,7 +8,7 @@ from tests.wire import Address
 from headgate.api.certificate import self_signed
 from headgate.model.evaluate import by_host
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Route
+from headgate.model.routing import GatewayPort, HostRoutes, ListenerCertificate, Route
 from headgate.resources.meta import Key
 
 SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
@@ -28,7 +28,7 @@ def routed(rig: EnvoyRig, *names: str, number: int = 0, **more: Any) -> Route:
     return rig.route(*names, origin=SHOP, name=str(number), **more)
 
 
-def certificate(name: str) -> Certificate:
+def certificate(name: str) -> ListenerCertificate:
     """Return a self-signed certificate."""
     chain, key = self_signed()
-    return Certificate(secret=f"default/{name}", chain=chain.decode(), key=PrivateText(key.decode()))
+    return ListenerCertificate(secret=f"default/{name}", chain=chain.decode(), key=PrivateText(key.decode()))

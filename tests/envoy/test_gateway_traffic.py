@@ -14,7 +14,7 @@ from headgate.envoy import http_connections
 from headgate.model.evaluate import Request, decide
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as PathMatch
-from headgate.model.routing import Certificate, Protocol, Route, Split
+from headgate.model.routing import ListenerCertificate, Protocol, Route, Split
 from headgate.resources.meta import Key
 
 
@@ -93,7 +93,7 @@ def test_a_listener_selects_a_certificate_by_server_name_and_serves_a_replaced_c
     address = rig.free()
     shop, wildcard = certificate("shop"), certificate("wildcard")
 
-    def serve(first: Certificate) -> None:
+    def serve(first: ListenerCertificate) -> None:
         tls = (("shop.example", first), ("*.example", wildcard))
         hosts = [("shop.example", routed(rig, "one")), ("*.example", routed(rig, "one"))]
         rig.apply(gateways=(gateway_port(address, *hosts, tls=tls),))

@@ -12,12 +12,12 @@ from headgate.envoy.view import Node, project
 from headgate.model.evaluate import by_host
 from headgate.model.identities import PrivateText
 from headgate.model.routing import (
-    Certificate,
     Endpoint,
     Endpoints,
     Frontend,
     GatewayPort,
     HostRoutes,
+    ListenerCertificate,
     Mesh,
     PortRef,
     Protocol,
@@ -35,7 +35,7 @@ NAME = "gateway/default/edge/443"
 
 
 def certificate(secret, chain="CHAIN"):
-    return Certificate(secret=secret, chain=chain, key=PrivateText(PRIVATE))
+    return ListenerCertificate(secret=secret, chain=chain, key=PrivateText(PRIVATE))
 
 
 def mesh(*weights, chain="CHAIN", **more):

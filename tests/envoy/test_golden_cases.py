@@ -11,7 +11,7 @@ from tests.golden.cases import CASES, compiled
 from headgate.api.certificate import self_signed
 from headgate.envoy.view import Node
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Certificate, Mesh
+from headgate.model.routing import ListenerCertificate, Mesh
 from headgate.standalone.address_pool import LAST_RANGE
 
 UNPRIVILEGED = 1024
@@ -46,7 +46,7 @@ def on_this_machine(mesh: Mesh) -> Mesh:
             address=loopback(item.address),
             port=item.port + 10 * UNPRIVILEGED,
             tls=tuple(
-                (name, Certificate(secret=shown.secret, chain=chain.decode(), key=PrivateText(key.decode())))
+                (name, ListenerCertificate(secret=shown.secret, chain=chain.decode(), key=PrivateText(key.decode())))
                 for name, shown in item.tls
             ),
         )

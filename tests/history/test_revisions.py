@@ -9,7 +9,7 @@ from tests.history.objects import TIME, contents, owned, records, website_split
 from tests.make.objects import service
 
 from headgate.history.records import Record
-from headgate.history.revisions import Log, RecordedChange, Revision, changes_between, with_controllers
+from headgate.history.revisions import Log, RecordedChange, RecordedRevision, changes_between, with_controllers
 from headgate.resources.meta import Key, epoch_seconds
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
@@ -60,7 +60,9 @@ def test_repeated_writes_of_a_controller_to_its_object_are_its_own() -> None:
 
 def test_later_writes_of_controllers_are_added_to_their_last_revision() -> None:
     keys = SERVICE.key("default", "a"), SERVICE.key("default", "b")
-    last = Revision(number=4, time=TIME, reason="ControllerWrote", changes=(RecordedChange(key=keys[0], content=b"1"),))
+    last = RecordedRevision(
+        number=4, time=TIME, reason="ControllerWrote", changes=(RecordedChange(key=keys[0], content=b"1"),)
+    )
     more = (RecordedChange(key=keys[0], content=b"2"), RecordedChange(key=keys[1], content=b"3"))
     found = with_controllers(last, more, LATER)
     assert (found.number, found.time) == (4, LATER)
@@ -70,7 +72,7 @@ def test_later_writes_of_controllers_are_added_to_their_last_revision() -> None:
 def test_a_log_has_the_objects_at_each_kept_revision() -> None:
     first, second = contents(website_split(weight=90)), contents(website_split(weight=80))
     changes = (RecordedChange(key=WEBSITE, content=second[WEBSITE]),)
-    log = Log(6, first, (Revision(number=7, time=TIME, reason="Written", changes=changes),))
+    log = Log(6, first, (RecordedRevision(number=7, time=TIME, reason="Written", changes=changes),))
     assert (log.at(6), log.at(7), log.at(8), log.last) == (None, second, None, 7)
     ((_, before),) = log.steps()
     assert before == first
@@ -87,11 +89,11 @@ _STATES = st.lists(
 
 @given(_STATES)
 def test_the_recorded_changes_reproduce_every_state(states: list[dict[Key, bytes]]) -> None:
-    revisions: list[Revision] = []
+    revisions: list[RecordedRevision] = []
     for before, now in itertools.pairwise(states):
         old, new = ({key: Record(content=data) for key, data in state.items()} for state in (before, now))
         changes = changes_between(old, new, NOW).by_clients
-        revisions.append(Revision(number=len(revisions) + 1, time=TIME, reason="Written", changes=changes))
+        revisions.append(RecordedRevision(number=len(revisions) + 1, time=TIME, reason="Written", changes=changes))
     log = Log(0, states[0], tuple(revisions))
     assert [log.at(number + 1) for number in range(len(revisions))] == states[1:]
 

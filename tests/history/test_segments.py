@@ -7,7 +7,7 @@ import pytest
 from tests.history.objects import TIME
 
 from headgate.history import segments
-from headgate.history.revisions import Log, RecordedChange, Revision
+from headgate.history.revisions import Log, RecordedChange, RecordedRevision
 from headgate.history.segments import SLOTS, DamagedHistory, Stored, Writes, decode, store
 from headgate.resources.registry import SERVICE
 
@@ -44,10 +44,10 @@ class Slots:
         return decode(self.base, self.slots).log
 
 
-def revision(number: int, size: int = 900) -> Revision:
+def revision(number: int, size: int = 900) -> RecordedRevision:
     """Return a revision with an incompressible change of one of five objects."""
     change = RecordedChange(key=SERVICE.key("default", f"web-{number % 5}"), content=_random.randbytes(size))
-    return Revision(number=number, time=TIME, reason="Written", changes=(change,), effect=("none",))
+    return RecordedRevision(number=number, time=TIME, reason="Written", changes=(change,), effect=("none",))
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ def test_changes_of_the_last_revision_are_saved() -> None:
     storage, stored = Slots(), Stored.starting(Log())
     for content in (b"1", b"2"):
         change = RecordedChange(key=SERVICE.key("default", "web"), content=content)
-        log = Log(revisions=(Revision(number=1, time=TIME, reason="ControllerWrote", changes=(change,)),))
+        log = Log(revisions=(RecordedRevision(number=1, time=TIME, reason="ControllerWrote", changes=(change,)),))
         writes = store(stored, log)
         stored = writes.stored
         storage.write(writes)

@@ -9,7 +9,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import ProxyError
 from headgate.kubernetes.token_reviews import MAX_REJECTIONS, PATH, REJECTION_SECONDS, TokenReview, pod_uids
 from headgate.latest import Latest
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.meta import Key, Metadata
 from headgate.xds.authentication import InvalidToken
 
@@ -196,7 +196,7 @@ async def test_a_pod_that_the_snapshot_has_later_is_authenticated_then():
 
 def snapshot_of_pod(*, uid):
     return Snapshot(
-        1, {Key("", "Pod", "shop", "web-1"): Pod(metadata=Metadata(name="web-1", namespace="shop", uid=uid))}
+        1, {Key("", "Pod", "shop", "web-1"): MeshPod(metadata=Metadata(name="web-1", namespace="shop", uid=uid))}
     )
 
 

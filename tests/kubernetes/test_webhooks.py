@@ -13,7 +13,7 @@ import pytest
 from tests.api.request_header_ca import credential_of
 from tests.ports import free_port
 
-from headgate.api.certificate import Certificate, certificate_in
+from headgate.api.certificate import CertificateFiles, certificate_in
 from headgate.api.http_server import Server
 from headgate.kubernetes import webhooks
 from headgate.kubernetes.options import Options
@@ -30,7 +30,7 @@ SPLIT = {
 class Replica:
     """The webhooks of a replica. It answers reviews of splits while `answers` is set; `asked` counts them."""
 
-    def __init__(self, certificate: Certificate, port: int) -> None:
+    def __init__(self, certificate: CertificateFiles, port: int) -> None:
         self.answers, self.draining = asyncio.Event(), asyncio.Event()
         self.asked = Latest(0)
         self._certificate, self._port = certificate, port
@@ -99,13 +99,13 @@ class Connection:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     """The certificate of the webhooks."""
     return certificate_in(Path(tmp_path_factory.mktemp("webhooks")))
 
 
 @pytest.fixture
-async def replica(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
+async def replica(certificate: CertificateFiles, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
     """A replica, which is ended after the test."""
     port = free_port()
     monkeypatch.setattr(webhooks, "WEBHOOK_PORT", port)

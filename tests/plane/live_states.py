@@ -14,7 +14,7 @@ from headgate.plane.loop import HostProxies, Loop
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
-from headgate.xds.messages import Request
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.session import Session
 
 GATEWAY = "gateway"
@@ -37,10 +37,10 @@ def connect(fleet: Fleet, node: str, *, has_config: bool = True) -> None:
     """Let a proxy open a stream; with `has_config`, it has acknowledged an empty configuration."""
     proxy = fleet.expect(node)
     session = Session()
-    session.receive(Request(CLUSTER))
+    session.receive(DeltaRequest(CLUSTER))
     proxy.attach(session, lambda _ending: None)
     if has_config:
         proxy.config.set({})
         session.set_config({})
         (response,) = session.next_responses()
-        session.receive(Request(CLUSTER, nonce=response.nonce))
+        session.receive(DeltaRequest(CLUSTER, nonce=response.nonce))

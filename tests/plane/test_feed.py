@@ -14,7 +14,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound, Unavailable
 from headgate.objects.ports import Listing
 from headgate.plane.feed import Feed
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
@@ -122,7 +122,7 @@ async def test_a_new_address_or_the_end_of_a_pod_makes_a_snapshot(followed: Foll
     second = await followed.set_status(**status)
     assert second is not first
     pod = second.objects[KEY]
-    assert isinstance(pod, Pod)
+    assert isinstance(pod, MeshPod)
     assert (pod.status.pod_ip, pod.status.phase) == (status["podIP"], status["phase"])
 
 
@@ -138,7 +138,7 @@ async def test_a_change_keeps_what_was_found_about_objects_of_other_kinds(follow
 
 async def test_a_snapshot_has_labels_account_and_ports_of_a_pod(followed: Followed) -> None:
     pod = (await followed.snapshot()).objects[KEY]
-    assert isinstance(pod, Pod)
+    assert isinstance(pod, MeshPod)
     assert pod.metadata.labels == {"app": "web"}
     assert pod.spec.service_account_name == "web"
     assert pod.spec.containers[0].ports

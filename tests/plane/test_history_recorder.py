@@ -14,7 +14,7 @@ from tests.make.objects import canary, endpoint_slice, manifest, port, service, 
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.history import segments
-from headgate.history.revisions import Log, Revision
+from headgate.history.revisions import Log, RecordedRevision
 from headgate.latest import Latest, until
 from headgate.manifests.apply import apply
 from headgate.manifests.files import read
@@ -82,7 +82,7 @@ class Mesh:
         except NotFound:
             return await self.store.create(obj)
 
-    async def recorded(self) -> Sequence[Revision]:
+    async def recorded(self) -> Sequence[RecordedRevision]:
         """Wait until the objects at the last revision are those of the store; return the revisions."""
 
         async def current() -> bool:

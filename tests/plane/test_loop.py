@@ -17,7 +17,7 @@ from headgate.plane.feed import snapshot_of
 from headgate.plane.loop import Distribution, HostProxies, Loop
 from headgate.resources.meta import Key
 from headgate.settings import Settings
-from headgate.xds.fleet import EndReason, Fleet, Proxy
+from headgate.xds.fleet import EndReason, Fleet, FleetProxy
 from headgate.xds.session import Session
 
 SIDECAR = "sidecar/default/web"
@@ -44,7 +44,7 @@ class LoopRig:
         compiled = self.loop.compiled.get()
         return {workload.address for workload in compiled.mesh.workloads} if compiled else set()
 
-    async def proxy(self, *, besides: Proxy | None = None) -> Proxy:
+    async def proxy(self, *, besides: FleetProxy | None = None) -> FleetProxy:
         """Wait until the pod has a proxy that is configured and is not `besides`; return that proxy."""
         await until(
             lambda: self._is_replaced(besides), self.loop.compiled, self.credentials.current, self.fleet.change_count
@@ -53,7 +53,7 @@ class LoopRig:
             await self.fleet.proxies[SIDECAR].config.next_change().wait()
         return self.fleet.proxies[SIDECAR]
 
-    def _is_replaced(self, besides: Proxy | None) -> bool:
+    def _is_replaced(self, besides: FleetProxy | None) -> bool:
         return SIDECAR in self.fleet.proxies and self.fleet.proxies[SIDECAR] is not besides
 
 

@@ -8,13 +8,13 @@ from msgspec import structs
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.plane.mesh_state import LATE_S, Observed, mesh_state
-from headgate.resources.inspect import Certificate, ObjectName, Proxy, ProxyProcess, ProxyStatus, Refusal
+from headgate.resources.inspect import ObjectName, Proxy, ProxyCertificate, ProxyProcess, ProxyStatus, Refusal
 from headgate.resources.mesh_status import MeshProblem, Revisions
 from headgate.resources.meta import Key, timestamp
 from headgate.settings import Settings
 
 NOW = 1_800_000_000.0
-VALID = Certificate(
+VALID = ProxyCertificate(
     identity="spiffe://x/ns/a/sa/b",
     issue_time=timestamp(NOW - 30),
     not_before_time=timestamp(NOW - 60),
@@ -78,7 +78,7 @@ def test_a_proxy_without_a_lasting_fault_is_no_problem(found: Proxy) -> None:
             "sidecar/a/web does not run: it ended",
         ),
         (
-            proxy(certificate=Certificate(message="no key")),
+            proxy(certificate=ProxyCertificate(message="no key")),
             "CertificateUnavailable",
             "sidecar/a/web gets no certificate: no key",
         ),
@@ -118,7 +118,7 @@ def test_the_state_counts_proxies_and_certificates() -> None:
         proxy(process=ProxyProcess(pid=1, restarts=3)),
         proxy("Lagging", process=ProxyProcess(pid=2, adopted=True)),
         proxy("Refused", certificate=old),
-        proxy("Disconnected", certificate=Certificate(message="no key")),
+        proxy("Disconnected", certificate=ProxyCertificate(message="no key")),
     )
     counts = found.proxies
     assert (counts.total, counts.in_sync, counts.lagging, counts.refused, counts.disconnected) == (4, 1, 1, 1, 1)

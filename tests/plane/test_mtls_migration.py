@@ -12,8 +12,8 @@ from headgate.model.routing import TlsMode, Workload
 from headgate.plane import mtls_migration as mtls_migration_module
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.standalone.state_files import StateFiles
-from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.messages import Request
+from headgate.xds.fleet import Fleet, FleetProxy
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.session import Session
 
 IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
@@ -37,13 +37,13 @@ def fleet() -> Fleet:
     return fleet
 
 
-def connect(proxy: Proxy) -> None:
+def connect(proxy: FleetProxy) -> None:
     """Connect a proxy that has acknowledged an empty configuration."""
     proxy.config.set({})
     XdsClient(proxy).take()
 
 
-def lag(proxy: Proxy) -> None:
+def lag(proxy: FleetProxy) -> None:
     """Give a proxy a cluster that it has not acknowledged."""
     proxy.config.set({CLUSTER: {"a": Encoded(b"", "1")}})
 
@@ -161,12 +161,12 @@ def test_a_reconnecting_proxy_blocks_the_next_step_until_it_has_subscribed_to_al
     proxy.attach(session, lambda _: None)
     held_versions = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
     for kind, digest in held_versions.items():
-        session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
+        session.receive(DeltaRequest(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
         assert migration.pending_proxies() == ("sidecar/default/web",)
     while responses := session.next_responses():
         assert migration.pending_proxies() == ("sidecar/default/web",)
         for response in responses:
-            session.receive(Request(response.type_url, nonce=response.nonce))
+            session.receive(DeltaRequest(response.type_url, nonce=response.nonce))
     assert migration.pending_proxies() == ()
 
 

@@ -15,8 +15,8 @@ from headgate.identity.keys import CURRENT, FileKeyStore, StoredAuthority
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.trust import CertificateHolders, Trust
 from headgate.settings import Settings
-from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.messages import Request
+from headgate.xds.fleet import Fleet, FleetProxy
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.session import Session
 
 SIDECAR = "sidecar/default/web"
@@ -48,10 +48,10 @@ def lagging(fleet: Fleet) -> list[str]:
     return list(CertificateHolders(Loop(), fleet).lagging({SIDECAR: CREDENTIAL}))
 
 
-def reconnect(proxy: Proxy) -> Session:
+def reconnect(proxy: FleetProxy) -> Session:
     """Reconnect a proxy that already has a cluster; return its session."""
     session = Session()
-    session.receive(Request(CLUSTER, initial={"a": "1"}))
+    session.receive(DeltaRequest(CLUSTER, initial={"a": "1"}))
     proxy.attach(session, lambda _ending: None)
     session.set_config(CONFIG)
     assert session.next_responses() == []
@@ -65,13 +65,13 @@ def test_a_disconnected_proxy_counts_as_lagging_because_it_may_have_the_old_root
 def test_a_reconnecting_proxy_lags_until_it_acknowledges_the_new_roots(fleet: Fleet) -> None:
     """The proxy subscribes to clusters first. Without the new roots, it would reject peers with new certificates."""
     session = reconnect(fleet.proxies[SIDECAR])
-    session.receive(Request(LISTENER))
+    session.receive(DeltaRequest(LISTENER))
     assert lagging(fleet) == [SIDECAR]
-    session.receive(Request(SECRET, (IDENTITY, ROOTS), initial=OLD))
+    session.receive(DeltaRequest(SECRET, (IDENTITY, ROOTS), initial=OLD))
     assert lagging(fleet) == [SIDECAR]
     secrets, _ = session.next_responses()
     assert [name for name, _ in secrets.resources] == [ROOTS]
-    session.receive(Request(SECRET, nonce=secrets.nonce))
+    session.receive(DeltaRequest(SECRET, nonce=secrets.nonce))
     assert lagging(fleet) == []
 
 
@@ -80,7 +80,7 @@ def test_a_proxy_without_a_subscription_to_secrets_does_not_lag(fleet: Fleet) ->
     assert lagging(fleet) == [SIDECAR]
     assert session.confirm_report()
     (response,) = session.next_responses()
-    session.receive(Request(CLUSTER, nonce=response.nonce))
+    session.receive(DeltaRequest(CLUSTER, nonce=response.nonce))
     assert lagging(fleet) == []
 
 

@@ -9,7 +9,7 @@ from headgate.resources.decode import check_stored
 from headgate.resources.mesh.canary.types import Canary
 from headgate.rollout.criteria import RecentLatencies
 from headgate.rollout.messages import message
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import Facts, State
 from headgate.rollout.transitions import following
 from headgate.telemetry.counters.counts import Counts, class_index
@@ -23,11 +23,11 @@ def website_canary(*, analysis: Mapping[str, Any] | None = ANALYSIS, **more: Any
     return canary("website", {"v1": "900m", "v2": "100m"}, analysis=analysis, **more)
 
 
-def plan_of(obj: Object) -> Plan:
+def plan_of(obj: Object) -> RolloutPlan:
     """Return the plan of a valid Canary."""
     checked = check_stored(obj)
     assert isinstance(checked.value, Canary), checked.causes
-    return Plan(checked.value)
+    return RolloutPlan(checked.value)
 
 
 def requests(count: int, *, failed: int = 0, slow: int = 0, slow_us: float = 900_000) -> Counts:
@@ -40,7 +40,7 @@ class Rollout:
     """A rollout whose split is in force at once, and whose time is `now`."""
 
     def __init__(self, obj: Object) -> None:
-        self.plan: Plan = plan_of(obj)
+        self.plan: RolloutPlan = plan_of(obj)
         self.state = State()
         self.now = 1000.0
         self.latencies = RecentLatencies()

@@ -14,7 +14,7 @@ from headgate.model.latency_buckets import BOUNDS_US
 from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout import criteria
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import Edit, Pause, Phase, State, WebhookAnswer, state_fields, state_in
 from headgate.rollout.status import canary_status
 from headgate.telemetry.counters import histogram
@@ -28,7 +28,7 @@ def rollout() -> Rollout:
     return Rollout(website_canary())
 
 
-def edited(obj: Object, **spec: Any) -> Plan:
+def edited(obj: Object, **spec: Any) -> RolloutPlan:
     return plan_of({**obj, "spec": {**obj["spec"], **spec}})
 
 

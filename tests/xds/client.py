@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from headgate.envoy import names
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, ProxyConfig, TypeUrl
-from headgate.xds.fleet import Proxy
-from headgate.xds.messages import Request
+from headgate.xds.fleet import FleetProxy
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.session import Session
 from headgate.xds.subscription import Response
 
@@ -19,12 +19,12 @@ BY_NAME = (ENDPOINTS, SECRET, ROUTES, RUNTIME)
 class XdsClient:
     """Connects a proxy to a session. Responses are only answered by `take` and `answer`."""
 
-    def __init__(self, proxy: Proxy) -> None:
+    def __init__(self, proxy: FleetProxy) -> None:
         self.proxy = proxy
         self.session = Session()
         self._subscribed: dict[TypeUrl, set[str]] = {type_url: set() for type_url in BY_NAME}
         for type_url in WHOLE:
-            self.session.receive(Request(type_url))
+            self.session.receive(DeltaRequest(type_url))
         proxy.attach(self.session, lambda _: None)
 
     def take(self, *, refuse: Mapping[Resource, str] = NONE, silent: Collection[Resource] = ()) -> list[Response]:
@@ -49,19 +49,19 @@ class XdsClient:
         for type_url in BY_NAME:
             if new := _wanted(config, type_url) - self._subscribed[type_url]:
                 self._subscribed[type_url] |= new
-                self.session.receive(Request(type_url, subscribe=tuple(sorted(new))))
+                self.session.receive(DeltaRequest(type_url, subscribe=tuple(sorted(new))))
         return self.session.next_responses()
 
     def answer(self, response: Response, error: str | None = None) -> None:
         """Send an ACK of a response, or a NACK with an error message."""
-        self.session.receive(Request(response.type_url, nonce=response.nonce, error=error))
+        self.session.receive(DeltaRequest(response.type_url, nonce=response.nonce, error=error))
 
     def leave(self) -> None:
         """Close the stream."""
         self.proxy.detach(self.session)
 
 
-def outdate(proxy: Proxy, type_url: TypeUrl, *found: str) -> None:
+def outdate(proxy: FleetProxy, type_url: TypeUrl, *found: str) -> None:
     """Give a proxy new versions of some resources."""
     config = proxy.config.get()
     assert config

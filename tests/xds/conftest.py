@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, TypeUrl
-from headgate.xds.messages import Request
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.session import Session
 from headgate.xds.subscription import Response
 
@@ -61,15 +61,15 @@ class Stream:
     def request(self, short: str, names: str = "", *, unsubscribe: str = "", initial: str = "") -> list[str]:
         """Change the subscription; `initial` are the versions that the proxy reports after a reconnect, as `a=1`."""
         versions = {found["name"]: found["digest"] for found in RESOURCE.finditer(initial)}
-        return self._receive(Request(TYPES[short], tuple(names.split()), tuple(unsubscribe.split()), versions))
+        return self._receive(DeltaRequest(TYPES[short], tuple(names.split()), tuple(unsubscribe.split()), versions))
 
     def ack(self, short: str, names: str = "", *, unsubscribe: str = "", at: int = 0) -> list[str]:
         nonce = self.unanswered[TYPES[short]].pop(at)
-        return self._receive(Request(TYPES[short], tuple(names.split()), tuple(unsubscribe.split()), {}, nonce))
+        return self._receive(DeltaRequest(TYPES[short], tuple(names.split()), tuple(unsubscribe.split()), {}, nonce))
 
     def nack(self, short: str, error: str = "bad", *, at: int = 0) -> list[str]:
         nonce = self.unanswered[TYPES[short]].pop(at)
-        return self._receive(Request(TYPES[short], (), (), {}, nonce, error))
+        return self._receive(DeltaRequest(TYPES[short], (), (), {}, nonce, error))
 
     def time_out(self, short: str) -> list[str]:
         self.session.time_out(self.unanswered[TYPES[short]][0])
@@ -88,7 +88,7 @@ class Stream:
         self.session.retry_listeners()
         return self._responses()
 
-    def _receive(self, request: Request) -> list[str]:
+    def _receive(self, request: DeltaRequest) -> list[str]:
         rejected = self.session.receive(request)
         self.rejected += [f"{SHORT[item.type_url]} {item.name}={item.digest}: {item.message}" for item in rejected]
         return self._responses()

@@ -1,6 +1,6 @@
 """Tests of the fleet of proxies."""
 
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 
 def test_a_search_checks_the_last_result_before_other_proxies() -> None:
@@ -9,7 +9,7 @@ def test_a_search_checks_the_last_result_before_other_proxies() -> None:
         fleet.expect(str(number))
     checked: list[str] = []
 
-    def is_wanted(proxy: Proxy) -> bool:
+    def is_wanted(proxy: FleetProxy) -> bool:
         checked.append(proxy.id)
         return proxy.id in wanted
 

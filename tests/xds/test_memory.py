@@ -4,7 +4,7 @@ import pytest
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ORDER, ROUTES, SCOPES, Encoded
 from headgate.xds import subscription
-from headgate.xds.messages import Request
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.session import MAX_TIMED_OUT, Session
 
 FEW, MANY = 60, 300
@@ -28,11 +28,11 @@ def config(number):
 
 
 def ack(found, response):
-    found.receive(Request(response.type_url, nonce=response.nonce))
+    found.receive(DeltaRequest(response.type_url, nonce=response.nonce))
 
 
 def nack(found, response):
-    found.receive(Request(response.type_url, nonce=response.nonce, error="bad"))
+    found.receive(DeltaRequest(response.type_url, nonce=response.nonce, error="bad"))
 
 
 def time_out(found, response):
@@ -50,9 +50,9 @@ def ack_additions(found, response):
 def started(initial):
     found = Session()
     found.set_config(config(0))
-    found.receive(Request(CLUSTER, initial=initial))
-    found.receive(Request(LISTENER, initial=initial))
-    found.receive(Request(SCOPES))
+    found.receive(DeltaRequest(CLUSTER, initial=initial))
+    found.receive(DeltaRequest(LISTENER, initial=initial))
+    found.receive(DeltaRequest(SCOPES))
     return found
 
 
@@ -88,8 +88,8 @@ def remembered(found):
 def test_a_session_forgets_names_of_removed_resources(answer, subscribes):
     found = started({})
     if subscribes:
-        found.receive(Request(ENDPOINTS, ("a",)))
-        found.receive(Request(ROUTES, ("r",)))
+        found.receive(DeltaRequest(ENDPOINTS, ("a",)))
+        found.receive(DeltaRequest(ROUTES, ("r",)))
     churn(found, FEW, answer)
     before = remembered(found)
     churn(found, MANY, answer)
@@ -134,9 +134,9 @@ def test_a_silent_proxy_with_unknown_routes_exceeds_the_limits(monkeypatch):
 def test_a_proxy_that_subscribes_to_more_and_more_names_exceeds_the_limits(monkeypatch):
     monkeypatch.setattr(subscription, "MAX_NAMES", 100)
     found = started({})
-    found.receive(Request(ROUTES, tuple(f"n{number}" for number in range(90))))
+    found.receive(DeltaRequest(ROUTES, tuple(f"n{number}" for number in range(90))))
     assert not found.exceeds_limits
-    found.receive(Request(ROUTES, tuple(f"m{number}" for number in range(90))))
+    found.receive(DeltaRequest(ROUTES, tuple(f"m{number}" for number in range(90))))
     assert found.exceeds_limits
 
 

@@ -25,7 +25,7 @@ from headgate.envoy.config import (
     Resources,
 )
 from headgate.xds import session, versions
-from headgate.xds.messages import Request
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.session import Session
 
 INVALID = "3"  # versions that begin with this are rejected
@@ -166,9 +166,9 @@ class Envoy:
         if type_url not in self.opened:
             self.opened.add(type_url)
             subscribe = tuple(sorted(self.subscribed.get(type_url, ())))
-            return Request(type_url, subscribe, (), dict(self.versions[type_url]))
+            return DeltaRequest(type_url, subscribe, (), dict(self.versions[type_url]))
         nonce, error = self.answers[type_url].pop(0) if self.answers[type_url] else ("", None)
-        return Request(type_url, tuple(sorted(subscribes)), tuple(sorted(unsubscribes)), {}, nonce, error)
+        return DeltaRequest(type_url, tuple(sorted(subscribes)), tuple(sorted(unsubscribes)), {}, nonce, error)
 
     def apply(self, response):
         apply = {

@@ -5,8 +5,8 @@ from tests.xds.conftest import config, written
 
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Encoded, Resources
 from headgate.xds import versions
-from headgate.xds.fleet import Proxy
-from headgate.xds.messages import MIN_CACHED_RESOURCES, Request, write_response
+from headgate.xds.fleet import FleetProxy
+from headgate.xds.messages import MIN_CACHED_RESOURCES, DeltaRequest, write_response
 from headgate.xds.session import MAX_TIMED_OUT
 from headgate.xds.versions import MAX_RESPONSE_BYTES
 
@@ -53,7 +53,7 @@ def test_the_removal_of_a_nonexistent_named_resource_is_sent_once(stream):
 
 def test_types_that_headgate_does_not_serve_are_ignored(stream):
     proxy = stream(*A)
-    assert proxy.session.receive(Request("type.googleapis.com/envoy.config.route.v3.VirtualHost", ("h",))) == ()
+    assert proxy.session.receive(DeltaRequest("type.googleapis.com/envoy.config.route.v3.VirtualHost", ("h",))) == ()
     assert proxy.session.next_responses() == []
 
 
@@ -304,7 +304,7 @@ def test_a_route_still_waits_for_its_cluster_after_an_old_version_of_the_cluster
 
 
 def test_a_reconnecting_proxy_that_has_everything_gets_no_response_and_counts_as_up_to_date(stream):
-    proxy, fleet_proxy = stream(*A), Proxy("any")
+    proxy, fleet_proxy = stream(*A), FleetProxy("any")
     fleet_proxy.config.set(proxy.session.config)
     assert proxy.request("CDS", initial="a=1") == []
     fleet_proxy.attach(proxy.session, lambda _reason: None)
@@ -317,7 +317,7 @@ def test_a_reconnecting_proxy_that_has_everything_gets_no_response_and_counts_as
 
 def test_a_reconnected_proxy_without_a_wanted_type_is_up_to_date_after_an_ack_of_clusters(stream):
     """A proxy without TLS does not request secrets."""
-    proxy, fleet_proxy = stream(*A, "SDS s=1"), Proxy("any")
+    proxy, fleet_proxy = stream(*A, "SDS s=1"), FleetProxy("any")
     fleet_proxy.config.set(proxy.session.config)
     fleet_proxy.attach(proxy.session, lambda _reason: None)
     for short, name, held in (("CDS", "", "a"), ("EDS", "a", "a"), ("LDS", "", "l"), ("RDS", "r", "r")):
@@ -330,7 +330,7 @@ def test_a_reconnected_proxy_without_a_wanted_type_is_up_to_date_after_an_ack_of
 
 
 def test_the_report_of_a_reconnecting_proxy_is_complete_when_its_first_response_times_out(stream):
-    proxy, fleet_proxy = stream(*A), Proxy("any")
+    proxy, fleet_proxy = stream(*A), FleetProxy("any")
     fleet_proxy.attach(proxy.session, lambda _reason: None)
     proxy.request("CDS", initial="a=2")
     assert not fleet_proxy.has_reported_all()
@@ -361,7 +361,7 @@ def test_reported_versions_match_a_configuration_that_is_set_later(stream):
     proxy = stream()
     session = proxy.session
     for type_url, has in ((CLUSTER, {"a": "1", "b": "1"}), (LISTENER, {"l": "1"}), (ROUTES, {"r": "1"})):
-        session.receive(Request(type_url, ("r",) if type_url == ROUTES else (), initial=has))
+        session.receive(DeltaRequest(type_url, ("r",) if type_url == ROUTES else (), initial=has))
     assert proxy.set_config(*A) == ["CDS -b"]
 
 
@@ -551,7 +551,7 @@ def test_shared_resources_are_compared_once_for_all_proxies(stream):
         for proxy in proxies:
             proxy.session.set_config(wanted)
             assert [written(response) for response in proxy.session.next_responses()] == [f"RDS r={version}"]
-            proxy.session.receive(Request(ROUTES, nonce=next(iter(proxy.session.subscriptions[ROUTES].in_flight))))
+            proxy.session.receive(DeltaRequest(ROUTES, nonce=next(iter(proxy.session.subscriptions[ROUTES].in_flight))))
     assert clusters.iterations == 1
     assert proxies[0].request("CDS", initial="a=0") == ["CDS a=1", "EDS a=1"]
 
@@ -576,7 +576,7 @@ def test_equal_responses_to_several_proxies_are_encoded_once(stream):
     sent = []
     for _ in range(2):
         proxy = stream()
-        proxy.session.receive(Request(CLUSTER))
+        proxy.session.receive(DeltaRequest(CLUSTER))
         proxy.session.set_config(wanted)
         sent += [write_response(response) for response in proxy.session.next_responses()]
     assert sent[0] is sent[1]

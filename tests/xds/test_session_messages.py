@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.encode import encode_resource
-from headgate.xds.messages import Request, read_request, write_response
+from headgate.xds.messages import DeltaRequest, read_request, write_response
 from headgate.xds.subscription import Response
 
 NAMES = st.lists(st.text(min_size=1, max_size=300), max_size=5, unique=True)
@@ -37,14 +37,14 @@ def test_a_first_request_decodes_to_the_node_id_and_the_reported_versions():
     )
     assert read_request(message.SerializeToString()) == (
         "gateway",
-        Request(CLUSTER, ("*", "a"), ("b",), {"a": "1"}),
+        DeltaRequest(CLUSTER, ("*", "a"), ("b",), {"a": "1"}),
     )
 
 
 def test_an_ack_has_no_error_and_a_nack_has_envoys_message():
     ack = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7")
-    assert read_request(ack.SerializeToString())[1] == Request(CLUSTER, nonce="7")
+    assert read_request(ack.SerializeToString())[1] == DeltaRequest(CLUSTER, nonce="7")
     nack = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7", error_detail=pb.Status(message="no"))
-    assert read_request(nack.SerializeToString())[1] == Request(CLUSTER, nonce="7", error="no")
+    assert read_request(nack.SerializeToString())[1] == DeltaRequest(CLUSTER, nonce="7", error="no")
     silent = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7", error_detail=pb.Status(code=13))
     assert read_request(silent.SerializeToString())[1].error == ""

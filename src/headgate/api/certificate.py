@@ -22,7 +22,7 @@ CLOCK_SKEW = timedelta(hours=1)
 log = logging.getLogger(__name__)
 
 
-class Certificate(NamedTuple):
+class CertificateFiles(NamedTuple):
     """The files of a certificate and its private key. `pem` is the certificate, which clients trust as a CA."""
 
     path: Path
@@ -30,7 +30,7 @@ class Certificate(NamedTuple):
     pem: bytes
 
 
-def certificate_in(directory: Path) -> Certificate:
+def certificate_in(directory: Path) -> CertificateFiles:
     """Return the certificate of a state directory; create it, with a private key file, when it does not exist.
 
     Files that are no certificate with its key are replaced, with a warning.
@@ -51,7 +51,7 @@ def certificate_in(directory: Path) -> Certificate:
         certificate, key = self_signed()
         write_private(key_path, key)
         write_private(path, certificate)
-    return Certificate(path, key_path, path.read_bytes())
+    return CertificateFiles(path, key_path, path.read_bytes())
 
 
 def _fault(path: Path, key_path: Path) -> str:

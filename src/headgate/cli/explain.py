@@ -22,8 +22,8 @@ from headgate.options import GivenOptions
 from headgate.resources.explanations import (
     MUTUAL_TLS,
     Arrival,
-    Backend,
     Copy,
+    ExplainedBackend,
     ExplanationStatus,
     Sanitizing,
     Stickiness,
@@ -273,7 +273,7 @@ def _at_pods(found: ExplanationStatus) -> Iterator[str]:
             yield from _arrivals(copy, "copies to ")
 
 
-def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
+def _arrivals(at: ExplainedBackend | Copy, what: str) -> Iterator[str]:
     """Yield lines about the pods of a Service port, as `_at_pods` does; pods with the same result share an entry.
 
     `what` is the text before the name of the Service or pod, such as `copies to `.
@@ -302,7 +302,7 @@ def _candidate(item: Tried) -> Iterator[str]:
         yield f"{'':<10} {item.message}"
 
 
-def backends_table(backends: Iterable[Backend]) -> Table:
+def backends_table(backends: Iterable[ExplainedBackend]) -> Table:
     """Return the table of backends with the share of each."""
     numbers = ("SHARE", "PERCENT", "READY ENDPOINTS")
     found = make_table(("BACKEND", *numbers), right=numbers)
@@ -313,7 +313,7 @@ def backends_table(backends: Iterable[Backend]) -> Table:
     return found
 
 
-def _answers(item: Backend) -> str:
+def _answers(item: ExplainedBackend) -> str:
     if not item.status_code:
         return f"{item.service}:{item.port}"
     reason = f", {item.message or item.reason}" if item.reason else ""

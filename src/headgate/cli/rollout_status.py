@@ -32,7 +32,7 @@ ROLL_BACK_STYLE, PROMOTE_STYLE = "red", "green"
 _PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉"
 
 
-class Criterion(Input, frozen=True, kw_only=True):
+class CriterionEvidence(Input, frozen=True, kw_only=True):
     """A criterion: its evidence in percent of a decision. `promote` is empty if a promotion needs none."""
 
     name: str
@@ -61,7 +61,7 @@ class _Status(Input, frozen=True, kw_only=True):
     step_count: int = 0
     canary_share: str = ""
     backends: tuple[_Backend, ...] = ()
-    criteria: tuple[Criterion, ...] = ()
+    criteria: tuple[CriterionEvidence, ...] = ()
 
     @property
     def state(self) -> tuple[str, str]:
@@ -109,7 +109,7 @@ class RolloutStatus(Input, frozen=True, kw_only=True):
     canary_share: str
     confidence: float
     backends: tuple[BackendRow, ...]
-    criteria: tuple[Criterion, ...]
+    criteria: tuple[CriterionEvidence, ...]
 
     @property
     def is_over(self) -> bool:
@@ -117,7 +117,7 @@ class RolloutStatus(Input, frozen=True, kw_only=True):
         return self.is_current and self.state in (Phase.PROMOTED.value, Phase.ROLLED_BACK.value)
 
 
-class Progress(NamedTuple):
+class DecisionProgress(NamedTuple):
     """How near the evidence is to a decision, from 0 to 1: one violated criterion rolls back, and a promotion needs all."""
 
     roll_back: float
@@ -153,12 +153,12 @@ def rollout_status(obj: Object) -> RolloutStatus:
     )
 
 
-def progress_of(status: RolloutStatus) -> Progress | None:
+def progress_of(status: RolloutStatus) -> DecisionProgress | None:
     """Return the evidence of all criteria together; None if the rollout has none."""
     if not status.criteria:
         return None
     promote = [_part(item.promote) for item in status.criteria if item.promote]
-    return Progress(max(_part(item.roll_back) for item in status.criteria), min(promote, default=1.0))
+    return DecisionProgress(max(_part(item.roll_back) for item in status.criteria), min(promote, default=1.0))
 
 
 def summary(obj: Object) -> str:
@@ -235,7 +235,7 @@ def _counts(row: BackendRow) -> tuple[str, str, str, str]:
     return str(row.requests), str(row.failures), share_text(row.failures / row.requests), interval
 
 
-def _criteria(criteria: Sequence[Criterion]) -> Table:
+def _criteria(criteria: Sequence[CriterionEvidence]) -> Table:
     table = make_table(("CRITERION", "EVIDENCE TO ROLL BACK", "EVIDENCE TO PROMOTE"))
     for item in criteria:
         promote = _bar(_part(item.promote), PROMOTE_STYLE) if item.promote else Text("none is needed")

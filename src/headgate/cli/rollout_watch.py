@@ -13,7 +13,7 @@ from headgate.cli.output import print_whole, stdout
 from headgate.cli.rollout_status import (
     PROMOTE_STYLE,
     ROLL_BACK_STYLE,
-    Progress,
+    DecisionProgress,
     RolloutStatus,
     picture,
     progress_of,
@@ -29,7 +29,7 @@ class Look(NamedTuple):
     """The evidence at one time, and the number of the step."""
 
     step: int
-    progress: Progress
+    progress: DecisionProgress
 
 
 class History:

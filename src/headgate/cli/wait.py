@@ -59,7 +59,7 @@ class Readiness(enum.Enum):
     FAILED = "failed"
 
 
-class Progress(NamedTuple):
+class WaitProgress(NamedTuple):
     """The readiness of an object, with a message."""
 
     readiness: Readiness
@@ -67,7 +67,7 @@ class Progress(NamedTuple):
 
 
 NOT_FOUND = "it does not exist; create it, correct the name, or give its namespace with -n"
-NO_ANSWER = Progress(Readiness.PENDING, "the API has not responded")
+NO_ANSWER = WaitProgress(Readiness.PENDING, "the API has not responded")
 
 
 @with_api_options
@@ -99,7 +99,7 @@ def wait(
     answer(to_document(obj, progress), output, lambda: stdout().print(text, soft_wrap=True))
 
 
-def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:
+def to_document(obj: Object, progress: WaitProgress) -> Mapping[str, Any]:
     """Return the document for `-o json`: the object's name, generation and conditions, and a message."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     return {
@@ -112,16 +112,16 @@ def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:
     }
 
 
-def _by_observed_generation(obj: Object) -> Progress:
+def _by_observed_generation(obj: Object) -> WaitProgress:
     outdated = _status(obj).get("observedGeneration", 0) < _generation(obj)
     return _not_processed(obj) if outdated else _by_conditions(obj)
 
 
-def _by_conditions(obj: Object) -> Progress:
+def _by_conditions(obj: Object) -> WaitProgress:
     return _programmed_progress(_status(obj), _generation(obj))
 
 
-def _by_parents(obj: Object) -> Progress:
+def _by_parents(obj: Object) -> WaitProgress:
     """Return the progress at the parent that is least ready; parents of other controllers are ignored."""
     parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
     if not parents:
@@ -131,41 +131,41 @@ def _by_parents(obj: Object) -> Progress:
     ]
     reference, worst = min(found, key=lambda pair: _WORST_FIRST.index(pair[1].readiness))
     at = f"at {reference.get('kind')} {reference.get('name')}: " if len(found) > 1 else ""
-    return Progress(worst.readiness, at + worst.message)
+    return WaitProgress(worst.readiness, at + worst.message)
 
 
-def _programmed_progress(holder: Mapping[str, Any], generation: int, type: str = "Programmed") -> Progress:
+def _programmed_progress(holder: Mapping[str, Any], generation: int, type: str = "Programmed") -> WaitProgress:
     """Return the progress, derived from the condition Accepted of this generation, and that of a type."""
     conditions = _conditions(holder)
     accepted, programmed = conditions.get("Accepted"), conditions.get(type)
     if accepted and accepted["status"] == "False" and accepted.get("observedGeneration", 0) >= generation:
-        return Progress(Readiness.FAILED, f"{accepted['reason']}: {accepted['message']}")
+        return WaitProgress(Readiness.FAILED, f"{accepted['reason']}: {accepted['message']}")
     if not programmed or programmed.get("observedGeneration", 0) < generation:
-        return Progress(Readiness.PENDING, "no proxy has received it yet")
+        return WaitProgress(Readiness.PENDING, "no proxy has received it yet")
     readiness = Readiness.READY if programmed["status"] == "True" else Readiness.PENDING
-    return Progress(
+    return WaitProgress(
         readiness,
         f"{programmed['reason']}: {programmed['message']}" if readiness is Readiness.PENDING else programmed["message"],
     )
 
 
-def _not_processed(obj: Object) -> Progress:
-    return Progress(Readiness.PENDING, f"generation {_generation(obj)} is not processed yet")
+def _not_processed(obj: Object) -> WaitProgress:
+    return WaitProgress(Readiness.PENDING, f"generation {_generation(obj)} is not processed yet")
 
 
-def _deployment_progress(obj: Object) -> Progress:
+def _deployment_progress(obj: Object) -> WaitProgress:
     wanted = (obj.get("spec") or {}).get("replicas", 1)
     status = _status(obj)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     message = f"{available} of {wanted} pods are available, {updated} of them up to date"
     if status.get("observedGeneration", 0) < _generation(obj):
-        return Progress(Readiness.PENDING, "the new generation is not processed yet")
+        return WaitProgress(Readiness.PENDING, "the new generation is not processed yet")
     old = status.get("replicas", 0) - updated
     done = updated >= wanted and available >= wanted and old <= 0
     progressing = _conditions(status).get("Progressing", {})
     if not done and progressing.get("reason") == "ProgressDeadlineExceeded":
-        return Progress(Readiness.FAILED, str(progressing.get("message", message)))
-    return Progress(Readiness.READY if done else Readiness.PENDING, message)
+        return WaitProgress(Readiness.FAILED, str(progressing.get("message", message)))
+    return WaitProgress(Readiness.READY if done else Readiness.PENDING, message)
 
 
 def _status(obj: Object) -> Mapping[str, Any]:
@@ -180,7 +180,7 @@ def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     return {item["type"]: item for item in holder.get("conditions") or ()}
 
 
-ReadinessCheck = Callable[[Object], Progress]
+ReadinessCheck = Callable[[Object], WaitProgress]
 _READINESS: Mapping[ReadyBy, ReadinessCheck] = {
     ReadyBy.GENERATION: _by_observed_generation,
     ReadyBy.CONDITIONS: _by_conditions,
@@ -193,7 +193,7 @@ _WORST_FIRST = (Readiness.FAILED, Readiness.PENDING, Readiness.READY)
 
 async def _wait(
     client: Client, kind: Kind, namespaced_name: tuple[str, str], check: ReadinessCheck, seconds: float
-) -> tuple[Object, Progress]:
+) -> tuple[Object, WaitProgress]:
     """Watch an object until it is ready or has failed. Raises TimedOut, with the progress so far."""
     namespace, name = namespaced_name
     title = f"waiting for {kind.kind.lower()}/{name}"
@@ -204,13 +204,13 @@ async def _wait(
             contextlib.aclosing(watch_object(client, kind, namespace, name)) as updates,
         ):
             async for obj in updates:
-                progress = check(obj) if obj else Progress(Readiness.PENDING, NOT_FOUND)
+                progress = check(obj) if obj else WaitProgress(Readiness.PENDING, NOT_FOUND)
                 if obj and progress.readiness is not Readiness.PENDING:
                     return obj, progress
                 if problem := await _class_problem(client, obj) if obj else NOT_FOUND:
                     if problem != noted:
                         note(f"{kind.kind} {namespace}/{name}: {problem}", spinner.console)
-                    noted, progress = problem, Progress(Readiness.PENDING, problem)
+                    noted, progress = problem, WaitProgress(Readiness.PENDING, problem)
                 spinner.update(f"{title}: {progress.message}")
                 clock.reschedule(end)
     raise TimedOut(f"{kind.kind} {namespace}/{name} is not ready after {seconds:g} s: {progress.message}")

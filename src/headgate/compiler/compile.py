@@ -70,12 +70,12 @@ from headgate.model.routing import (
     roots,
 )
 from headgate.resources.core.namespace import Namespace
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
 from headgate.resources.gateway_api.http_route import HTTPRoute
-from headgate.resources.gateway_api.tcp_route import TCPRoute as GatewayTCPRoute
+from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.mesh.sidecar import Sidecar
 from headgate.resources.mesh.tls_config import TLSConfig
@@ -167,9 +167,9 @@ class Compiler:
         claims = SplitCompiler(snapshot, service_endpoints.ready, served.choices, settings)
         tables = tuple(claims.tables(served.plain))
         api = self._gateway_api(snapshot, claims.ready, tables, settings)
-        pods, service_pods = self._part(snapshot, Pod), self._part(snapshot, Namespace, Service, Pod)
+        pods, service_pods = self._part(snapshot, MeshPod), self._part(snapshot, Namespace, Service, MeshPod)
         running = self._stages.once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
-        selected, modes = self._part(snapshot, Service, Pod, *POLICY_KINDS), dict(tls_modes)
+        selected, modes = self._part(snapshot, Service, MeshPod, *POLICY_KINDS), dict(tls_modes)
         policies = self._stages.once(apply_policies, selected, service_endpoints.pod_ports, settings, running, modes)
         entries = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads, pods)
         mesh = with_hosts(
@@ -181,7 +181,7 @@ class Compiler:
                 connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
                 frontends=served.frontends,
                 gateways=api.gateways,
-                gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Namespace, Pod)),
+                gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Namespace, MeshPod)),
                 tracing=tracing(settings),
                 tables=tuple(self._stages.each(_itself, {table.ref: (table,) for table in api.tables})),
                 endpoints=entries,
@@ -189,7 +189,7 @@ class Compiler:
             ),
             self._stages.once(external_hosts, entries),
         )
-        sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, Pod, Sidecar))
+        sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, MeshPod, Sidecar))
         findings = [
             *served.findings,
             *self._stages.once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
@@ -224,7 +224,7 @@ class Compiler:
         settings: Settings,
     ) -> CompiledRoutes:
         """Compile the routes of Gateways and Services; `tables` are those of Services before routes are attached."""
-        meshed = self._stages.once(names_with_sidecar, self._part(snapshot, Pod))
+        meshed = self._stages.once(names_with_sidecar, self._part(snapshot, MeshPod))
         places = self._stages.once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables, meshed)
         offered = tuple((table.ref, table.protocol) for table in tables)
         parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings)

@@ -21,10 +21,10 @@ from headgate.model.sanitizing import FORBIDDEN
 from headgate.model.traces import REQUEST_ID, trace_context, with_chosen_id
 from headgate.resources.explanations import (
     PLAIN,
-    Backend,
     ChosenMatch,
     ClientTrace,
     Copy,
+    ExplainedBackend,
     ExplainedCaller,
     ExplainedRoute,
     ExplanationStatus,
@@ -122,9 +122,9 @@ def _explained(route: Route) -> ExplainedRoute:
     return ExplainedRoute(object=route.origin, name=route.name, matches=matches)
 
 
-def _backend(portion: Portion, route: Route | None, request: Request, arrivals: Arrivals) -> Backend:
+def _backend(portion: Portion, route: Route | None, request: Request, arrivals: Arrivals) -> ExplainedBackend:
     sent = backend_request(request, route, portion.filters) if route else request
-    return Backend(
+    return ExplainedBackend(
         service=portion.ref.service if portion.ref else "",
         port=portion.ref.port if portion.ref else 0,
         share=exact_share(portion.share),

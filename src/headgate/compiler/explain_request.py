@@ -12,7 +12,7 @@ from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import NotFound
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key
 from headgate.resources.pod_owners import deployment_of
@@ -63,7 +63,7 @@ def pods_of(snapshot: Snapshot, client: RequestOrigin) -> Iterator[str]:
             yield name
 
 
-def _is_client(name: str, pod: Pod, client: RequestOrigin) -> bool:
+def _is_client(name: str, pod: MeshPod, client: RequestOrigin) -> bool:
     match client.kind:
         case "pod":
             return name == f"{client.namespace}/{client.name}"

@@ -9,7 +9,7 @@ sidecar.
 import msgspec
 
 from headgate.errors import DecodeError
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.mesh.tls_config import TLSConfig, TLSConfigSpec
@@ -28,9 +28,9 @@ def restrictive_part(obj: Object) -> Resource | None:
     kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
     namespace = part(obj, "metadata").get("namespace") or "default"
     metadata = Metadata(namespace=str(namespace), name=str(part(obj, "metadata").get("name")))
-    if kind is None or kind.shape not in {TrafficTarget, TLSConfig, Pod}:
+    if kind is None or kind.shape not in {TrafficTarget, TLSConfig, MeshPod}:
         return None
-    if kind.shape is Pod:
+    if kind.shape is MeshPod:
         return _pod(obj)
     return _target(obj, metadata) if kind.shape is TrafficTarget else _config(obj, metadata)
 
@@ -57,11 +57,11 @@ def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
     return TLSConfig(metadata=metadata, spec=TLSConfigSpec(selector=readable))
 
 
-def _pod(obj: Object) -> Pod | None:
+def _pod(obj: Object) -> MeshPod | None:
     metadata = part(obj, "metadata")
     written = part(metadata, "annotations")
     kept = {name: text for name in KEPT if isinstance(text := written.get(name), str)}
     try:
-        return read({**obj, "metadata": {**metadata, "annotations": kept}}, Pod)
+        return read({**obj, "metadata": {**metadata, "annotations": kept}}, MeshPod)
     except DecodeError:
         return None

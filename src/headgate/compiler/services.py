@@ -12,7 +12,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Frontend
-from headgate.resources.core.pod import MeshContainer, Pod
+from headgate.resources.core.pod import MeshContainer, MeshPod
 from headgate.resources.core.service import Service, ServicePort
 from headgate.resources.meta import Key, is_dns_subdomain
 from headgate.settings import Settings
@@ -150,7 +150,7 @@ def _undeclared(snapshot: Snapshot, key: Key, service: Service, names: Sequence[
             yield Finding(key, Reason.TARGET_PORT_NOT_DECLARED, field, message)
 
 
-def _may_have(pod: Pod, target: int | str) -> bool:
+def _may_have(pod: MeshPod, target: int | str) -> bool:
     containers = pod.spec.containers
     if isinstance(target, str):
         return any(target == port.name for container in containers for port in container.ports or ())
@@ -167,7 +167,7 @@ def _numbers(container: MeshContainer) -> Iterator[int]:
             yield probe.http_get.port
 
 
-def _undeclared_message(port: ServicePort, target: int | str, missing: Sequence[str], pods: Sequence[Pod]) -> str:
+def _undeclared_message(port: ServicePort, target: int | str, missing: Sequence[str], pods: Sequence[MeshPod]) -> str:
     ports = {
         port
         for pod in pods

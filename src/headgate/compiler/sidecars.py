@@ -7,7 +7,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, SidecarPods, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import ADDED, CONFLICTS, INJECT, PROCESS
 from headgate.resources.mesh.sidecar import Sidecar
 from headgate.resources.meta import Key
@@ -66,13 +66,13 @@ def _pods(snapshot: Snapshot, key: Key, sidecar: Sidecar) -> SidecarPods:
 _State = Literal["current", "outdated", "without_proxy"]
 
 
-def _state(pod: Pod, addition: str) -> _State:
+def _state(pod: MeshPod, addition: str) -> _State:
     if not has_sidecar(pod) or PROCESS in pod.metadata.annotations:
         return "without_proxy"
     return "current" if addition in pod.metadata.annotations.get(ADDED, "").split(",") else "outdated"
 
 
-def _conflicts(pod: Pod, sidecar: str) -> Iterator[str]:
+def _conflicts(pod: MeshPod, sidecar: str) -> Iterator[str]:
     for conflict in pod.metadata.annotations.get(CONFLICTS, "").split(","):
         name, _, path = conflict.partition("/")
         if name == sidecar:

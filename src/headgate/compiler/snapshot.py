@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from headgate.errors import Cause
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.gateway_api.reference_grant import ReferenceGrant
@@ -166,11 +166,11 @@ class Snapshot:
         """The ReferenceGrants by namespace."""
         return _grouped((key.namespace, grant) for key, grant in self.of(ReferenceGrant))
 
-    @_index(Pod)
-    def pods(self) -> Mapping[str, Pod]:
+    @_index(MeshPod)
+    def pods(self) -> Mapping[str, MeshPod]:
         """The pods that have not ended, by `namespace/name`, sorted."""
-        left = ((key, pod) for key, pod in self.fail_closed.items() if isinstance(pod, Pod))
-        pods = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
+        left = ((key, pod) for key, pod in self.fail_closed.items() if isinstance(pod, MeshPod))
+        pods = sorted((*self.of(MeshPod), *left), key=lambda pair: pair[0])
         return {f"{key.namespace}/{key.name}": pod for key, pod in pods if not pod.ended}
 
     def selected(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -182,17 +182,17 @@ class Snapshot:
             name for name in min(candidates, key=len) if labels.items() <= self.pods[name].metadata.labels.items()
         )
 
-    @_index(Pod)
+    @_index(MeshPod)
     def pods_of_account(self) -> Mapping[str, tuple[str, ...]]:
         """The names of pods by their ServiceAccount (`namespace/name`)."""
         return _grouped((account_of(name, pod), name) for name, pod in self.pods.items())
 
-    @_index(Pod)
+    @_index(MeshPod)
     def pods_of_namespace(self) -> Mapping[str, tuple[str, ...]]:
         """The names of pods by namespace."""
         return _grouped((name.partition("/")[0], name) for name in self.pods)
 
-    @_index(Pod)
+    @_index(MeshPod)
     def pods_with_label(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
         """The names of pods by namespace, label name and label value."""
         return _grouped(
@@ -249,12 +249,12 @@ def _is_of_gateway(slice_: EndpointSlice) -> bool:
     return slice_.metadata.labels.get(SLICE_MANAGER_LABEL) == GATEWAY_SLICES
 
 
-def account_of(name: str, pod: Pod) -> str:
+def account_of(name: str, pod: MeshPod) -> str:
     """Return the ServiceAccount (`namespace/name`) of a pod."""
     return f"{name.partition('/')[0]}/{account_name(pod)}"
 
 
-def account_name(pod: Pod) -> str:
+def account_name(pod: MeshPod) -> str:
     """Return the name of a pod's ServiceAccount."""
     return pod.spec.service_account_name or "default"
 

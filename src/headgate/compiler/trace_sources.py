@@ -4,7 +4,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.model.traces import TraceSource, Tracing
 from headgate.option import parse_sampling
 from headgate.resources.core.namespace import Namespace
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.meta import Key, Metadata
 from headgate.resources.trace_sampling import TRACE_SAMPLING
 from headgate.settings import Settings
@@ -20,7 +20,7 @@ def tracing(settings: Settings) -> Tracing | None:
     return Tracing(collector=settings.otlp_traces, sampling=settings.trace_sampling) if settings.otlp_traces else None
 
 
-def trace_source(snapshot: Snapshot, name: str, pod: Pod, settings: Settings) -> TraceSource | None:
+def trace_source(snapshot: Snapshot, name: str, pod: MeshPod, settings: Settings) -> TraceSource | None:
     """Return the trace source of the pod `name` (`namespace/pod`); None without a collector."""
     if not settings.otlp_traces:
         return None
@@ -45,7 +45,7 @@ def _sampling(metadata: Metadata) -> int | None:
         return None
 
 
-def _service_name(pod: Pod) -> str:
+def _service_name(pod: MeshPod) -> str:
     """Return the `service.name` of a pod by the rules of OpenTelemetry: annotation, label, workload, pod."""
     metadata = pod.metadata
     written = metadata.annotations.get(SERVICE_NAME) or metadata.labels.get(NAME_LABEL)

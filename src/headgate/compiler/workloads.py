@@ -20,7 +20,7 @@ from headgate.compiler.trace_sources import trace_source
 from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
-from headgate.resources.core.pod import MeshContainer, Pod
+from headgate.resources.core.pod import MeshContainer, MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, SIDECAR, SIDECARS
 from headgate.resources.core.pod_spec import ContainerPort
 from headgate.resources.core.pod_spec import Probe as ContainerProbe
@@ -114,12 +114,12 @@ def _of_deleted_pods(snapshot: Snapshot, names: Iterable[str]) -> Iterator[PodPo
                         yield PodPort(PortRef(service, port.port), name, pod.status.pod_ip, number)
 
 
-def _unnamed(name: str, pod: Pod) -> str:
+def _unnamed(name: str, pod: MeshPod) -> str:
     """Return the value of `PodPort.pod` for this pod if the slice names no pod."""
     return f"{name.partition('/')[0]}@{pod.status.pod_ip}"
 
 
-def has_sidecar(pod: Pod) -> bool:
+def has_sidecar(pod: MeshPod) -> bool:
     """Return whether the pod has a sidecar, by its annotation."""
     return pod.metadata.annotations.get(SIDECAR) in SIDECARS
 
@@ -139,7 +139,7 @@ def _owners(snapshot: Snapshot) -> Mapping[str, str]:
     return {pod.status.pod_ip: name for name, pod in by_age}
 
 
-def _is_placed(pod: Pod) -> bool:
+def _is_placed(pod: MeshPod) -> bool:
     """Return whether the pod has an address and a usable ServiceAccount; the gateway's account is reserved."""
     account = account_name(pod)
     return bool(pod.status.pod_ip) and is_dns_subdomain(account) and not is_gateway(pod.metadata.namespace, account)
@@ -175,7 +175,7 @@ def _leading_service(snapshot: Snapshot, ref: PortRef, root_protocols: Roots) ->
     return LeadingService(rank, ref, protocol)
 
 
-def excluded_ports(pod: Pod) -> frozenset[int]:
+def excluded_ports(pod: MeshPod) -> frozenset[int]:
     """Return the ports that the pod's annotation excludes from its sidecar; invalid words are ignored."""
     return frozenset(
         int(word) for word in pod.metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if _is_port(word)
@@ -205,7 +205,7 @@ def _merged(*parts: Mapping[int, list[LeadingService]]) -> Mapping[int, list[Lea
     return {number: [lead for part in filled for lead in part.get(number, ())] for part in filled for number in part}
 
 
-def _ports(pod: Pod, by_port: Mapping[int, list[LeadingService]]) -> Iterator[InboundPort]:
+def _ports(pod: MeshPod, by_port: Mapping[int, list[LeadingService]]) -> Iterator[InboundPort]:
     """Yield the inbound ports; an explicit sidecar has only those whose application port is known."""
     declared = {port.container_port: port.name for port in _container_ports(pod)}
     numbers = sorted({*by_port, *declared} - excluded_ports(pod))
@@ -220,7 +220,7 @@ def _ports(pod: Pod, by_port: Mapping[int, list[LeadingService]]) -> Iterator[In
         yield InboundPort(port=number, application=application_ports[number], protocols=protocols)
 
 
-def _container_ports(pod: Pod) -> Iterator[ContainerPort]:
+def _container_ports(pod: MeshPod) -> Iterator[ContainerPort]:
     for container in pod.spec.containers:
         for port in container.ports or ():
             if port.protocol == "TCP" and 0 < port.container_port <= LARGEST_PORT:
@@ -231,7 +231,7 @@ def _is_port(word: str) -> bool:
     return bool(_NUMBER.fullmatch(word)) and 0 < int(word) <= LARGEST_PORT
 
 
-def _application_ports(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
+def _application_ports(pod: MeshPod, numbers: Iterable[int]) -> Mapping[int, int]:
     """Return the port on which the process listens, for each inbound port.
 
     No two processes share a port, and none uses a port of the sidecar.
@@ -260,7 +260,7 @@ def _by_name(name: str) -> Protocol:
     return protocol if declared else Protocol.TCP
 
 
-def _http_probes(pod: Pod) -> Iterator[HealthCheck]:
+def _http_probes(pod: MeshPod) -> Iterator[HealthCheck]:
     """Yield the HTTP probes of the application, which the sidecar forwards for the kubelet."""
     for name, probe, container in _probes(pod):
         get = probe.http_get
@@ -268,7 +268,7 @@ def _http_probes(pod: Pod) -> Iterator[HealthCheck]:
             yield HealthCheck(name=name, port=port, path=get.path or "/", https=get.scheme.upper() == "HTTPS")
 
 
-def _port_checks(pod: Pod) -> Iterator[PortCheck]:
+def _port_checks(pod: MeshPod) -> Iterator[PortCheck]:
     """Yield the TCP and gRPC probes of the application, which the sidecar makes itself.
 
     The kubelet asks the sidecar for them only if injection has moved them.
@@ -288,7 +288,7 @@ def _port_checks(pod: Pod) -> Iterator[PortCheck]:
             )
 
 
-def _probes(pod: Pod) -> Iterator[tuple[str, ContainerProbe, MeshContainer]]:
+def _probes(pod: MeshPod) -> Iterator[tuple[str, ContainerProbe, MeshContainer]]:
     """Yield the probes of the application, each with the name `container/kind` and its container."""
     moved = _moved_probes(pod)
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
@@ -303,7 +303,7 @@ def _probes(pod: Pod) -> Iterator[tuple[str, ContainerProbe, MeshContainer]]:
                 yield f"{container.name}/{kind}", probe, container
 
 
-def _moved_probes(pod: Pod) -> Mapping[str, ContainerProbe] | None:
+def _moved_probes(pod: MeshPod) -> Mapping[str, ContainerProbe] | None:
     """Return the probes that injection has moved to an annotation; None if they are in the pod's spec."""
     text = pod.metadata.annotations.get(PROBES)
     if text is None:

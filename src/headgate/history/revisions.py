@@ -37,7 +37,7 @@ class RecordedChange(Value, frozen=True, kw_only=True):
     position: str = ""
 
 
-class Revision(Value, frozen=True, kw_only=True):
+class RecordedRevision(Value, frozen=True, kw_only=True):
     """Changes that took effect together. `time` (RFC 3339) is when headgate read the last one, `effect` what they did."""
 
     number: int
@@ -55,7 +55,7 @@ class Log(NamedTuple):
 
     base_number: int = 0
     base: Contents = MappingProxyType({})
-    revisions: tuple[Revision, ...] = ()
+    revisions: tuple[RecordedRevision, ...] = ()
 
     @property
     def last(self) -> int:
@@ -68,7 +68,7 @@ class Log(NamedTuple):
             return None
         return applied(self.base, (revision for revision in self.revisions if revision.number <= number))
 
-    def steps(self) -> Iterator[tuple[Revision, Contents]]:
+    def steps(self) -> Iterator[tuple[RecordedRevision, Contents]]:
         """Yield each revision with the contents that its objects had before; other objects are left out."""
         contents = dict(self.base)
         for revision in self.revisions:
@@ -79,7 +79,7 @@ class Log(NamedTuple):
             _apply(contents, revision)
 
 
-def applied(base: Contents, revisions: Iterable[Revision]) -> Contents:
+def applied(base: Contents, revisions: Iterable[RecordedRevision]) -> Contents:
     """Return the objects after revisions."""
     contents = dict(base)
     for revision in revisions:
@@ -87,7 +87,7 @@ def applied(base: Contents, revisions: Iterable[Revision]) -> Contents:
     return contents
 
 
-def _apply(contents: dict[Key, bytes], revision: Revision) -> None:
+def _apply(contents: dict[Key, bytes], revision: RecordedRevision) -> None:
     for change in revision.changes:
         if change.content is None:
             contents.pop(change.key, None)
@@ -158,7 +158,7 @@ def _writer(old: Record | None, new: Record | None, seconds: float) -> tuple[str
     return timestamp(seconds), ""
 
 
-def with_controllers(last: Revision, changes: Sequence[RecordedChange], time: str) -> Revision:
+def with_controllers(last: RecordedRevision, changes: Sequence[RecordedChange], time: str) -> RecordedRevision:
     """Return a revision by controllers that also has their next changes, with one change for each object.
 
     So the steps of a rollout do not push the revisions of users out of the history.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.history.revisions import Log, Revision, applied
+from headgate.history.revisions import Log, RecordedRevision, applied
 from headgate.resources.meta import Key, Value
 
 SLOTS = 16
@@ -27,7 +27,7 @@ class Segment(Value, frozen=True, kw_only=True):
     """Consecutive revisions. `sequence` counts segments from the beginning, and determines the slot in the ring."""
 
     sequence: int
-    revisions: tuple[Revision, ...] = ()
+    revisions: tuple[RecordedRevision, ...] = ()
 
     @property
     def slot(self) -> int:
@@ -104,7 +104,7 @@ def _exceeds(segments: Sequence[tuple[Segment, int]], share: float) -> bool:
     return len(segments) > share * SLOTS or sum(size for _, size in segments) > share * TOTAL_BYTES
 
 
-def _grown(growing: Segment, revisions: Sequence[Revision], last: int) -> Iterator[tuple[Segment, bytes]]:
+def _grown(growing: Segment, revisions: Sequence[RecordedRevision], last: int) -> Iterator[tuple[Segment, bytes]]:
     """Yield the growing segment with all revisions, or with those up to `last`, and then segments for later ones."""
     whole = Segment(sequence=growing.sequence, revisions=tuple(revisions))
     data = encode(whole)

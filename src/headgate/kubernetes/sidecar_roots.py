@@ -17,7 +17,7 @@ from headgate.latest import Latest, until
 from headgate.model.identities import Credential
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.core.namespace import Namespace
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import SIDECAR, SIDECARS
 from headgate.resources.gateway_api.proxies import PROXY_OF, PROXY_OF_SERVICE
 from headgate.resources.meta import Key, Object, part
@@ -143,7 +143,7 @@ class NamespacesWithProxies:
         """Return the namespaces in order."""
         if snapshot is None:
             return ()
-        sources = pods, namespaces = snapshot.source(Pod), snapshot.source(Namespace)
+        sources = pods, namespaces = snapshot.source(MeshPod), snapshot.source(Namespace)
         if len(self._sources) != len(sources) or not all(map(_is_same, self._sources, sources)):
             every = chain(pods.objects.items(), pods.fail_closed.items())
             with_proxies = {

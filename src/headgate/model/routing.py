@@ -341,7 +341,7 @@ class HostRoutes(Value, frozen=True, kw_only=True):
     listener: str = "*"
 
 
-class Certificate(Value, frozen=True, kw_only=True):
+class ListenerCertificate(Value, frozen=True, kw_only=True):
     """The certificate of a Gateway listener, from `secret` (`namespace/name`). The key is never printed."""
 
     secret: str
@@ -361,7 +361,7 @@ class GatewayPort(Value, frozen=True, kw_only=True):
     port: int
     protocol: Protocol = Protocol.HTTP
     hosts: SharedMap[str, HostRoutes] = SharedMap()
-    tls: tuple[tuple[str, Certificate], ...] = ()
+    tls: tuple[tuple[str, ListenerCertificate], ...] = ()
     connections: Route | None = None
 
 

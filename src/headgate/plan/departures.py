@@ -13,7 +13,7 @@ from headgate.model.authorization import port_of
 from headgate.model.routing import Mesh, PortRef, Workload
 from headgate.plan import words
 from headgate.plan.access import AllowedRequests, permissions, points
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.inspect import Answer
 from headgate.resources.mesh.sidecar import Sidecar
@@ -40,8 +40,8 @@ class _Pods(NamedTuple):
     """A pod on both sides, and its workload there if it has a sidecar."""
 
     name: str
-    old: Pod | None
-    new: Pod | None
+    old: MeshPod | None
+    new: MeshPod | None
     was: Workload | None
     now: Workload | None
 
@@ -116,7 +116,7 @@ def is_restricted(workload: Workload) -> bool:
     return workload.access.closed or not workload.target_tls_mode.accepts_plaintext
 
 
-def _changed(pair: _Pods, old: Pod, new: Pod, after: Side) -> Iterator[Departure]:
+def _changed(pair: _Pods, old: MeshPod, new: MeshPod, after: Side) -> Iterator[Departure]:
     """Yield what lets requests pass the sidecar of a pod that keeps it."""
     for port in sorted(excluded_ports(new) - excluded_ports(old)):
         yield _unguarded(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from headgate.compiler.snapshot import SELECTING_MANAGERS, SERVICE_NAME_LABEL, SLICE_MANAGER_LABEL, Snapshot
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import (
     EndpointConditions,
@@ -96,7 +96,7 @@ def _expected(
             )
 
 
-def _endpoint(pod: Pod, namespace: str, name: str, *, is_ready: bool) -> SliceEndpoint:
+def _endpoint(pod: MeshPod, namespace: str, name: str, *, is_ready: bool) -> SliceEndpoint:
     return SliceEndpoint(
         addresses=(pod.status.pod_ip,),
         conditions=EndpointConditions(ready=is_ready),
@@ -104,7 +104,7 @@ def _endpoint(pod: Pod, namespace: str, name: str, *, is_ready: bool) -> SliceEn
     )
 
 
-def _ports(service: Service, pod: Pod) -> Iterator[EndpointPort]:
+def _ports(service: Service, pod: MeshPod) -> Iterator[EndpointPort]:
     declared = [port for container in pod.spec.containers for port in container.ports or ()]
     for port in service.spec.ports:
         if number := port.number_on(declared):

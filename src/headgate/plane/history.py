@@ -8,7 +8,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.history.differences import differences
 from headgate.history.records import object_in
 from headgate.history.restoration import Restoration, restorations
-from headgate.history.revisions import Contents, Log, RecordedChange, Revision
+from headgate.history.revisions import Contents, Log, RecordedChange, RecordedRevision
 from headgate.plane.live_state import LiveState
 from headgate.plane.past import snapshot_at
 from headgate.resources import revisions as answers
@@ -104,7 +104,7 @@ def _unknown(log: Log, number: int) -> NotFound:
     return NotFound(f"revision {number} not found; the history has revisions {numbers[0]} to {numbers[-1]}")
 
 
-def _answer(revision: Revision, changes: list[RecordedChange], before: Contents) -> answers.Revision:
+def _answer(revision: RecordedRevision, changes: list[RecordedChange], before: Contents) -> answers.Revision:
     return answers.Revision(
         metadata=ObjectName(name=str(revision.number)),
         revision=revision.number,

@@ -18,7 +18,15 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.errors import StoreError
 from headgate.history.records import Record
-from headgate.history.revisions import Log, Reason, RecordedChange, Revision, applied, changes_between, with_controllers
+from headgate.history.revisions import (
+    Log,
+    Reason,
+    RecordedChange,
+    RecordedRevision,
+    applied,
+    changes_between,
+    with_controllers,
+)
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports
 from headgate.plan.lines import summary
@@ -90,7 +98,7 @@ class HistoryRecorder:
         now, self._known = feed.records, feed.records
         self._last = CompiledObjects(self._live_state.loop.compiled.get(), feed.snapshot.get())
         if saved is None:
-            first = Revision(number=1, time=timestamp(self._clock()), reason="RecordingStarted")
+            first = RecordedRevision(number=1, time=timestamp(self._clock()), reason="RecordingStarted")
             self._set(Log(0, {key: record.content for key, record in now.items()}, (first,)))
             return
         self._live_state.history.replace(saved)
@@ -163,7 +171,7 @@ class HistoryRecorder:
 
     def _add(self, reason: Reason, changes: Sequence[RecordedChange], effect: Sequence[str]) -> None:
         current = self._log
-        revision = Revision(
+        revision = RecordedRevision(
             number=current.last + 1,
             time=timestamp(self._clock()),
             reason=reason,

@@ -38,9 +38,9 @@ from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.explanations import ExplanationStatus
-from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, TapEvent, TapNotice
+from headgate.resources.inspect import ObjectName, ProxyCertificate, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 from headgate.resources.meta import Key, timestamp
 from headgate.resources.pod_owners import deployment_of
@@ -205,7 +205,7 @@ class Inspector:
 
 
 def config_of(
-    proxy: fleet.Proxy, origin: Origin, query: ConfigQuery
+    proxy: fleet.FleetProxy, origin: Origin, query: ConfigQuery
 ) -> Iterator[tuple[inspect.ConfigResource, Encoded]]:
     """Yield the resources to which a proxy subscribes, sorted by type and name, each with its encoded bytes.
 
@@ -247,7 +247,7 @@ def _resource_state(encoded: Encoded, held: AcknowledgedVersion | None, refusal:
     return "Held" if held and held.digest == encoded.digest else "Pending"
 
 
-def _owner(pod: Pod | None) -> Mapping[str, str]:
+def _owner(pod: MeshPod | None) -> Mapping[str, str]:
     """Return the owner fields of a sidecar: its pod's ServiceAccount and Deployment."""
     return {"service_account": account_name(pod), "deployment": deployment_of(pod.metadata)} if pod else {}
 
@@ -258,12 +258,12 @@ def object_name(node_id: str) -> ObjectName:
     return ObjectName(namespace=namespace, name=name)
 
 
-def _certificate(credential: Credential | None, fault: str) -> Certificate | None:
+def _certificate(credential: Credential | None, fault: str) -> ProxyCertificate | None:
     """Return the identity, the time of issue and the validity of the certificate in a proxy's configuration."""
     if credential is None:
-        return Certificate(message=fault) if fault else None
+        return ProxyCertificate(message=fault) if fault else None
     first, last, identity = _certificate_fields(credential.chain)
-    return Certificate(
+    return ProxyCertificate(
         identity=identity,
         issue_time=timestamp(credential.issued or first),
         not_before_time=timestamp(first),
@@ -279,11 +279,11 @@ def _certificate_fields(chain: str) -> tuple[float, float, str]:
     return *validity(leaf), next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), "")
 
 
-def finding_of(finding: Finding) -> inspect.Finding:
+def finding_of(finding: Finding) -> inspect.PublishedFinding:
     """Return a finding in the format of the API, named after its object and a digest of its content: `web.1a2b3c4d`."""
     about = finding.about
     digest = blake2b(f"{about}\n{finding.reason}\n{finding.field}\n{finding.message}".encode(), digest_size=_NAME_BYTES)
-    return inspect.Finding(
+    return inspect.PublishedFinding(
         metadata=ObjectName(namespace=about.namespace or DEFAULT_NAMESPACE, name=f"{about.name}.{digest.hexdigest()}"),
         object=about,
         severity=finding.reason.severity.value,

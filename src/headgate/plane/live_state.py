@@ -21,7 +21,7 @@ from headgate.plane.tap.taps import Taps
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import ENDPOINT_SLICE
 from headgate.telemetry.access_records import AccessRecords, no_call
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class LiveState:
         self.history: Latest[Log | None] = Latest(None)
         self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults
-        self._last_unsettled: Proxy | None = None
+        self._last_unsettled: FleetProxy | None = None
         # a compilation, and the addresses of all ready endpoints in its mesh
         self._endpoint_addresses: tuple[Compiled | None, frozenset[str]] = (None, frozenset())
         self._previewing = asyncio.Lock()
@@ -222,7 +222,7 @@ class LiveState:
         """Return whether every proxy that may send requests has acknowledged or rejected its configuration."""
         return self._no_proxy(lambda proxy: proxy.was_configured and not proxy.settled())
 
-    def _no_proxy(self, is_late: Callable[[Proxy], bool]) -> bool:
+    def _no_proxy(self, is_late: Callable[[FleetProxy], bool]) -> bool:
         """Return whether `is_late` is False for all proxies.
 
         The proxy that was late in the last call is checked first, because it is usually still late.

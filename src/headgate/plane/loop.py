@@ -26,7 +26,7 @@ from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.settings import Settings
 from headgate.telemetry.prometheus.text import Line, histogram
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 log = logging.getLogger(__name__)
 
@@ -257,9 +257,9 @@ class Distribution:
 
     def __init__(self) -> None:
         self.proxies = 0
-        self._sample: Sequence[Proxy] = ()
+        self._sample: Sequence[FleetProxy] = ()
 
-    def begin(self, proxies: Sequence[Proxy]) -> None:
+    def begin(self, proxies: Sequence[FleetProxy]) -> None:
         """Choose a sample of the proxies whose configuration is about to change.
 
         The sample leaves out a proxy that has not answered its last configuration, unless it was in the last sample.

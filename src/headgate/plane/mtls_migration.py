@@ -20,7 +20,7 @@ from headgate.errors import StoreError
 from headgate.identity.rotation import HANDSHAKE_GRACE_S
 from headgate.model.routing import TlsMode, Workload
 from headgate.objects.ports import StateStorage
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 INBOUND = "inbound"
 NAME = "stages.json"
@@ -33,7 +33,7 @@ class MtlsMigration:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._late: Proxy | None = None  # the proxy that blocked the last step; it is checked first
+        self._late: FleetProxy | None = None  # the proxy that blocked the last step; it is checked first
         self._timer: asyncio.TimerHandle | None = None
         self._storage: StateStorage | None = None
         self._saved: Mapping[str, TlsMode] = {}  # the modes in the storage, as `_by_namespace` returns them
@@ -137,7 +137,7 @@ class MtlsMigration:
         return {**self._modes, **dict(self._steps())} if self.is_due else dict(self._modes)
 
 
-def _holds(proxy: Proxy) -> bool:
+def _holds(proxy: FleetProxy) -> bool:
     """Return whether a proxy has answered, and accepted its TLS settings for outgoing and incoming connections.
 
     A rejected listener for outgoing connections does not matter.

@@ -10,7 +10,7 @@ from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import DecodeError
 from headgate.plane.snapshot_view import SnapshotView
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, part
@@ -19,7 +19,7 @@ _FIRST_APPLICATION_PORT = 20_000
 _FIRST_ADDRESS = int(IPv4Address("192.0.2.1"))  # for documentation (RFC 5737), so no pod has it
 
 
-def created_pod(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: int) -> Pod | None:
+def created_pod(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: int) -> MeshPod | None:
     """Return a new pod as it runs: with its sidecar and the address of a `number`; None if it is invalid.
 
     A plan does not compare addresses.
@@ -32,12 +32,12 @@ def created_pod(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: int
         annotations = {SIDECAR: sidecars.capture, **annotations}
         obj = with_sidecars({**obj, "metadata": {**obj["metadata"], "annotations": annotations}}, around.sidecars)
     try:
-        return with_application_ports(snapshot, read(obj, Pod))
+        return with_application_ports(snapshot, read(obj, MeshPod))
     except DecodeError:  # the check of the object reports the mistakes
         return None
 
 
-def with_application_ports(snapshot: Snapshot, pod: Pod) -> Pod:
+def with_application_ports(snapshot: Snapshot, pod: MeshPod) -> MeshPod:
     """Return a pod whose explicit sidecar serves the ports that are known when it is created (D26)."""
     annotations = pod.metadata.annotations
     if annotations.get(SIDECAR) != "explicit":
@@ -51,7 +51,7 @@ def with_application_ports(snapshot: Snapshot, pod: Pod) -> Pod:
     )
 
 
-def _listening(snapshot: Snapshot, pod: Pod) -> set[int]:
+def _listening(snapshot: Snapshot, pod: MeshPod) -> set[int]:
     """Return the ports that a pod declares, and the numeric targetPorts of the Services that select it, without excluded ones."""
     ports = {
         port.container_port

@@ -27,7 +27,7 @@ from headgate.telemetry.answers.object_graph import (
     CLUSTER_SCOPED,
     SERVICE,
     SPLIT,
-    Backend,
+    GraphBackend,
     ObjectGraph,
     ObjectInfo,
 )
@@ -172,7 +172,7 @@ def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain:
         labels=labels,
         apex=(resolved(spec["service"]), spec["service"]),
         backends=tuple(
-            Backend(name=backend["service"], service=resolved(backend["service"]), weight=backend["weight"])
+            GraphBackend(name=backend["service"], service=resolved(backend["service"]), weight=backend["weight"])
             for backend in spec["backends"]
         ),
     )

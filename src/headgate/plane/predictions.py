@@ -19,7 +19,7 @@ from headgate.plane.expected_slices import with_expected_slices
 from headgate.plane.feed import with_objects
 from headgate.plane.made_objects import Makes, made_objects
 from headgate.plane.replaced_pods import Workloads, with_predicted_pods
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.gateway_api.gateway import IP_ADDRESS, Gateway, GatewayAddress
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
@@ -76,7 +76,7 @@ async def predict(
 def _is_created_again(before: Snapshot, key: Key, change: PredictedWrites) -> bool:
     """Return whether a deleted object is a pod that its controller creates again."""
     pod = before.objects.get(key)
-    owners = pod.metadata.owner_references if isinstance(pod, Pod) else ()
+    owners = pod.metadata.owner_references if isinstance(pod, MeshPod) else ()
     gone = {(deleted.kind, deleted.name) for deleted in (*change.deleted, *change.workloads.deleted)}
     return any(
         owner.controller and owner.kind in _RECREATING and (owner.kind, owner.name) not in gone for owner in owners

@@ -21,7 +21,7 @@ from headgate.envoy.config import (
 )
 from headgate.plane.status.findings import PROXY, Origin
 from headgate.resources import inspect
-from headgate.resources.core.pod import Pod
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.inspect import ProxyStatus, Refusal, ResourceType, Time
 from headgate.resources.meta import Key, timestamp
 from headgate.xds import fleet
@@ -34,7 +34,7 @@ _NAMES = {type_url: name for name, type_url in TYPES.items()}
 _VERSION_BYTES = 6
 
 
-def proxy_status(proxy: fleet.Proxy, pod: Pod | None, origin: Origin, now: float) -> ProxyStatus:
+def proxy_status(proxy: fleet.FleetProxy, pod: MeshPod | None, origin: Origin, now: float) -> ProxyStatus:
     """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch.
 
     `pod` is the pod of a sidecar. While it is being deleted, its proxy may end at any time.
@@ -61,7 +61,7 @@ def proxy_status(proxy: fleet.Proxy, pod: Pod | None, origin: Origin, now: float
     )
 
 
-def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:
+def _state(proxy: fleet.FleetProxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:
     """Return the state of a proxy, and the reason if it is not in sync."""
     if proxy.session is None:
         return "Disconnected", (
@@ -79,7 +79,7 @@ def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple
     return "Lagging", f"the proxy has not answered for {max(now - waiting, 0):.0f} s"
 
 
-def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
+def _type(proxy: fleet.FleetProxy, name: str, type_url: TypeUrl) -> ResourceType:
     subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
     resources = len(subscription.target(config if isinstance(config, Resources) else Resources(config, {})))
@@ -91,7 +91,7 @@ def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
     )
 
 
-def with_version(proxy: fleet.Proxy, resource_type: ResourceType) -> ResourceType:
+def with_version(proxy: fleet.FleetProxy, resource_type: ResourceType) -> ResourceType:
     """Return a copy of `resource_type` with the wanted version and the version that the proxy has acknowledged."""
     type_url = TYPES[resource_type.type]
     subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
@@ -114,7 +114,7 @@ def _version(digests: Mapping[str, str]) -> str:
     return blake2b(text.encode(), digest_size=_VERSION_BYTES).hexdigest()
 
 
-def _refusal(proxy: fleet.Proxy, rejected: Rejection, origin: Origin) -> Refusal:
+def _refusal(proxy: fleet.FleetProxy, rejected: Rejection, origin: Origin) -> Refusal:
     last = proxy.timestamps.rejected
     return Refusal(
         type=_NAMES[rejected.type_url],

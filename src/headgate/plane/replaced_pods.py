@@ -16,7 +16,7 @@ from headgate.compiler.workloads import has_sidecar
 from headgate.errors import DecodeError
 from headgate.plane.new_pods import created_pod, with_application_ports
 from headgate.plane.snapshot_view import SnapshotView
-from headgate.resources.core.pod import MeshContainer, Pod
+from headgate.resources.core.pod import MeshContainer, MeshPod
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
@@ -58,7 +58,7 @@ def with_predicted_pods(
 
     Without any such pod the snapshot is `after` itself.
     """
-    pods: dict[Key, Pod | None] = {}
+    pods: dict[Key, MeshPod | None] = {}
     makers: dict[Key, Key] = {}
     for obj in workloads.written:
         new_pods = _of_template(after, obj, sidecars, len(pods))
@@ -70,7 +70,7 @@ def with_predicted_pods(
         makers |= dict.fromkeys(gone, key)
     for key in changed:
         pod = after.objects.get(key)
-        if isinstance(pod, Pod) and key not in before.objects and not pod.status.pod_ip:
+        if isinstance(pod, MeshPod) and key not in before.objects and not pod.status.pod_ip:
             pods[key] = created_pod(after, msgspec.to_builtins(pod), sidecars, len(pods))
     again = dict(_created_again(before, after, pods.keys() | changed, changed, sidecars))
     for key in again:
@@ -105,7 +105,7 @@ def _pods_of(snapshot: Snapshot, workload: Key) -> Iterator[str]:
             yield name
 
 
-def _of_template(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: int) -> Mapping[Key, Pod | None]:
+def _of_template(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: int) -> Mapping[Key, MeshPod | None]:
     """Return the pods of a written workload: none without replicas, a new one if it has none, else those that replace them.
 
     `number` is the number of new pods so far.
@@ -135,16 +135,16 @@ def _pod_named_after(obj: Object, workload: Key) -> Object:
     return {**raw, "metadata": metadata}
 
 
-def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], sidecars: Sidecars) -> Mapping[Key, Pod]:
+def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], sidecars: Sidecars) -> Mapping[Key, MeshPod]:
     raw = pod_of_template(obj)
     try:
-        template = read({**raw, "metadata": {**raw["metadata"], "name": "template"}}, Pod)
+        template = read({**raw, "metadata": {**raw["metadata"], "name": "template"}}, MeshPod)
     except DecodeError:  # the check of the object reports the invalid template
         return {}
     injected = bool(template.metadata.annotations.get(SIDECAR)) or (
         sidecars.decide(raw, pod_namespace(SnapshotView(snapshot), raw)).injected
     )
-    successors: dict[Key, Pod] = {}
+    successors: dict[Key, MeshPod] = {}
     for name in names:
         old = snapshot.pods[name]
         new = _successor(snapshot, name, template, sidecars, injected=injected)
@@ -153,7 +153,7 @@ def _from_template(snapshot: Snapshot, obj: Object, names: Iterable[str], sideca
     return successors
 
 
-def _facts(pod: Pod) -> object:
+def _facts(pod: MeshPod) -> object:
     """Return what decides the access to a pod, and that of the pod."""
     annotations = {key: pod.metadata.annotations.get(key) for key in (INJECT, EXCLUDED_PORTS)}
     spec = pod.spec
@@ -161,7 +161,7 @@ def _facts(pod: Pod) -> object:
     return pod.metadata.labels, annotations, spec.service_account_name or "default", spec.host_network, ports
 
 
-def _successor(snapshot: Snapshot, name: str, template: Pod, sidecars: Sidecars, *, injected: bool) -> Pod:
+def _successor(snapshot: Snapshot, name: str, template: MeshPod, sidecars: Sidecars, *, injected: bool) -> MeshPod:
     """Return the pod that replaces one: with its name, its address and the containers that injection added."""
     old = snapshot.pods[name]
     labels = {key: text for key, text in old.metadata.labels.items() if _is_of_controller(key)}
@@ -192,13 +192,13 @@ def _with_ports(container: MeshContainer, written: MeshContainer | None) -> Mesh
     return structs.replace(container, ports=written.ports) if written else container
 
 
-def without_sidecar(pod: Pod) -> Pod:
+def without_sidecar(pod: MeshPod) -> MeshPod:
     """Return a pod that gets no sidecar."""
     annotations = {key: text for key, text in pod.metadata.annotations.items() if key != SIDECAR}
     return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations))
 
 
-def _guarded(snapshot: Snapshot, pod: Pod, sidecars: Sidecars) -> Pod:
+def _guarded(snapshot: Snapshot, pod: MeshPod, sidecars: Sidecars) -> MeshPod:
     """Return a pod that gets a sidecar."""
     annotations = {SIDECAR: sidecars.capture, **pod.metadata.annotations}
     return with_application_ports(
@@ -208,7 +208,7 @@ def _guarded(snapshot: Snapshot, pod: Pod, sidecars: Sidecars) -> Pod:
 
 def _created_again(
     before: Snapshot, after: Snapshot, handled: Collection[Key], changed: Collection[Key], sidecars: Sidecars
-) -> Iterator[tuple[Key, Pod]]:
+) -> Iterator[tuple[Key, MeshPod]]:
     """Yield the pods to which injection would add something else, because their namespace, a TLSConfig or a Sidecar changed."""
     spaces = {key.name if key.kind == NAMESPACE else key.namespace for key in changed if key.kind in _DECIDING}
     views = SnapshotView(before), SnapshotView(after)

@@ -17,7 +17,7 @@ from headgate.model.identities import Credential
 from headgate.objects.ports import Ports
 from headgate.plane.loop import Loop
 from headgate.settings import Settings
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 
 class Trust:
@@ -82,7 +82,7 @@ class CertificateHolders:
         )
 
 
-def _lags(proxy: Proxy) -> bool:
+def _lags(proxy: FleetProxy) -> bool:
     """Return whether a proxy has not acknowledged a secret to which it subscribes.
 
     A proxy without TLS subscribes to no secret, and does not lag.

@@ -11,10 +11,10 @@ from msgspec import structs
 
 from headgate.model.authorities import authorities, url_host
 from headgate.model.routing import (
-    Certificate,
     Endpoint,
     Frontend,
     GatewayPort,
+    ListenerCertificate,
     Mesh,
     PortRef,
     Protocol,
@@ -62,7 +62,7 @@ class ProxyPort(Value, frozen=True, kw_only=True):
     bound: int = 0
     protocol: Protocol = Protocol.HTTP
     hosts: tuple[PortHost, ...] = ()
-    tls: tuple[tuple[str, Certificate], ...] = ()
+    tls: tuple[tuple[str, ListenerCertificate], ...] = ()
     connections: Route = NOWHERE
 
     @property

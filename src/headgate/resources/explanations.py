@@ -90,7 +90,7 @@ class Arrival(Answer, frozen=True, kw_only=True):
     remedy_message: str
 
 
-class Backend(Answer, frozen=True, kw_only=True):
+class ExplainedBackend(Answer, frozen=True, kw_only=True):
     """A backend's share of the requests.
 
     With a `status_code`, the proxy answers these requests itself, because of `reason`.
@@ -233,7 +233,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     host: str
     sanitizing: Sanitizing | None
     route: ExplainedRoute | None
-    backends: tuple[Backend, ...]
+    backends: tuple[ExplainedBackend, ...]
     mirrors: tuple[Copy, ...]
     filter_messages: tuple[str, ...]
     location: str

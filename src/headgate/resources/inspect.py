@@ -105,7 +105,7 @@ class ProxyProcess(Answer, frozen=True, kw_only=True):
     admin: str = ""
 
 
-class Certificate(Answer, frozen=True, kw_only=True):
+class ProxyCertificate(Answer, frozen=True, kw_only=True):
     """The certificate in a proxy's configuration. `message` says why it is missing, or why it can't be renewed.
 
     `issue_time` is later than `not_before_time`, because a certificate is valid from some minutes before its issue.
@@ -135,7 +135,7 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...] = ()
     last_refusal: Refusal | None = None
     process: ProxyProcess | None = None
-    certificate: Certificate | None = None
+    certificate: ProxyCertificate | None = None
 
 
 class Proxy(Answer, frozen=True, kw_only=True):
@@ -242,7 +242,7 @@ class PodSidecar(Answer, frozen=True, kw_only=True):
     kind: str = "PodSidecar"
 
 
-class Finding(Answer, frozen=True, kw_only=True):
+class PublishedFinding(Answer, frozen=True, kw_only=True):
     """A mistake in an object, or a note about it. `field` is a path in the object; `severity` is error, warning or note.
 
     Findings about cluster-scoped objects are in the namespace `default`, like Events about them.
@@ -262,7 +262,7 @@ class FindingList(AnswerList, frozen=True, kw_only=True):
     """All findings. `objects` is the number of objects that were checked."""
 
     objects: int
-    items: tuple[Finding, ...]
+    items: tuple[PublishedFinding, ...]
     kind: str = "FindingList"
 
 

@@ -40,7 +40,7 @@ from headgate.rollout.owned_split import (
     replaced,
     wanted_objects,
 )
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.ready_endpoints import canary_is_ready, missing_services
 from headgate.rollout.root_services import RootServices
 from headgate.rollout.state import Facts, Pause, State, state_in
@@ -112,7 +112,7 @@ class RolloutController:
         self._canaries: dict[Key, Object] = {}
         self._owned: dict[Kind, dict[Key, Object]] = {TRAFFIC_SPLIT: {}, ROUTE_GROUP: {}}
         self._rollouts: dict[Key, Rollout] = {}
-        self._plans: dict[Key, tuple[Object, Plan | None]] = {}
+        self._plans: dict[Key, tuple[Object, RolloutPlan | None]] = {}
         self._touched: set[Key] = set()
         self._wake = asyncio.Event()
         self._webhooks = Webhooks(snapshot, clock)
@@ -233,12 +233,12 @@ class RolloutController:
         except Exception:  # an error about one Canary must not stop other Canaries
             log.exception("%s: can't reconcile the rollout", key)
 
-    def _plan(self, key: Key, obj: Object) -> Plan | None:
+    def _plan(self, key: Key, obj: Object) -> RolloutPlan | None:
         """Return the plan of a Canary; None if it is invalid. An object that has not changed keeps its plan."""
         cached = self._plans.get(key)
         if cached is None or cached[0] is not obj:
             canary = check_stored(obj).value
-            cached = self._plans[key] = obj, Plan(canary) if isinstance(canary, Canary) else None
+            cached = self._plans[key] = obj, RolloutPlan(canary) if isinstance(canary, Canary) else None
         return cached[1]
 
     def _problem(self, key: Key, obj: Object, winners: Mapping[str, Key]) -> Problem | None:
@@ -273,7 +273,7 @@ class RolloutController:
             await self._ports.objects.update({**obj, "status": status}, subresource="status")
             await self._ports.events.record(obj, type="Warning", reason=problem.reason, message=problem.message)
 
-    async def _reconcile(self, key: Key, obj: Object, plan: Plan) -> None:
+    async def _reconcile(self, key: Key, obj: Object, plan: RolloutPlan) -> None:
         rollout, stored = self._known(key, obj, plan), self._stored(key)
         facts = self._facts(key, obj, stored, plan, rollout)
         state = following(plan, rollout.state, facts)
@@ -286,7 +286,7 @@ class RolloutController:
         await self._create_root(key, obj, plan.canary)
         self._call_webhooks(key, plan)
 
-    async def _apply(self, obj: Object, plan: Plan, state: State, stored: Mapping[Key, Object]) -> None:
+    async def _apply(self, obj: Object, plan: RolloutPlan, state: State, stored: Mapping[Key, Object]) -> None:
         """Write the objects that a state wants, and delete those of an earlier step."""
         made = {key_of(new): new for new in wanted_objects(obj, plan.canary, plan.weights(state), plan.kind(state))}
         split = _split_key(key_of(obj))
@@ -306,7 +306,7 @@ class RolloutController:
                 with contextlib.suppress(NotFound):
                     await self._ports.objects.delete(key, uid=content["metadata"]["uid"])
 
-    def _known(self, key: Key, obj: Object, plan: Plan) -> Rollout:
+    def _known(self, key: Key, obj: Object, plan: RolloutPlan) -> Rollout:
         """Return what is known about a Canary; at first, the state in its status. Count the requests to its root."""
         root = self._root(key, obj)
         copying = f"{key.namespace}/{key.name}" if plan.analysis and plan.analysis.mirror else ""
@@ -323,7 +323,7 @@ class RolloutController:
             self._increments.follow(copying, copies=True)
         return structs.replace(rollout, root=root, copying=copying)
 
-    def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: Plan, rollout: Rollout) -> Facts:
+    def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: RolloutPlan, rollout: Rollout) -> Facts:
         split, now = stored.get(_split_key(key)), self._clock()
         taken, copies = self._increments.take(rollout.root), self._increments.take(rollout.copying, copies=True)
         if now < rollout.state.since + SETTLE_S:
@@ -344,7 +344,7 @@ class RolloutController:
             answers=self._webhooks.answers(key, occasion_of(rollout.state)),
         )
 
-    def _call_webhooks(self, key: Key, plan: Plan) -> None:
+    def _call_webhooks(self, key: Key, plan: RolloutPlan) -> None:
         """Call the webhooks that the state of a rollout needs, and remember whether some do not know its end yet."""
         rollout = self._rollouts[key]
         state, analysis = rollout.state, plan.analysis
@@ -361,7 +361,7 @@ class RolloutController:
         is_calling = state.phase.is_over and bool(hooks)
         self._rollouts[key] = structs.replace(rollout, is_calling=is_calling)
 
-    async def _write_status(self, key: Key, obj: Object, plan: Plan) -> None:
+    async def _write_status(self, key: Key, obj: Object, plan: RolloutPlan) -> None:
         """Write the status: at once after a transition, and every few seconds when only counts differ."""
         rollout, now = self._rollouts[key], self._clock()
         moved = rollout.state.has_moved(rollout.stored)
@@ -375,7 +375,7 @@ class RolloutController:
         if moved:
             await self._announce(obj, plan, rollout, now)
 
-    async def _announce(self, obj: Object, plan: Plan, rollout: Rollout, now: float) -> None:
+    async def _announce(self, obj: Object, plan: RolloutPlan, rollout: Rollout, now: float) -> None:
         """Record an Event about a transition that users wait for."""
         before, state = rollout.stored, rollout.state
         if before.milestone == state.milestone:

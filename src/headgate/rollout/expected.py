@@ -8,7 +8,7 @@ from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Object, service_name
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT, key_of
 from headgate.rollout.owned_split import edit_of, is_owned, root_service, wanted_objects
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import Facts, Pause, state_in
 from headgate.rollout.transitions import following
 
@@ -27,7 +27,7 @@ def expected_objects(
     metadata = {"uid": "placeholder", **obj["metadata"]}
     obj, key = {**obj, "metadata": metadata}, key_of(obj)
     root = service_name(canary.spec.service, key.namespace, domain)
-    plan, split = Plan(canary), TRAFFIC_SPLIT.key(key.namespace, key.name)
+    plan, split = RolloutPlan(canary), TRAFFIC_SPLIT.key(key.namespace, key.name)
     is_foreign = split in stored and not is_owned(stored[split], obj)
     if is_foreign or _belongs_to_another(key, canary, root, snapshot, domain):
         return {}

@@ -9,7 +9,7 @@ from headgate.resources.mesh.canary.analysis import Analysis, When
 from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import BY_USER, LOST, WEBHOOK, Loss, Pause, Phase, State
 from headgate.rollout.transitions import judgment
 from headgate.statistics.betting import Sample
@@ -41,12 +41,12 @@ def failures(seen: Sample, service: str, error: float) -> str:
     return f"{text} ({observed}, {share_text(1 - error)} interval {share_text(low)} to {share_text(high)})"
 
 
-def violated(plan: Plan, state: State, cause: str) -> str:
+def violated(plan: RolloutPlan, state: State, cause: str) -> str:
     """Return what is wrong with the canary, from the names of the criteria that it violates."""
     return " and ".join(_violation(plan, state, name) for name in cause.split(", "))
 
 
-def message(plan: Plan, state: State, now: float) -> str:
+def message(plan: RolloutPlan, state: State, now: float) -> str:
     """Return the state of a rollout in one or two sentences, with the numbers behind it."""
     analysis = plan.analysis
     if analysis is None:
@@ -60,7 +60,7 @@ def message(plan: Plan, state: State, now: float) -> str:
     return f"{_step(plan, state)} to {analysis.canary}: {'; '.join(_parts(plan, analysis, state, now))}"
 
 
-def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator[str]:
+def _parts(plan: RolloutPlan, analysis: Analysis, state: State, now: float) -> Iterator[str]:
     if state.pause is Pause.EDITED:
         yield "paused, because the weights of the TrafficSplit were edited; `headgate rollout resume` sets them again"
         return
@@ -98,7 +98,7 @@ def _awaited(state: State) -> str:
     return f"the Services {', '.join(state.missing[:-1])} and {state.missing[-1]} exist"
 
 
-def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: Sequence[str]) -> Iterator[str]:
+def _missing(plan: RolloutPlan, analysis: Analysis, state: State, now: float, lacking: Sequence[str]) -> Iterator[str]:
     """Yield what the next step needs, and how long this takes at the rate of requests in this step."""
     requests, compared = state.seen.candidate.trials, state.seen.reference.trials
     if not requests and compared and plan.expected(state, compared):
@@ -135,11 +135,11 @@ def _waiting_for(state: State, hooks: Sequence[str]) -> str:
     return f"waiting until webhooks agree: {', '.join(rows)}"
 
 
-def _needed(plan: Plan, state: State, criterion: Criterion) -> int | None:
+def _needed(plan: RolloutPlan, state: State, criterion: Criterion) -> int | None:
     return requests_missing(criterion, state.evidence[criterion.name], plan.thresholds([criterion]).fine)
 
 
-def _compared(plan: Plan, analysis: Analysis, state: State) -> str:
+def _compared(plan: RolloutPlan, analysis: Analysis, state: State) -> str:
     error = float(analysis.tolerated_error)
     reference, canary = state.seen
     text = failures(canary, analysis.canary, error)
@@ -148,21 +148,21 @@ def _compared(plan: Plan, analysis: Analysis, state: State) -> str:
     return f"{text}, {failures(reference, plan.reference(state), error)}"
 
 
-def _lost(plan: Plan, analysis: Analysis, state: State) -> str:
+def _lost(plan: RolloutPlan, analysis: Analysis, state: State) -> str:
     """Return how the canary was lost, and what follows."""
     since, end = (timestamp(at) for at in (state.lost_since, state.lost_since + analysis.interval_seconds))
     follows = "the rollout is held" if plan.is_held else f"it is rolled back at {end} unless it returns"
     return f"{_loss(plan, analysis, state)} since {since}; {follows}"
 
 
-def _loss(plan: Plan, analysis: Analysis, state: State) -> str:
+def _loss(plan: RolloutPlan, analysis: Analysis, state: State) -> str:
     if state.lost is Loss.ENDPOINTS:
         return f"{analysis.canary} has had no ready endpoint"
     missed = pluralize(state.life.missed, "request")
     return f"{analysis.canary} has got no request while {plan.reference(state)} got {missed}"
 
 
-def _reason(plan: Plan, analysis: Analysis, state: State) -> str:
+def _reason(plan: RolloutPlan, analysis: Analysis, state: State) -> str:
     if state.cause == BY_USER:
         return f"aborted {state.cause}"
     if state.cause == LOST:
@@ -173,7 +173,7 @@ def _reason(plan: Plan, analysis: Analysis, state: State) -> str:
     return f"{violated(plan, state, state.cause)}; {_compared(plan, analysis, state)}"
 
 
-def _step(plan: Plan, state: State) -> str:
+def _step(plan: RolloutPlan, state: State) -> str:
     step = plan.step(state)
     what = {
         StepKind.SHARE: share_text(step.share),
@@ -183,7 +183,7 @@ def _step(plan: Plan, state: State) -> str:
     return f"step {state.step + 1} of {len(plan.shares)}, {what[step.kind]}"
 
 
-def _violation(plan: Plan, state: State, name: str) -> str:
+def _violation(plan: RolloutPlan, state: State, name: str) -> str:
     first, _, kind = name.partition(".")
     if plan.analysis is None or name not in [criterion.name for criterion in plan.criteria(State())]:
         return f"the criterion {name} was violated"  # the spec has changed since

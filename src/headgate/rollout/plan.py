@@ -16,7 +16,7 @@ from headgate.rollout.criteria import Criterion, Thresholds
 from headgate.rollout.state import Pause, Phase, State
 
 
-class Plan:
+class RolloutPlan:
     """What the spec of a Canary says about its rollout."""
 
     def __init__(self, canary: Canary) -> None:

@@ -3,10 +3,10 @@
 from headgate.compiler.endpoints import endpoints
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.meta import service_name
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 
 
-def missing_services(plan: Plan, namespace: str, snapshot: Snapshot | None, domain: str) -> tuple[str, ...]:
+def missing_services(plan: RolloutPlan, namespace: str, snapshot: Snapshot | None, domain: str) -> tuple[str, ...]:
     """Return the backends that name no existing Service, as written. The Canary creates its root from an existing backend."""
     if snapshot is None:
         return ()
@@ -14,7 +14,7 @@ def missing_services(plan: Plan, namespace: str, snapshot: Snapshot | None, doma
     return tuple(name for name in names if service_name(name, namespace, domain) not in snapshot.services)
 
 
-def canary_is_ready(plan: Plan, namespace: str, snapshot: Snapshot | None, domain: str) -> bool:
+def canary_is_ready(plan: RolloutPlan, namespace: str, snapshot: Snapshot | None, domain: str) -> bool:
     """Return whether the canary's Service has a ready endpoint on any port; True while this is unknown.
 
     `namespace` is the Canary's. A Service that does not exist has no endpoint.

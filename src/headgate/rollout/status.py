@@ -12,7 +12,7 @@ from headgate.plane.status.conditions import status_of, timed
 from headgate.resources.mesh.canary.types import OLD_VERSION_UNUSED, PROMOTED
 from headgate.resources.meta import Key, Object, part, timestamp
 from headgate.rollout.messages import message, share_text
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import Pause, Phase, State, state_fields, state_in
 
 
@@ -23,7 +23,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[str, Any]:
+def canary_status(obj: Object, plan: RolloutPlan, state: State, now: float) -> Mapping[str, Any]:
     """Return the whole status of a Canary. `now` is in seconds since the epoch."""
     weights = state.edit.weights if state.pause is Pause.EDITED and state.edit else plan.weights(state)
     status = _status(obj, list(_conditions(plan, state, message(plan, state, now))), now)
@@ -40,7 +40,7 @@ def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[
     return status
 
 
-def call_body(key: Key, plan: Plan, state: State) -> Mapping[str, Any]:
+def call_body(key: Key, plan: RolloutPlan, state: State) -> Mapping[str, Any]:
     """Return the JSON body of a webhook's request."""
     reference, canary = state.seen
     return {
@@ -56,7 +56,7 @@ def call_body(key: Key, plan: Plan, state: State) -> Mapping[str, Any]:
     }
 
 
-def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:
+def _criteria(plan: RolloutPlan, state: State) -> Iterator[Mapping[str, str]]:
     """Yield how near the evidence of each criterion is to a decision, on the logarithmic scale of the evidence.
 
     Criteria that were added after the end of the rollout have no evidence.
@@ -118,7 +118,7 @@ def _status(obj: Object, conditions: list[StatusCondition], now: float) -> dict[
     return {"observedGeneration": generation, "conditions": timed_conditions}
 
 
-def _conditions(plan: Plan, state: State, text: str) -> Iterator[StatusCondition]:
+def _conditions(plan: RolloutPlan, state: State, text: str) -> Iterator[StatusCondition]:
     yield StatusCondition(
         type=ConditionType.ACCEPTED.value, status=True, reason="Accepted", message="the object is valid"
     )

@@ -10,7 +10,7 @@ from headgate.resources.mesh.canary.analysis import Analysis, When
 from headgate.resources.mesh.canary.types import Action, StepKind
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Comparison, Judgment, Verdict
-from headgate.rollout.plan import Plan
+from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import BY_USER, LOST, WEBHOOK, Facts, Life, Loss, Pause, Phase, State
 from headgate.telemetry.counters.counts import UNCONNECTED, Counts
 
@@ -22,7 +22,7 @@ RECENT_S = 10.0
 every 5 seconds."""
 
 
-def following(plan: Plan, before: State, facts: Facts) -> State:
+def following(plan: RolloutPlan, before: State, facts: Facts) -> State:
     """Return the next state."""
     state = structs.replace(_started(plan, before), missing=facts.missing)
     if plan.analysis is None:
@@ -35,7 +35,7 @@ def following(plan: Plan, before: State, facts: Facts) -> State:
     return _ended(plan, state, facts) if state.phase.is_over else _running(plan, _paused(plan, state, facts), facts)
 
 
-def _ended(plan: Plan, state: State, facts: Facts) -> State:
+def _ended(plan: RolloutPlan, state: State, facts: Facts) -> State:
     """Note when every proxy has the last weights, and which webhooks know the end."""
     since = state.since or (facts.now if facts.in_force else 0.0)
     informed = {*state.informed, *(name for name, answer in facts.answers.items() if answer.agrees is not None)}
@@ -44,7 +44,7 @@ def _ended(plan: Plan, state: State, facts: Facts) -> State:
     )
 
 
-def _running(plan: Plan, state: State, facts: Facts) -> State:
+def _running(plan: RolloutPlan, state: State, facts: Facts) -> State:
     if state.pause is Pause.EDITED:
         return state
     replies = {name: answer.text for name, answer in facts.answers.items() if not answer.agrees}
@@ -68,13 +68,13 @@ def _running(plan: Plan, state: State, facts: Facts) -> State:
     return _judged(plan, _counted(plan, state, facts), facts)
 
 
-def judgment(plan: Plan, state: State) -> Judgment:
+def judgment(plan: RolloutPlan, state: State) -> Judgment:
     """Return the decision that the evidence of the current step allows."""
     step_criteria = plan.criteria(state)
     return criteria.judged(step_criteria, state.evidence, plan.thresholds(step_criteria))
 
 
-def _started(plan: Plan, before: State) -> State:
+def _started(plan: RolloutPlan, before: State) -> State:
     """Begin another rollout if the versions have changed, and the tests of the step if only the rules have."""
     if before.subject != plan.subject:
         return _begun(plan, State(subject=plan.subject, rules=plan.rules, command=before.command))
@@ -90,14 +90,14 @@ def _started(plan: Plan, before: State) -> State:
     return structs.replace(begun, phase=before.phase, pause=before.pause) if still else begun
 
 
-def _begun(plan: Plan, state: State) -> State:
+def _begun(plan: RolloutPlan, state: State) -> State:
     """Begin the first step; the canary gets no request before the webhooks have agreed."""
     begun = _step(plan, structs.replace(state, latency_limits={}, cause="", informed=()), 0)
     is_asked = not begun.phase.is_over and plan.hooks(When.BEFORE)
     return structs.replace(begun, pause=Pause.BEFORE) if is_asked else begun
 
 
-def _step(plan: Plan, state: State, step: int) -> State:
+def _step(plan: RolloutPlan, state: State, step: int) -> State:
     """Begin a step without evidence. After the last step the rollout is over, and its last evidence stays."""
     if plan.analysis is None:
         return structs.replace(state, step=0, since=0.0)
@@ -118,7 +118,7 @@ def _step(plan: Plan, state: State, step: int) -> State:
     return structs.replace(begun, evidence=criteria.start(plan.criteria(begun)))
 
 
-def _commanded(plan: Plan, state: State, facts: Facts) -> State:
+def _commanded(plan: RolloutPlan, state: State, facts: Facts) -> State:
     """Obey a command of the user that was not obeyed yet."""
     if not facts.command or facts.command == state.command:
         return state
@@ -128,7 +128,7 @@ def _commanded(plan: Plan, state: State, facts: Facts) -> State:
     return state if state.phase.is_over else _obeyed(plan, state, action)
 
 
-def _obeyed(plan: Plan, state: State, action: Action) -> State:
+def _obeyed(plan: RolloutPlan, state: State, action: Action) -> State:
     if action is Action.PROMOTE:
         next_step = 0 if state.pause is Pause.BEFORE else state.step + 1
         return _step(plan, structs.replace(state, cause=BY_USER), next_step)
@@ -139,7 +139,7 @@ def _obeyed(plan: Plan, state: State, action: Action) -> State:
     return state
 
 
-def _paused(plan: Plan, state: State, facts: Facts) -> State:
+def _paused(plan: RolloutPlan, state: State, facts: Facts) -> State:
     """Pause, or end a pause. A rollout whose split was edited stays paused until the user resumes it."""
     if state.pause is Pause.EDITED or facts.edit not in (None, state.edit):
         edit = facts.edit or state.edit
@@ -154,7 +154,7 @@ def _paused(plan: Plan, state: State, facts: Facts) -> State:
     return state
 
 
-def _new_requests(plan: Plan, state: State, facts: Facts) -> Comparison:
+def _new_requests(plan: RolloutPlan, state: State, facts: Facts) -> Comparison:
     """Return the new requests that are compared in a step."""
     reference = facts.counts.get(plan.reference(state), Counts())
     if plan.kind(state) is StepKind.MIRROR:
@@ -163,7 +163,7 @@ def _new_requests(plan: Plan, state: State, facts: Facts) -> Comparison:
     return Comparison(reference=reference, canary=facts.counts.get(name, Counts()))
 
 
-def _looked_after(plan: Plan, state: State, facts: Facts) -> State:
+def _looked_after(plan: RolloutPlan, state: State, facts: Facts) -> State:
     """Note whether the canary is alive, and since when it counts as lost (D33).
 
     It is lost while it has no ready endpoint although it had one, and while it gets no requests although it got some and the
@@ -190,19 +190,19 @@ def _looked_after(plan: Plan, state: State, facts: Facts) -> State:
     return structs.replace(state, life=life, lost=lost, lost_since=since)
 
 
-def _is_alive(plan: Plan, analysis: Analysis, state: State, facts: Facts) -> bool:
+def _is_alive(plan: RolloutPlan, analysis: Analysis, state: State, facts: Facts) -> bool:
     """Return whether a decision in favor of the canary is possible now: it is ready, and got its last requests recently (D33)."""
     recently = max(analysis.interval_seconds, RECENT_S)
     is_served = facts.now <= state.life.request_at + recently and not _misses_requests(plan, state.life, state)
     return facts.ready and not state.lost and is_served
 
 
-def _misses_requests(plan: Plan, life: Life, state: State) -> bool:
+def _misses_requests(plan: RolloutPlan, life: Life, state: State) -> bool:
     """Return whether the reference got so many requests since the last ones of the canary that some are missing."""
     return plan.expected(state, life.missed) >= MISSED_REQUESTS
 
 
-def _counted(plan: Plan, state: State, facts: Facts) -> State:
+def _counted(plan: RolloutPlan, state: State, facts: Facts) -> State:
     """Add the new requests to the evidence. Relative limits come from earlier requests only."""
     if plan.analysis is None:
         return state
@@ -212,7 +212,7 @@ def _counted(plan: Plan, state: State, facts: Facts) -> State:
     return structs.replace(state, evidence=criteria.gathered(plan.criteria(state), state.evidence, new, facts.now))
 
 
-def _judged(plan: Plan, state: State, facts: Facts) -> State:
+def _judged(plan: RolloutPlan, state: State, facts: Facts) -> State:
     if plan.analysis is None:
         return state
     judged = judgment(plan, state)

@@ -24,8 +24,8 @@ import grpc
 
 from headgate.atomic_file import write_private
 from headgate.errors import ProxyError
-from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.messages import Request, read_request
+from headgate.xds.fleet import Fleet, FleetProxy
+from headgate.xds.messages import DeltaRequest, read_request
 
 LIFETIME = timedelta(hours=12)
 SECRET_BYTES = 32
@@ -102,8 +102,8 @@ class AuthenticatedCall(NamedTuple):
 class AuthenticatedStream(NamedTuple):
     """The proxy of a stream, its first request, and when its token expires (seconds since the epoch)."""
 
-    proxy: Proxy
-    request: Request
+    proxy: FleetProxy
+    request: DeltaRequest
     expires: float
 
 

@@ -63,7 +63,7 @@ def _ignore() -> None:
     pass
 
 
-class Proxy:
+class FleetProxy:
     """One proxy. `config` is its wanted configuration, None until the first build; `session` is that of its stream, if any.
 
     `was_configured` is True once this headgate process, or possibly an earlier one, has sent it configuration. A
@@ -175,18 +175,18 @@ class Fleet:
     """
 
     def __init__(self) -> None:
-        self.proxies: dict[str, Proxy] = {}
+        self.proxies: dict[str, FleetProxy] = {}
         self._removed: dict[str, None] = {}  # node IDs, oldest first
         self.change_count: Latest[int] = Latest(0)
         self.counts: Counter[str] = Counter()
         self._pause: asyncio.TimerHandle | None = None
         self._has_changed = False
 
-    def expect(self, node_id: str) -> Proxy:
+    def expect(self, node_id: str) -> FleetProxy:
         """Return the proxy with this node ID, added if it is new. Streams of other node IDs are rejected."""
         if node_id not in self.proxies:
             self._removed.pop(node_id, None)
-            self.proxies[node_id] = Proxy(node_id)
+            self.proxies[node_id] = FleetProxy(node_id)
         return self.proxies[node_id]
 
     def assume_configured(self) -> None:
@@ -207,15 +207,15 @@ class Fleet:
         """Return whether this proxy was removed. It may ask again before its process ends, which is no mistake."""
         return node_id in self._removed
 
-    def connected(self) -> list[Proxy]:
+    def connected(self) -> list[FleetProxy]:
         """Return the proxies that have a stream."""
         return [proxy for proxy in self.proxies.values() if proxy.session is not None]
 
-    def configured(self) -> list[Proxy]:
+    def configured(self) -> list[FleetProxy]:
         """Return the proxies that have configuration from headgate, connected or not."""
         return [proxy for proxy in self.proxies.values() if proxy.was_configured]
 
-    def find(self, predicate: Callable[[Proxy], bool], last: Proxy | None = None) -> Proxy | None:
+    def find(self, predicate: Callable[[FleetProxy], bool], last: FleetProxy | None = None) -> FleetProxy | None:
         """Return a proxy that satisfies a predicate, None if there is none.
 
         The search starts at `last`, the previous result: when proxies answer one after the other, the search is short.

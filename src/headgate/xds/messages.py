@@ -20,7 +20,7 @@ MAX_CACHED_REQUESTS = 128  # decoded requests: proxies in the same state send th
 MAX_CACHED_REQUEST_BYTES = 2**16
 
 
-class Request(NamedTuple):
+class DeltaRequest(NamedTuple):
     """A DeltaDiscoveryRequest. With `error` (Envoy's message), it is the NACK of the response with this `nonce`."""
 
     type_url: TypeUrl
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 _VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of DeltaDiscoveryResponse
 
 
-def read_request(data: bytes) -> tuple[str, Request]:
+def read_request(data: bytes) -> tuple[str, DeltaRequest]:
     """Decode a request; return the node ID and the request. Only the first request of a stream has a node ID.
 
     Raises ProxyError when the bytes are not a DeltaDiscoveryRequest.
@@ -46,7 +46,7 @@ def read_request(data: bytes) -> tuple[str, Request]:
     except DecodeError as error:
         raise ProxyError("the message is not a DeltaDiscoveryRequest: send requests of Envoy's delta xDS v3") from error
     node_id = message.node.id
-    request = Request(
+    request = DeltaRequest(
         type_url=message.type_url,
         subscribe=tuple(message.resource_names_subscribe),
         unsubscribe=tuple(message.resource_names_unsubscribe),
@@ -62,7 +62,7 @@ def read_request(data: bytes) -> tuple[str, Request]:
     return node_id, request
 
 
-_cached_requests: dict[bytes, Request] = {}
+_cached_requests: dict[bytes, DeltaRequest] = {}
 
 
 def write_response(response: Response) -> bytes:

@@ -23,7 +23,7 @@ from headgate.xds.authentication import (
     TokenVerifier,
 )
 from headgate.xds.fleet import EndReason, Fleet
-from headgate.xds.messages import Request, read_request, write_response
+from headgate.xds.messages import DeltaRequest, read_request, write_response
 from headgate.xds.send_slots import SendSlot, SendSlots
 from headgate.xds.session import Session
 from headgate.xds.subscription import Response
@@ -359,7 +359,7 @@ class _Stream:
         self._wake()
         self._fleet.notify()
 
-    def _record_answer(self, request: Request) -> None:
+    def _record_answer(self, request: DeltaRequest) -> None:
         self._proxy.timestamps.sent.pop(request.nonce, None)
         self._fleet.counts["acks" if request.error is None else "nacks"] += 1
         if request.error is None:

@@ -32,7 +32,7 @@ from headgate.envoy.config import (
     Resources,
     TypeUrl,
 )
-from headgate.xds.messages import Request
+from headgate.xds.messages import DeltaRequest
 from headgate.xds.subscription import Pending, Rejection, Response, Subscription
 from headgate.xds.versions import (
     MAX_RESPONSE_BYTES,
@@ -80,7 +80,7 @@ class Session:
                 subscription.match_reported_versions(resources)
         self._check_report()
 
-    def receive(self, request: Request) -> tuple[Rejection, ...]:
+    def receive(self, request: DeltaRequest) -> tuple[Rejection, ...]:
         """Process a discovery request: subscriptions, and an ACK or NACK. Return the new rejections of resources."""
         subscription = self.subscriptions.get(request.type_url)
         if subscription is None:
@@ -224,7 +224,7 @@ class Session:
             subscription.one_by_one |= failed
         return bool(failed)
 
-    def _subscribe(self, subscription: Subscription, request: Request) -> None:
+    def _subscribe(self, subscription: Subscription, request: DeltaRequest) -> None:
         is_first = not subscription.wildcard and not subscription.subscribed
         names = frozenset(request.subscribe)
         is_wildcard = "*" in names or (is_first and not names)

@@ -6,13 +6,13 @@ from headgate.errors import NotFound
 from headgate.plane.inspector import ConfigQuery
 from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.inspect import (
-    Finding,
     FindingList,
     ObjectName,
     PodSidecar,
     Proxy,
     ProxyConfig,
     ProxyStatus,
+    PublishedFinding,
     ResourceType,
     SidecarDecision,
 )
@@ -80,7 +80,7 @@ class FakeMesh:
 
     async def findings(self) -> FindingList:
         about = Key("", "Service", "b", "web")
-        one = Finding(
+        one = PublishedFinding(
             metadata=ObjectName(namespace="b", name="web.1"),
             object=about,
             severity="error",

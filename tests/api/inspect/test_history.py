@@ -8,7 +8,7 @@ from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.embedded_api import TOKEN, AsgiClient
 from tests.history.objects import TIME, contents, records, website_split
 
-from headgate.history.revisions import Log, RecordedChange, Revision
+from headgate.history.revisions import Log, RecordedChange, RecordedRevision
 from headgate.latest import Latest
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
@@ -25,8 +25,10 @@ class Mesh(FakeMesh):
 
     def __init__(self) -> None:
         change = RecordedChange(key=KEY, content=contents(NOW)[KEY], by="helm", time=TIME)
-        first = Revision(number=1, time=TIME, reason="RecordingStarted")
-        second = Revision(number=2, time=TIME, reason="Written", changes=(change,), effect=("40 % of them move",))
+        first = RecordedRevision(number=1, time=TIME, reason="RecordingStarted")
+        second = RecordedRevision(
+            number=2, time=TIME, reason="Written", changes=(change,), effect=("40 % of them move",)
+        )
         log = Log(0, contents(website_split()), (first, second))
         self.live_state = SimpleNamespace(history=Latest(log), feed=SimpleNamespace(records=records(NOW)))
 

@@ -8,7 +8,7 @@ import pytest
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 from tests.embedded_api import TOKEN, EmbeddedApi, KubectlPort, kubectl_port, kubectls
 
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 
 READ = [  # commands with regular expressions that their output matches
@@ -55,7 +55,7 @@ ERRORS = [
 
 @pytest.fixture(scope="module", params=kubectls())
 def metrics_port(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificate: Certificate
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificate: CertificateFiles
 ) -> Iterator[KubectlPort]:
     with kubectl_port(request.param, tmp_path_factory.mktemp("kubectl"), certificate) as port:
         yield port

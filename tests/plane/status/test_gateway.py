@@ -25,7 +25,7 @@ from headgate.identity.credentials import Credentials
 from headgate.kinds import GATEWAY
 from headgate.latest import Latest
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Certificate, GatewayPort, Mesh, PortRef
+from headgate.model.routing import GatewayPort, ListenerCertificate, Mesh, PortRef
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.feed import Feed
@@ -40,7 +40,7 @@ from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE, key_of
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 CONTROLLER = "headgate.dev/gateway-controller"
 EDGE = Key(GATEWAY, "Gateway", "default", "edge")
@@ -71,9 +71,9 @@ def said(*parents: ParentStatus, generation: int = 3) -> ObjectReport:
     return ObjectReport(generation=generation, parents=parents)
 
 
-def proxy(*, holds: bool = True, refuses: str = "") -> Proxy:
+def proxy(*, holds: bool = True, refuses: str = "") -> FleetProxy:
     """Return a proxy that has acknowledged a Gateway's listener, scope and cluster, or rejected the scope."""
-    found, body = Proxy("gateway"), Encoded(b"x", "1")
+    found, body = FleetProxy("gateway"), Encoded(b"x", "1")
     routed = Encoded(b"x", "1", frozenset({"c"}))
     found.config.set({SCOPES: {HOST: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
     if holds or refuses:
@@ -81,7 +81,7 @@ def proxy(*, holds: bool = True, refuses: str = "") -> Proxy:
     return found
 
 
-def present(*proxies: Proxy, time: str = "2026-01-01T00:00:00Z") -> StatusInputs:
+def present(*proxies: FleetProxy, time: str = "2026-01-01T00:00:00Z") -> StatusInputs:
     return StatusInputs(Receipts(proxies), time)
 
 
@@ -270,7 +270,7 @@ async def test_a_refused_certificate_is_a_finding_about_its_gateway() -> None:
     held = fleet.expect("gateway")
     held.config.set({SECRET: {"secret/certs/wild": Encoded(b"x", "1")}})
     XdsClient(held).take(refuse={(SECRET, "secret/certs/wild"): "Failed to load certificate chain from <inline>"})
-    wild = Certificate(secret="certs/wild", chain="no chain", key=PrivateText("no key"))
+    wild = ListenerCertificate(secret="certs/wild", chain="no chain", key=PrivateText("no key"))
     port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, tls=(("*.example", wild),))
     mesh = Mesh(domain="cluster.local", gateways=(port,))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={}))

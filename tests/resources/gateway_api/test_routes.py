@@ -9,7 +9,7 @@ from tests.make.objects import GATEWAY_API, Object, route, rule
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
 from headgate.resources.gateway_api.http_route import HTTPRoute
 from headgate.resources.gateway_api.routes import Fraction
-from headgate.resources.gateway_api.tcp_route import TCPRoute
+from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 
 GROUP = "gateway.networking.k8s.io"
 RULE = "spec.rules[0]"
@@ -298,5 +298,5 @@ def test_both_versions_of_an_http_route_decode_to_the_same_value():
 def test_each_kind_decodes_to_its_type():
     assert isinstance(decode(grpc(method="Login")), GRPCRoute)
     tcp = decode(edge_route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"))
-    assert isinstance(tcp, TCPRoute)
+    assert isinstance(tcp, GatewayTCPRoute)
     assert tcp.spec.rules[0].backend_refs[0].weight == 1

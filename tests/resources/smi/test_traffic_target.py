@@ -11,7 +11,7 @@ from tests.resources.seeds import SEED_004
 
 from headgate.errors import DecodeError
 from headgate.manifests.documents import parse
-from headgate.resources.gateway_api.tcp_route import TCPRoute as GatewayTCPRoute
+from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.smi.conversion import MATCHES
 from headgate.resources.smi.port_routes import TCPRoute, UDPRoute

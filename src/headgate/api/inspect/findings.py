@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from headgate.api.inspect.resource import InspectCall, InspectResource
-from headgate.resources.inspect import Finding, FindingList
+from headgate.resources.inspect import FindingList, PublishedFinding
 
 
 async def _list(call: InspectCall) -> FindingList:
@@ -16,7 +16,7 @@ async def _list(call: InspectCall) -> FindingList:
 FINDINGS = InspectResource(
     "findings",
     "Finding",
-    Finding,
+    PublishedFinding,
     list=_list,
     columns=(
         ("Severity", "The severity: error, warning or note.", lambda item: item.severity),

@@ -21,7 +21,7 @@ from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Certificate
+from headgate.model.routing import ListenerCertificate
 from headgate.resources.core.secret import Secret
 from headgate.resources.gateway_api.gateway import Listener, SecretReference
 from headgate.resources.meta import Key
@@ -35,7 +35,7 @@ _REMEMBERED = 1_000  # pairs of certificate and key whose check is known: it tak
 
 def listener_certificates(
     snapshot: Snapshot, key: Key, listener: Listener, field: str
-) -> Iterator[Certificate | Finding]:
+) -> Iterator[ListenerCertificate | Finding]:
     """Yield the certificate of each reference of an HTTPS listener, or a finding that says why it can't be used."""
     refs = listener.tls.certificate_refs if listener.tls else ()
     if not refs:
@@ -45,7 +45,7 @@ def listener_certificates(
         yield _from_secret(snapshot, key, ref, f"{field}[{index}]")
 
 
-def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str) -> Certificate | Finding:
+def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str) -> ListenerCertificate | Finding:
     name = f"{ref.namespace or key.namespace}/{ref.name}"
     if (ref.group, ref.kind) == ("", "Secret") and not permitted(snapshot, key, name, kind="Secret"):
         message = f"Secret {name} is in another namespace, which does not allow this reference; "
@@ -58,13 +58,13 @@ def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str)
         message = f"Secret {name} not found; create it or correct the name"
     else:
         certificate = _read(name, secret)
-        if isinstance(certificate, Certificate):
+        if isinstance(certificate, ListenerCertificate):
             return certificate
         message = f"Secret {name} {certificate}"
     return Finding(key, Reason.INVALID_CERTIFICATE_REF, f"{field}.name", message)
 
 
-def _read(name: str, secret: Secret) -> Certificate | str:
+def _read(name: str, secret: Secret) -> ListenerCertificate | str:
     """Return the certificate and key of a TLS Secret, or what is wrong with it.
 
     Only certificates are read from `tls.crt`, because some tools put the key there too.
@@ -75,7 +75,7 @@ def _read(name: str, secret: Secret) -> Certificate | str:
     if secret.type != "kubernetes.io/tls" or not certificates or not keys:
         return f"is not a TLS Secret with certificate and key in PEM; {_CREATE}"
     text = "".join(certificates)
-    return _mistake(text, keys[0]) or Certificate(secret=name, chain=text, key=PrivateText(keys[0]))
+    return _mistake(text, keys[0]) or ListenerCertificate(secret=name, chain=text, key=PrivateText(keys[0]))
 
 
 @lru_cache(_REMEMBERED)

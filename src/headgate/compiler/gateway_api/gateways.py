@@ -13,7 +13,7 @@ from headgate.compiler.trace_sources import namespace_sampling
 from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import is_gateway
-from headgate.model.routing import Certificate
+from headgate.model.routing import ListenerCertificate
 from headgate.resources.gateway_api.gateway import (
     CONTROLLER,
     GROUP,
@@ -205,7 +205,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
     listener: Listener
     host: str
     kinds: tuple[str, ...]
-    certificates: tuple[Certificate, ...] = ()
+    certificates: tuple[ListenerCertificate, ...] = ()
     faults: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
 
@@ -230,7 +230,7 @@ def _plan(snapshot: Snapshot, key: Key, listener: Listener, field: str, faults: 
         if listener.protocol == "HTTPS"
         else []
     )
-    usable = tuple(certificate for certificate in read if isinstance(certificate, Certificate))
+    usable = tuple(certificate for certificate in read if isinstance(certificate, ListenerCertificate))
     refused = tuple(finding for finding in read if isinstance(finding, Finding))
     possible, named = KINDS.get(listener.protocol, ()), listener.allowed_routes.kinds
     wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]

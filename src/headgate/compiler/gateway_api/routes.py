@@ -25,11 +25,11 @@ from headgate.resources.gateway_api.http_route import (
     PathMatch,
 )
 from headgate.resources.gateway_api.routes import HTTPHeader, NameMatch, RouteFilter
-from headgate.resources.gateway_api.tcp_route import TCPRoute
+from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.meta import Key
 
 GRPC_NAME = "[^/]+"
-AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | TCPRoute
+AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | GatewayTCPRoute
 
 
 def compile_route(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
@@ -46,7 +46,7 @@ def with_mistakes(_shared: None, key: Key, source: tuple[CompiledRoute, tuple[Ca
 
 
 def _compiled(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
-    if isinstance(route, TCPRoute):
+    if isinstance(route, GatewayTCPRoute):
         return _connections(destinations, key, route)
     if isinstance(route, HTTPRoute):
         return compile_rules(destinations, key, route, [_http_rule(rule) for rule in route.spec.rules])
@@ -78,7 +78,7 @@ def _grpc_rule(rule: GRPCRouteRule) -> RouteRule:
     )
 
 
-def _connections(destinations: Destinations, key: Key, route: TCPRoute) -> CompiledRoute:
+def _connections(destinations: Destinations, key: Key, route: GatewayTCPRoute) -> CompiledRoute:
     """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections."""
     field = "spec.rules[0].backendRefs"
     written = route.spec.rules[0].backend_refs if route.spec.rules else ()
@@ -101,7 +101,7 @@ def _connections(destinations: Destinations, key: Key, route: TCPRoute) -> Compi
     )
 
 
-def _further_rules(key: Key, route: TCPRoute) -> Iterator[Finding]:
+def _further_rules(key: Key, route: GatewayTCPRoute) -> Iterator[Finding]:
     """Yield a finding for each rule after the first one."""
     for index in range(1, len(route.spec.rules)):
         message = (
@@ -173,7 +173,7 @@ def _timeouts(written: HTTPRouteTimeouts) -> Timeouts:
 
 def repeated_names(about: Key, route: AnyRoute) -> Iterator[Finding]:
     """Yield a finding for each header or query parameter that is repeated in a list; the first is used (2.4)."""
-    for where, names in () if isinstance(route, TCPRoute) else _named(route):
+    for where, names in () if isinstance(route, GatewayTCPRoute) else _named(route):
         for number, name in enumerate(names):
             if (first := names.index(name)) != number:
                 message = f"{where}[{first}] already has the name {name!r}, and only that entry is used; remove one of the two"

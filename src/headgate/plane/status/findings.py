@@ -19,14 +19,14 @@ from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
 from headgate.resources.registry import POD, SERVICE
 from headgate.resources.smi.split_fields import MIRROR
-from headgate.xds.fleet import Proxy
+from headgate.xds.fleet import FleetProxy
 from headgate.xds.session import ADDRESS_IN_USE
 from headgate.xds.subscription import Rejection
 
 PROXY = "Proxy"  # the kind in the key of a gateway's proxy, for findings that belong to no user's object
 
 
-def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...]:
+def refusals(compiled: Compiled, proxies: Iterable[FleetProxy]) -> tuple[Finding, ...]:
     """Return a finding for each resource that proxies reject, about the object from which the resource comes."""
     found = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.rejections()]
     if not found:

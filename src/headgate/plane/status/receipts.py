@@ -29,7 +29,7 @@ from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.node_ids import SIDECAR
 from headgate.resources.meta import Value
-from headgate.xds.fleet import Proxy
+from headgate.xds.fleet import FleetProxy
 from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
 
@@ -243,7 +243,7 @@ class AckStates:
         self._instances: WeakValueDictionary[tuple[object, ...], AckState] = WeakValueDictionary()
         self._groups: WeakValueDictionary[tuple[int, int, int], ProxyGroup] = WeakValueDictionary()
 
-    def of(self, proxy: Proxy) -> AckState:
+    def of(self, proxy: FleetProxy) -> AckState:
         """Return the current state of a proxy."""
         config, session = proxy.config.get(), proxy.session
         last = self._of.get(proxy.id)
@@ -277,7 +277,7 @@ class AckStates:
 class Receipts:
     """The acknowledgments of proxies. `states` maps each node ID to the state that the proxy had when it was added."""
 
-    def __init__(self, proxies: Iterable[Proxy] = (), cache: AckStates | None = None) -> None:
+    def __init__(self, proxies: Iterable[FleetProxy] = (), cache: AckStates | None = None) -> None:
         """Add `proxies`; headgate must already have sent a configuration to each of them.
 
         With the same `cache`, two observations share the states of proxies without changes.
@@ -287,7 +287,7 @@ class Receipts:
         for proxy in proxies:
             self.add(proxy)
 
-    def add(self, proxy: Proxy) -> None:
+    def add(self, proxy: FleetProxy) -> None:
         """Add the current state of a proxy; headgate must already have sent a configuration to it."""
         self.states[proxy.id] = self._cache.of(proxy)
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 TAKEOVER_SECONDS = 30.0  # the longest wait for the proxies of an earlier process: they try every 3 s to reconnect
 
@@ -16,7 +16,7 @@ class Takeover:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._awaited: Sequence[Proxy] = fleet.configured()
+        self._awaited: Sequence[FleetProxy] = fleet.configured()
         self._end = time.monotonic() + TAKEOVER_SECONDS
 
     def observe(self) -> None:

@@ -45,7 +45,7 @@ from headgate.resources.columns import with_summary
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, find
 from headgate.shared_map import SharedMap, replaced
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.fleet import Fleet, FleetProxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
 CONCURRENT = 3  # the number of objects that are updated at the same time; with 8, new routes wait for the API server
@@ -117,7 +117,7 @@ class StatusWriter:
         # each object's versions before and after the last write of its status
         self._computed_versions: dict[Key, tuple[str, ...]] = {}
         self._change_count: int | None = None  # the fleet's, when an observation was last requested; None after it
-        self._late: Proxy | None = None  # a proxy that had not answered; it is checked first
+        self._late: FleetProxy | None = None  # a proxy that had not answered; it is checked first
         self._takeover: Takeover | None = None  # None before the first observation
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Certificate
+from headgate.model.routing import ListenerCertificate
 from headgate.render.haproxy.words import name_of, port_name
 from headgate.render.proxy_ports import ANY_HOST, ProxyPort
 
@@ -36,7 +36,7 @@ def bind_options(port: ProxyPort) -> str:
 def _list(port: ProxyPort) -> Iterator[str]:
     """Yield the lines of the list. The certificate of the widest wildcard comes first: it is the default."""
     widest = sorted((name for name, _ in port.tls if name.startswith(ANY_HOST)), key=len)
-    by_name: Mapping[str, Certificate] = dict(reversed(port.tls))
+    by_name: Mapping[str, ListenerCertificate] = dict(reversed(port.tls))
     for name in widest[:1]:
         yield f"{_path(by_name[name])} {_ALPN} {_NO_NAME}"
     for name, certificate in port.tls:
@@ -44,7 +44,7 @@ def _list(port: ProxyPort) -> Iterator[str]:
             yield f"{_path(certificate)} {_ALPN} {name}"
 
 
-def _path(certificate: Certificate) -> str:
+def _path(certificate: ListenerCertificate) -> str:
     return f"{DIRECTORY}/{name_of(certificate.secret.replace('/', '.'))}.pem"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headgate.model.evaluate import MISDIRECTED, best_name
 from headgate.model.identities import PrivateText
-from headgate.model.routing import Certificate, Protocol
+from headgate.model.routing import ListenerCertificate, Protocol
 from headgate.model.sanitizing import NOT_FOUND
 from headgate.render.nginx.conditions import AUTHORITY, PATH, SCHEME, TE, UPGRADE
 from headgate.render.nginx.headers import CONNECTION, IGNORED, PASSED, base, request_directives
@@ -114,7 +114,7 @@ class Servers:
         self._selection = selection
         self._output = output
         self._files = certificates
-        self._tls: Mapping[str, tuple[Certificate, ...]] = {
+        self._tls: Mapping[str, tuple[ListenerCertificate, ...]] = {
             name: tuple(certificate for other, certificate in port.tls if other == name) for name, _ in port.tls
         }
 
@@ -163,7 +163,7 @@ class Servers:
         tls, http2 = " ssl" if self._tls else "", " http2" if self._tls or self._port.protocol is Protocol.HTTP2 else ""
         yield f"listen {listen(self._port)}{tls}{http2}{more};"
 
-    def _certificates(self, certificates: Iterable[Certificate]) -> Iterator[str]:
+    def _certificates(self, certificates: Iterable[ListenerCertificate]) -> Iterator[str]:
         for certificate in certificates:
             stem = f"tls/{certificate.secret.replace('/', '.')}"
             self._files |= {f"{stem}.crt": certificate.chain, f"{stem}.key": certificate.key}

@@ -65,7 +65,7 @@ class MeshPodStatus(Input, frozen=True, kw_only=True):
     init_container_statuses: tuple[MeshContainerStatus, ...] = ()
 
 
-class Pod(Resource, frozen=True, kw_only=True):
+class MeshPod(Resource, frozen=True, kw_only=True):
     """A Pod with the fields that decide a proxy's configuration."""
 
     spec: MeshPodSpec = MeshPodSpec()
@@ -121,7 +121,7 @@ def pod_causes(obj: Object) -> Iterator[Cause]:
 KIND = Kind(
     names_of("Pod", ""),
     status=True,
-    shape=Pod,
+    shape=MeshPod,
     checks=pod_causes,
     columns=(
         NAME,

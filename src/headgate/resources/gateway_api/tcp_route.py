@@ -31,7 +31,7 @@ class TCPRouteSpec(Input, frozen=True, kw_only=True):
     rules: tuple[TCPRouteRule, ...] = ()
 
 
-class TCPRoute(Resource, frozen=True, kw_only=True):
+class GatewayTCPRoute(Resource, frozen=True, kw_only=True):
     """The Gateway API's TCPRoute: it sends TCP connections to backends. SMI's TCPRoute is another kind."""
 
     spec: TCPRouteSpec = TCPRouteSpec()
@@ -58,7 +58,7 @@ KIND = Kind(
     names_of("TCPRoute", GATEWAY),
     versions=("v1", "v1alpha2"),
     status=True,
-    shape=TCPRoute,
+    shape=GatewayTCPRoute,
     checks=tcp_route_causes,
     columns=(NAME, *STATE, AGE, PARENTS),
     recorded=True,

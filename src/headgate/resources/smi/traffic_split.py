@@ -51,7 +51,7 @@ from headgate.resources.weights import integer_weights, quantity
 Weight = Annotated[int, Meta(ge=0)]
 
 
-class Backend(Input, frozen=True, kw_only=True):
+class SplitBackend(Input, frozen=True, kw_only=True):
     """A backend of a split: a Service (or `name.namespace`, D12) and its relative weight, an integer (R6, R7)."""
 
     service: str
@@ -69,7 +69,7 @@ class TrafficSplitSpec(Input, frozen=True, kw_only=True):
     """`spec` of a split: clients call the root `service`, and `backends` share its traffic."""
 
     service: str
-    backends: tuple[Backend, ...]
+    backends: tuple[SplitBackend, ...]
     matches: tuple[MatchReference, ...] = ()
 
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.api import discovery, responses, self_subject_reviews
-from headgate.api.certificate import Certificate
+from headgate.api.certificate import CertificateFiles
 from headgate.api.computed_groups import COMPUTED_GROUPS, Handlers
 from headgate.api.http_server import Server, serve_on_loopback
 from headgate.api.inspect.handlers import InspectApi
@@ -86,7 +86,7 @@ def create_app(
     return app
 
 
-async def serve(app: Starlette, listener: socket.socket, certificate: Certificate) -> None:
+async def serve(app: Starlette, listener: socket.socket, certificate: CertificateFiles) -> None:
     """Serve on a bound loopback socket until canceled, then end open watches.
 
     The server uses TLS because kubectl sends its token over TLS only. Raises ValueError if the address is not loopback.
@@ -95,7 +95,7 @@ async def serve(app: Starlette, listener: socket.socket, certificate: Certificat
     await serve_on_loopback(server, listener, app.state.closing.set)
 
 
-def write_kubeconfig(path: Path, server: str, token: str, certificate: Certificate) -> None:
+def write_kubeconfig(path: Path, server: str, token: str, certificate: CertificateFiles) -> None:
     """Write a kubeconfig for the API atomically, readable by its owner only."""
     authority = base64.b64encode(certificate.pem).decode()
     config = {

@@ -70,7 +70,7 @@ class Action(Enum):
     RESTART = "Restart"
 
 
-class Request(Input, frozen=True, kw_only=True):
+class RolloutRequest(Input, frozen=True, kw_only=True):
     """An action that the rollout takes once for each ID."""
 
     action: Annotated[
@@ -108,7 +108,7 @@ class CanarySpec(Input, frozen=True, kw_only=True):
         bool, Field("Whether the rollout keeps its weights until this is false again.", defaulted=True)
     ] = False
     request: Annotated[
-        Request | None,
+        RolloutRequest | None,
         Field("An action that the rollout takes once for each id, as `headgate rollout` writes it."),
     ] = None
     analysis: Annotated[
