@@ -1,10 +1,11 @@
 """Results of pure functions, which the next run reuses where the input is the same.
 
-`Stages` keeps those of a compilation: once, for each key, for each item of a mapping, or as a series. `LastBuilds` keeps what a build of
-configurations has used, by key.
+`Stages` keeps those of a compilation: once, for each key, for each item of a mapping, or as a series. `Indexes` keeps what is computed
+of a value on first use. `LastBuilds` keeps what a build of configurations has used, by key.
 """
 
 from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
@@ -112,6 +113,26 @@ class Stages:
             united = united.edited(*replaced(old, now))
         self._unions[name] = maps, united
         return united
+
+
+class Indexes:
+    """Results that are computed on first use from parts of one value, such as the objects of some kinds in a snapshot."""
+
+    def __init__(self) -> None:
+        self._results: dict[Hashable, tuple[AbstractSet[Hashable], Any]] = {}
+
+    def get(self, key: Hashable, parts: AbstractSet[Hashable], compute: Callable[[], R]) -> R:
+        """Return the result with a key. `parts` are all parts of the value from which it is computed."""
+        if key not in self._results:
+            self._results[key] = parts, compute()
+        result: R = self._results[key][1]
+        return result
+
+    def unchanged(self, same: AbstractSet[Hashable]) -> "Indexes":
+        """Return the indexes of another value of which the parts `same` are those of this one."""
+        kept = Indexes()
+        kept._results = {key: entry for key, entry in self._results.copy().items() if entry[0] <= same}
+        return kept
 
 
 class LastBuilds(Generic[R]):

@@ -88,7 +88,7 @@ async def test_a_program_that_exits_is_restarted_after_growing_pauses(tmp_path: 
 
 
 async def test_a_change_ends_the_pause_before_a_restart(tmp_path: Path) -> None:
-    """A user who has corrected the configuration does not wait for the end of a long pause."""
+    """A corrected configuration is used at once, and not at the end of a long pause."""
     script = Script(tmp_path, "exit 1", restarts=lambda exits: exits < 2, first_s=FOREVER_S)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(script.supervisor.run())

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from headgate.errors import Cause
+from headgate.memo import Indexes
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
@@ -34,15 +35,18 @@ def full_name(resource: Resource) -> str:
 
 
 _KIND_NAMES = {kind.shape: (kind.group, kind.kind) for kind in KINDS if kind.shape}
-_READ: dict[str, frozenset[type[Resource]]] = {}
 
 
 def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "cached_property[T]"]:
     """Return a decorator for a method that builds an index from objects of these kinds; the index is cached."""
+    parts = frozenset(shapes)
 
     def decorate(method: Callable[["Snapshot"], T]) -> "cached_property[T]":
-        _READ[method.__name__] = frozenset(shapes)
-        return cached_property(method)
+        def index(snapshot: "Snapshot") -> T:
+            return snapshot.indexes.get(method, parts, lambda: method(snapshot))
+
+        index.__doc__ = method.__doc__
+        return cached_property(index)
 
     return decorate
 
@@ -74,6 +78,7 @@ class Snapshot:
         self.objects = SharedMap(objects)
         self.mistakes = mistakes or {}
         self.fail_closed = fail_closed or {}
+        self.indexes = Indexes()
 
     def following(self, last: "Snapshot") -> "Snapshot":
         """Return this snapshot with the indexes of the snapshot `last` for kinds in which nothing changed.
@@ -82,12 +87,11 @@ class Snapshot:
         """
         snapshot = Snapshot(self.revision, self.objects, self.mistakes, fail_closed=self.fail_closed)
         snapshot.by_shape = last.by_shape | _edits(last.by_shape, *replaced(last.objects, self.objects))
-        same = {shape for shape, listed in snapshot.by_shape.items() if listed is last.by_shape.get(shape)}
-        indexes: Mapping[str, Any] = vars(last) if self.fail_closed == last.fail_closed else {}
-        vars(snapshot).update(
-            {name: indexes[name] for name, shapes in _READ.items() if name in indexes and shapes <= same}
-        )
-        snapshot._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # objects of this class
+        if self.fail_closed == last.fail_closed:
+            listed = snapshot.by_shape.items()
+            snapshot.indexes = last.indexes.unchanged(
+                {shape for shape, now in listed if now is last.by_shape.get(shape)}
+            )
         return snapshot
 
     def source(self, shape: type[Resource]) -> KindSource:
@@ -108,16 +112,13 @@ class Snapshot:
             by_kind[key.group, key.kind][key] = causes
         return by_kind
 
-    @cached_property
-    def _sorted(self) -> dict[type[Resource], Any]:
-        return {}
-
     def of(self, shape: type[R]) -> tuple[tuple[Key, R], ...]:
         """Return the objects of one kind, sorted by key."""
-        if shape not in self._sorted:
-            self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, {}).items(), key=itemgetter(0)))
-        listed: tuple[tuple[Key, R], ...] = self._sorted[shape]
-        return listed
+
+        def listed() -> tuple[tuple[Key, Any], ...]:
+            return tuple(sorted(self.by_shape.get(shape, {}).items(), key=itemgetter(0)))
+
+        return self.indexes.get(shape, frozenset((shape,)), listed)
 
     @_index(Service)
     def services(self) -> Mapping[str, tuple[Key, Service]]:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from google.protobuf.message import Message
-from msgspec import structs
 
 from headgate.envoy import inbound, outbound, pb, secrets, tap, traces
 from headgate.envoy.config import (
@@ -28,12 +27,20 @@ from headgate.envoy.config import (
     Resources,
     TypeUrl,
 )
-from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.node_ids import SIDECAR
-from headgate.envoy.view import MeshSettings, MeshView, ProxyKind, ProxyView, mesh_settings
-from headgate.memo import LastBuilds
+from headgate.envoy.view import (
+    HostSources,
+    HostView,
+    MeshSettings,
+    MeshView,
+    ProxyKind,
+    ProxyView,
+    host_view,
+    mesh_settings,
+)
+from headgate.memo import LastBuilds, Stages
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.routing import Frontend, GatewayPort, HostRoutes, Mesh
+from headgate.model.routing import Frontend, HostRoutes, Mesh
 from headgate.shared_map import SharedMap, replaced
 
 DIGEST_BYTES = 8  # short, as only versions of the same resource are compared
@@ -65,10 +72,8 @@ class EncodedGroup(NamedTuple):
 
 
 class EncodedHosts(NamedTuple):
-    """The hosts of a Gateway port, encoded from everything in `shared` and from their routes, and all their resources."""
+    """The encoded hosts of a Gateway port, and all their resources."""
 
-    shared: tuple[Any, ...]
-    hosts: SharedMap[str, HostRoutes]
     groups: SharedMap[str, EncodedGroup]
     resources: Mapping[TypeUrl, Mapping[str, Encoded]]
 
@@ -88,7 +93,7 @@ class Memo:
         self.encoded = 0  # the number of resources encoded so far
         self._encoded_parts: WeakValueDictionary[Part, EncodedPart] = WeakValueDictionary()  # drops unused parts
         self._groups: LastBuilds[EncodedGroup] = LastBuilds()
-        self._hosts: LastBuilds[EncodedHosts] = LastBuilds()
+        self._hosts: LastBuilds[Stages] = LastBuilds()
         self._own: LastBuilds[tuple[tuple[Any, ...], Configuration]] = LastBuilds()
         self._combined: LastBuilds[Combined] = LastBuilds()
         self._mesh: Mesh | None = None
@@ -108,34 +113,18 @@ class Memo:
         return group
 
     def encode_hosts(
-        self, mesh_view: MeshView, port: GatewayPort, hosts: SharedMap[str, HostRoutes]
+        self, key: MemoKey, sources: HostSources, hosts: SharedMap[str, HostRoutes]
     ) -> Mapping[TypeUrl, Mapping[str, Encoded]]:
         """Render and encode the hosts of a Gateway port that have a scope of their own; return their resources.
 
-        A host whose routes are the same object as in the last build is skipped, if nothing else has changed. New resources
-        are in the order of their hosts.
+        A host whose routes are the same object as in the last build is skipped, if nothing else has changed.
         """
-        key = (mesh_view.kind, port.gateway, port.port)
-        shared = (port, mesh_view.backend_sources, mesh_view.settings)
-        last = self._hosts.get(key) or EncodedHosts((), SharedMap(), SharedMap(), {})
-        last_groups = last.groups
-        changed, _ = replaced(last.hosts if last.shared == shared else {}, hosts)
-        new = {
-            host: self._group(last_groups.get(host), outbound.of_host, mesh_view.host(port, host_routes))
-            for host, host_routes in sorted(changed.items())
-            if has_own_scope(host)
-        }
-        gone = [host for host in replaced(last.hosts, hosts)[1] if host in last_groups]
-        groups = last_groups.edited(new, gone)
-        added = [group.resources for host, group in new.items() if group is not last_groups.get(host)]
-        if not gone and all(
-            _keeps_names(last_groups[host], group) for host, group in new.items() if host in last_groups
-        ):
-            resources = _united((last.resources, *added)) if added else last.resources
-        else:  # another host may have a resource with a name that one host lost
-            resources = _united(groups[host].resources for host in sorted(groups))
-        self._hosts.now[key] = EncodedHosts(shared, hosts, groups, resources)
-        return resources
+        stages = self._hosts.now[key] = self._hosts.get(key) or Stages()
+        views = stages.each_item(host_view, sources, hosts)
+        return stages.following(_with_hosts, _NO_HOSTS, stages.each_item(self._encode_host, None, views)).resources
+
+    def _encode_host(self, _shared: None, _name: str, view: HostView) -> EncodedGroup:
+        return self._group(None, outbound.of_host, view)
 
     def _group(self, last: EncodedGroup | None, render: Callable[..., Iterable[Part]], *source: Any) -> EncodedGroup:
         if last is not None and last.source == source:
@@ -251,8 +240,9 @@ class CommonResources:
         ]
         for view, hosts in self._mesh_view.gateways():
             port = view.port
-            own = self._memo.encode_group((self._kind, port.gateway, port.port), outbound.of_gateway, view)
-            all_hosts = self._memo.encode_hosts(self._mesh_view, structs.replace(port, hosts=()), hosts)
+            key = (self._kind, port.gateway, port.port)
+            own = self._memo.encode_group(key, outbound.of_gateway, view)
+            all_hosts = self._memo.encode_hosts(key, self._mesh_view.host_sources(port), hosts)
             resources += [own.resources, all_hosts]
         if self._kind.role != SIDECAR:
             resources.append(self._short_names_of_pods(DEFAULT_NAMESPACE, ()).resources)
@@ -344,6 +334,19 @@ def _united(groups: Iterable[Mapping[TypeUrl, Mapping[str, Encoded]]]) -> Mappin
         for type_url, resources in group.items():
             config[type_url].update(resources)
     return config
+
+
+_NO_HOSTS = EncodedHosts(SharedMap(), {})
+
+
+def _with_hosts(last: EncodedHosts, groups: SharedMap[str, EncodedGroup]) -> EncodedHosts:
+    """Return the hosts of a Gateway port; new resources are in the order of their hosts."""
+    changed, gone = replaced(last.groups, groups)
+    replacing = ((last.groups[host], group) for host, group in changed.items() if host in last.groups)
+    if gone or not all(_keeps_names(before, after) for before, after in replacing):
+        # another host may have a resource with a name that one host lost
+        return EncodedHosts(groups, _united(groups[host].resources for host in sorted(groups)))
+    return EncodedHosts(groups, _united((last.resources, *(changed[host].resources for host in sorted(changed)))))
 
 
 def _keeps_names(before: EncodedGroup, after: EncodedGroup) -> bool:

@@ -22,6 +22,7 @@ from headgate.envoy import (
     secrets,
     tcp_proxy,
 )
+from headgate.envoy.backends import Backends, RoutedPort
 from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.names import GatewayRef
@@ -32,13 +33,11 @@ from headgate.envoy.upstream_tls import ExpectedPeer
 from headgate.envoy.view import (
     EVERYWHERE,
     EVERYWHERE6,
-    Backends,
     GatewayView,
     HostView,
     MeshSettings,
     Node,
     PortView,
-    RoutedPort,
     ServiceSettings,
     ServiceView,
     client_namespace,

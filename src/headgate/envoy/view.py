@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import filterfalse
 from operator import attrgetter
@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import structs
 
+from headgate.envoy.backends import BackendSources, RoutedPort
 from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.node_ids import GATEWAY, OUTBOUND_PORT, SIDECAR
 from headgate.envoy.traces import SpanResource, of_gateways
@@ -22,17 +23,13 @@ from headgate.model.identities import Credential
 from headgate.model.pod_names import named_pods
 from headgate.model.routing import (
     Endpoint,
-    Endpoints,
     Frontend,
     GatewayPort,
     HostRoutes,
     Mesh,
     PortRef,
-    Protocol,
-    Route,
     RouteTable,
     Workload,
-    roots,
 )
 from headgate.resources.meta import Value
 from headgate.shared_map import SharedMap
@@ -106,30 +103,6 @@ class MeshSettings(NamedTuple):
     collector: str = ""
 
 
-class RoutedPort(NamedTuple):
-    """A Service port that is a backend of routes.
-
-    `protocol` is the protocol of the Service port. Its pods are called with `pod_protocol`, which differs if the pods
-    also serve the root Service of a split with another protocol.
-    """
-
-    ref: PortRef
-    ready: tuple[Endpoint, ...]
-    protocol: Protocol
-    pod_protocol: Protocol
-
-
-class Backends:
-    """Indexes of backends by Service port, for the planner."""
-
-    def __init__(self, backends: Iterable[RoutedPort]) -> None:
-        ports = tuple(backends)
-        self.ready: Mapping[PortRef, tuple[Endpoint, ...]] = {port.ref: port.ready for port in ports}
-        self.protocols: Mapping[PortRef, Protocol] = {port.ref: port.protocol for port in ports}
-        self.pod_protocols: Mapping[PortRef, Protocol] = {port.ref: port.pod_protocol for port in ports}
-        self.opaque: Collection[PortRef] = frozenset(port.ref for port in ports if not port.pod_protocol.is_http)
-
-
 class PortView(NamedTuple):
     """A Service port and everything that its resources depend on.
 
@@ -172,11 +145,19 @@ class HostView(NamedTuple):
     settings: ServiceSettings
 
 
-class BackendSources(NamedTuple):
-    """The parts of the mesh from which backends are computed."""
+class HostSources(NamedTuple):
+    """Everything on which the view of a host of a Gateway port depends, besides its routes; `port` has no hosts."""
 
-    endpoints: tuple[Endpoints, ...]
-    tables: tuple[RouteTable, ...]
+    port: GatewayPort
+    backend_sources: BackendSources
+    settings: ServiceSettings
+
+
+def host_view(sources: HostSources, name: str, host: HostRoutes) -> HostView | None:
+    """Return the view of a host; None if it has no scope of its own."""
+    if not has_own_scope(name):
+        return None
+    return HostView(sources.port, host, sources.backend_sources.backends(host.routes), sources.settings)
 
 
 class MeshView:
@@ -218,17 +199,12 @@ class MeshView:
                 continue
             wildcards = [port.hosts[host] for host in sorted(filterfalse(has_own_scope, port.hosts))]
             routes = [route for host in wildcards for route in host.routes]
-            backends = self._backends((*routes, *filter(None, [port.connections])))
+            backends = self._sources.backends((*routes, *filter(None, [port.connections])))
             yield GatewayView(structs.replace(port, hosts=by_host(*wildcards)), backends, self.settings), port.hosts
 
-    def host(self, port: GatewayPort, host: HostRoutes) -> HostView:
-        """Return the view of a host that has a scope of its own."""
-        return HostView(port, host, self._backends(host.routes), self.settings)
-
-    @property
-    def backend_sources(self) -> BackendSources:
-        """The parts of the mesh on which the backends of a host depend, besides its routes."""
-        return BackendSources(self.mesh.endpoints, self.mesh.tables)
+    def host_sources(self, port: GatewayPort) -> HostSources:
+        """Return that on which the hosts of a Gateway port depend."""
+        return HostSources(structs.replace(port, hosts=()), self._sources, self.settings)
 
     @cached_property
     def allowed_sources(self) -> Mapping[str, AllowedSources] | None:
@@ -244,7 +220,7 @@ class MeshView:
         ref = table.ref
         return PortView(
             table,
-            self._backends(table.routes, ref),
+            self._sources.backends(table.routes, ref),
             self._addresses.get(ref, ""),
             gateway_pod_port(ref.port) if self.kind.service else ref.port,
             self._proxy_pods.get(ref, ()),
@@ -252,31 +228,9 @@ class MeshView:
             self._direct_pods.get(ref, ()),
         )
 
-    def _backends(self, routes: Iterable[Route], *own: PortRef) -> tuple[RoutedPort, ...]:
-        refs = dict.fromkeys(own)
-        for route in routes:
-            for target in route.split.targets:
-                refs[target.ref] = None
-            for mirror in route.mirrors:
-                for target in mirror.targets:
-                    refs[target.ref] = None
-        return tuple(map(self._backend, refs))
-
-    def _backend(self, ref: PortRef) -> RoutedPort:
-        protocol = self._protocols.get(ref, Protocol.HTTP)
-        return RoutedPort(ref, self._ready.get(ref, ()), protocol, self._root_protocols.get(ref, protocol))
-
     @cached_property
-    def _ready(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-        return {entry.ref: entry.ready for entry in self.mesh.endpoints}
-
-    @cached_property
-    def _protocols(self) -> Mapping[PortRef, Protocol]:
-        return {table.ref: table.protocol for table in self.mesh.tables}
-
-    @cached_property
-    def _root_protocols(self) -> Mapping[PortRef, Protocol]:
-        return roots(self.mesh.tables)
+    def _sources(self) -> BackendSources:
+        return BackendSources(self.mesh)
 
     @cached_property
     def _proxy_pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
@@ -323,7 +277,7 @@ class MeshView:
             for ref in (PortRef(front.service, port) for port in front.ports if not front.address):
                 new = {
                     (endpoint.address, endpoint.port): endpoint
-                    for endpoint in self._ready.get(ref, ())
+                    for endpoint in self._sources.ready.get(ref, ())
                     if not endpoint.resolved
                 }
                 by_ref[ref] = tuple(endpoint for place, endpoint in new.items() if place not in taken)

@@ -27,7 +27,7 @@ from headgate.telemetry.answers.object_graph import (
     CLUSTER_SCOPED,
     SERVICE,
     SPLIT,
-    GraphBackend,
+    Backend,
     ObjectGraph,
     ObjectInfo,
 )
@@ -172,7 +172,7 @@ def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain:
         labels=labels,
         apex=(resolved(spec["service"]), spec["service"]),
         backends=tuple(
-            GraphBackend(name=backend["service"], service=resolved(backend["service"]), weight=backend["weight"])
+            Backend(name=backend["service"], service=resolved(backend["service"]), weight=backend["weight"])
             for backend in spec["backends"]
         ),
     )

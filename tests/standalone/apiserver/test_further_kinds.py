@@ -1,6 +1,8 @@
 """The real kubectl with kinds that headgate stores without effect, and with CustomResourceDefinitions."""
 
+import asyncio
 import re
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -93,10 +95,14 @@ READ = {  # commands after the application is applied, each with a regular expre
 
 @pytest.fixture
 async def api(embedded_port: KubectlPort, tmp_path: Path) -> AsyncIterator[EmbeddedApi]:
-    """Serve an empty store with the admission of one machine; kubectl caches the served kinds for the test only."""
+    """Serve an empty store with the admission of one machine.
+
+    kubectl begins with a copy of the cached kinds of all tests, and caches the kinds that the test defines for it only.
+    """
     store = MemoryStore(check=object_check(DEFAULTS), admit=admission(explicit_sidecars("none"), {}))
     async with embedded_port.serving(store, create_app(store, token=TOKEN)) as running:
-        yield running._replace(cache=tmp_path)
+        await running.ok("api-resources", "--cached")  # it reads the kinds if no test before has
+        yield running._replace(cache=await asyncio.to_thread(shutil.copytree, running.cache, tmp_path / "cache"))
 
 
 async def served(api: EmbeddedApi, command: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import structs
 from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Answers, Edge, Traffic
-from headgate.telemetry.answers.object_graph import GraphBackend, ObjectGraph, ObjectInfo
+from headgate.telemetry.answers.object_graph import Backend, ObjectGraph, ObjectInfo
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, UNSENT, Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
@@ -384,9 +384,7 @@ def test_an_edge_has_the_requests_over_mutual_tls_and_the_identities() -> None:
 
 def test_a_split_has_a_row_for_each_backend() -> None:
     """Requirement 2.6: backend{apex, name, weight}."""
-    legs = tuple(
-        GraphBackend(name=name, service=f"default/{name}", weight=w) for name, w in (("web-v1", 90), ("web-v2", 0))
-    )
+    legs = tuple(Backend(name=name, service=f"default/{name}", weight=w) for name, w in (("web-v1", 90), ("web-v2", 0)))
     split = ObjectInfo(ref=Ref("TrafficSplit", "default", "canary"), apex=("default/web", "web.default"), backends=legs)
     found = answers(
         {

@@ -24,7 +24,7 @@ from headgate.resources.meta import timestamp
 from headgate.resources.pod_owners import Ref
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.telemetry.answers.answers import SHARES, Answers, Row, Statistics
-from headgate.telemetry.answers.object_graph import SPLIT, GraphBackend
+from headgate.telemetry.answers.object_graph import SPLIT, Backend
 
 CUSTOM_METRICS = "custom.metrics.k8s.io", "v1beta2"
 LIST = "MetricValueList"
@@ -142,7 +142,7 @@ def _rows(answers: Answers, kind: str, path: CustomMetricsPath, query: Mapping[s
     """
     accepts = label_selector(labels) if (labels := query.get("metricLabelSelector")) else None
 
-    def counted(backend: GraphBackend | None) -> bool:
+    def counted(backend: Backend | None) -> bool:
         metadata = {"labels": {_BACKEND: backend.name} if backend else {}}
         return accepts is None or accepts({"metadata": metadata})
 

@@ -15,15 +15,7 @@ from typing import Literal, TypeAlias
 from headgate.resources.meta import Value
 from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import POD, Ref
-from headgate.telemetry.answers.object_graph import (
-    NAMESPACE,
-    OUTSIDE,
-    SERVICE,
-    SPLIT,
-    GraphBackend,
-    ObjectGraph,
-    ObjectInfo,
-)
+from headgate.telemetry.answers.object_graph import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 from headgate.telemetry.counters.counts import UNSENT, Counts
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, PodTotals
 from headgate.telemetry.counters.histogram import Buckets, merged, percentiles
@@ -88,7 +80,7 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
     edge: Edge = Edge()
     labels: Mapping[str, str] = {}
     apex: str = ""
-    backend: GraphBackend | None = None
+    backend: Backend | None = None
     mesh: MetricsMesh | None = None
     security: MetricsSecurity | None = None
     called: int | None = None
@@ -242,9 +234,7 @@ class Answers:
                 what = self._traffic.answered(service, backend.service)
                 yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
 
-    def split_totals(
-        self, namespace: str, selects: Selects, is_counted: Callable[[GraphBackend], bool]
-    ) -> Iterator[Row]:
+    def split_totals(self, namespace: str, selects: Selects, is_counted: Callable[[Backend], bool]) -> Iterator[Row]:
         """Yield a row for each TrafficSplit: the requests to the apex that its counted backends answered.
 
         A TrafficSplit without a counted backend has no row.

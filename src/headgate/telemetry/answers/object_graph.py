@@ -18,7 +18,7 @@ _IDENTITY = "spiffe://"
 _NO_PODS = MetricsMesh(pods=0, meshed=0)
 
 
-class GraphBackend(Value, frozen=True, kw_only=True, gc=False):
+class Backend(Value, frozen=True, kw_only=True, gc=False):
     """A backend of a TrafficSplit: the name as the user wrote it, its Service (`namespace/name`), and its weight."""
 
     name: str
@@ -52,7 +52,7 @@ class ObjectInfo(Value, frozen=True, kw_only=True, gc=False):
     lists_for: Ref | None = None
     endpoints: frozenset[tuple[str, int]] = frozenset()
     apex: tuple[str, str] = ("", "")
-    backends: tuple[GraphBackend, ...] = ()
+    backends: tuple[Backend, ...] = ()
 
 
 class ObjectGraph:
