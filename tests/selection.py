@@ -61,6 +61,7 @@ PROGRAMS = (
     "tests/envoy/test_http.py",
     "tests/envoy/test_http2_conformance.py",
     "tests/envoy/test_http2_endings.py",
+    "tests/envoy/test_idle_streams.py",
     "tests/envoy/test_inbound_traffic.py",
     "tests/envoy/test_long_streams.py",
     "tests/envoy/test_outbound_traffic.py",

@@ -52,11 +52,11 @@ class _Peer:
 
 
 class Http2Server(_Peer):
-    """The server's side of one connection."""
+    """The server's side of one connection, which begins with the preface, unless it was read `after_preface`."""
 
-    def __init__(self, connection: RawConnection) -> None:
+    def __init__(self, connection: RawConnection, *, after_preface: bool = False) -> None:
         super().__init__(connection)
-        assert connection.exactly(len(PREFACE)) == PREFACE
+        assert after_preface or connection.exactly(len(PREFACE)) == PREFACE
         self.send(SETTINGS, 0, 0)
 
     def requests(self) -> Iterator[int]:
