@@ -234,11 +234,8 @@ async def _once(
         async with asyncio.timeout(DEADLINE_S):
             writer.write(head)
             answer = await _final(reader)
-            size = int(answer.get("content-length") or 0)
-            if size and not head.startswith(b"HEAD "):
-                await reader.readexactly(size)
-            elif answer.get("x-backend") and answer.get("transfer-encoding") == "chunked":
-                answer = answer._replace(trailers=await _trailers(reader))
+            if not head.startswith(b"HEAD "):  # its response has no body, whatever its headers announce
+                answer = await _whole(reader, answer)
     except (EOFError, ConnectionError):
         return CLOSED, None, False
     goes_on = (
@@ -246,6 +243,15 @@ async def _once(
     )
     responder = answer.get("x-backend")
     return f"member {responder}" if responder else _status(answer), answer, goes_on
+
+
+async def _whole(reader: asyncio.StreamReader, answer: Head) -> Head:
+    """Read the body of a response; return its head with the trailers. Only members send an empty body in chunks."""
+    if size := int(answer.get("content-length") or 0):
+        await reader.readexactly(size)
+    elif answer.get("x-backend") and answer.get("transfer-encoding") == "chunked":
+        return answer._replace(trailers=await _trailers(reader))
+    return answer
 
 
 async def _trailers(reader: asyncio.StreamReader) -> tuple[tuple[str, str], ...]:

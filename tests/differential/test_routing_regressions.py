@@ -95,6 +95,14 @@ def test_routes_match_the_headers_that_backends_receive(lab, headers, via):
         check(lab, mesh, sent()._replace(via=via, authority=authority, headers=(("x-a", "1"), *headers)))
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_server_may_ignore_the_offer_of_a_websocket(lab, method):
+    """Envoy then announces chunks, and sends none after HEAD."""
+    mesh = lab.serve(world("")).mesh
+    offer = (("connection", "upgrade"), ("upgrade", "TLS/1.3, WebSocket"))
+    check(lab, mesh, sent()._replace(method=method, headers=offer))
+
+
 @pytest.mark.parametrize("host", ["a.default:8080", "A.default:8080"])
 def test_a_rule_and_a_match_both_limit_the_path_for_hosts_in_any_case(lab, host):
     """Envoy first converts the host to lower case, then finds the route and applies the route's filters."""
