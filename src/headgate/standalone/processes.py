@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 
@@ -16,6 +16,7 @@ from headgate.errors import HeadgateError
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
 
+_LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
 KILL_WAIT = 5.0  # seconds to wait after SIGKILL; a process that takes longer is blocked in the kernel
 
 
@@ -68,6 +69,12 @@ class Process:
             return True
         self.signal(SIGKILL)
         return await self._gone_within(KILL_WAIT)
+
+    def listening_ports(self) -> frozenset[int]:
+        """Return the TCP ports on which the process or a child of it listens."""
+        ports = _listening_ports()
+        pids = (self.identity.pid, *_children(self.identity.pid))
+        return frozenset(ports[link] for pid in pids for link in _open_files(pid) if link in ports)
 
     def detach(self) -> None:
         """Stop watching the process and let it run."""
@@ -170,6 +177,28 @@ def _stat(pid: int) -> Sequence[str]:
     except OSError:
         return ()
     return text.rpartition(")")[2].split()  # the second field, the name, may contain spaces and brackets
+
+
+def _children(pid: int) -> Sequence[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return ()
+
+
+def _listening_ports() -> Mapping[str, int]:
+    """Return the port of each listening TCP socket of this network namespace, by the link that /proc/PID/fd has (proc(5))."""
+    tables = (Path(f"/proc/net/{name}") for name in ("tcp", "tcp6"))
+    rows = (row.split() for table in tables if table.exists() for row in table.read_text().splitlines()[1:])
+    return {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN}
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    """Yield the links of a process's open files."""
+    with contextlib.suppress(OSError):  # it has ended
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it is closed meanwhile
+                yield str(path.readlink())
 
 
 def start_fault(launch: Launch, error: OSError | ValueError) -> str:

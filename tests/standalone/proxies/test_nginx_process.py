@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import NGINX, needs_nginx
 
 from headgate.latest import until
 from headgate.render.output import Rendered
+from headgate.standalone.proxies import nginx_process
 from headgate.standalone.proxies.nginx_process import Listening, NginxProcess, NginxProgram
+from headgate.standalone.supervisor import surviving
 
 HOST = "127.0.0.1"
 
@@ -29,6 +33,15 @@ async def status(port: int) -> int:
     answer = await reader.read()
     writer.close()
     return int(answer.split()[1])
+
+
+def forwarding(port: int, backend: int) -> Listening:
+    """Return a configuration that forwards requests to a port of this machine."""
+    made = listening(port, 200)
+    text = made.rendered.files["nginx.conf"].replace(
+        "return 200;", f"location / {{ proxy_pass http://{HOST}:{backend}; }}"
+    )
+    return made._replace(rendered=Rendered(main="nginx.conf", files={"nginx.conf": text}))
 
 
 @contextlib.asynccontextmanager
@@ -65,6 +78,44 @@ async def test_a_rejected_configuration_is_reported_until_it_is_corrected(tmp_pa
         await left.wait()
         with socket.create_server((HOST, port)):
             pass
+
+
+@needs_nginx
+async def test_an_nginx_without_processor_time_completes_its_requests_before_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped for longer than it may take for its requests when it runs. The addresses of an adopted nginx are not known."""
+    monkeypatch.setattr(nginx_process, "QUIT_S", 1.0)
+    received, answers, port = asyncio.Event(), asyncio.Event(), free_port()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        received.set()
+        await answers.wait()
+        writer.write(b"HTTP/1.0 202 Accepted\r\n\r\n")
+        writer.close()
+
+    backend = await asyncio.start_server(serve, HOST, 0)
+    before = NginxProcess(tmp_path / "nginx", NginxProgram(NGINX))
+    async with asyncio.timeout(60), backend:
+        before.wanted.set(forwarding(port, backend.sockets[0].getsockname()[1]))
+        task = asyncio.create_task(before.run(asyncio.Event().wait))
+        await until(before.serves.get, before.serves)
+        task.cancel()
+        adopting = NginxProcess(tmp_path / "nginx", NginxProgram(NGINX))
+        asked = asyncio.create_task(status(port))
+        await received.wait()
+        nginx = surviving(tmp_path / "nginx" / nginx_process.RECORD)
+        assert nginx
+        nginx.signal(signal.SIGSTOP)
+        answers.set()
+        async with running(adopting) as left:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(nginx.exited(), 3 * nginx_process.QUIT_S)
+            nginx.signal(signal.SIGCONT)
+            assert await asked == 202
+            await left.wait()
+            await nginx.exited()
 
 
 async def test_a_program_that_ends_is_reported_with_the_last_line_of_its_log(tmp_path: Path) -> None:

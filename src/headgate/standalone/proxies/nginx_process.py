@@ -17,7 +17,8 @@ from headgate.latest import Latest
 from headgate.proxy_programs.files import put_in_force, write_files
 from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started
 from headgate.render.output import Rendered
-from headgate.standalone.processes import Launch, inherited
+from headgate.standalone.address_pool import GUARD_PORT
+from headgate.standalone.processes import Launch, Process, inherited
 from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor
 
 DIRECTORY = "nginx"
@@ -26,7 +27,9 @@ RECORD, LOG = "nginx.json", "nginx.log"
 STEADY_S = 30.0
 """An nginx that ran this long was healthy, so the pauses before restarts begin again with the shortest."""
 FREE_S = 5.0  # seconds to wait until another process has closed the addresses
-QUIT_S = 5.0  # seconds between SIGQUIT, after which nginx completes its requests, and SIGKILL
+STOPPED_S = 60.0
+"""The seconds in which nginx must close its addresses: without processor time, it has its requests in flight until it runs again."""
+QUIT_S = 5.0  # seconds in which nginx may complete its requests after it has closed its addresses, before SIGKILL
 _POLL_S = 0.01
 
 
@@ -88,6 +91,8 @@ class NginxProcess:
 
     async def end(self) -> None:
         """Let nginx complete its requests, and end it."""
+        if process := self._supervisor.process:
+            await _close_addresses(process)
         await self._supervisor.end(QUIT_S, request=signal.SIGQUIT)
 
     async def _keep(self) -> None:
@@ -113,7 +118,7 @@ class NginxProcess:
         nginx, main = Nginx(self._program.path), Path(listening.rendered.main)
         if fault := await asyncio.to_thread(nginx.check, self._directory, main):
             raise ProxyError(f"the configuration is not valid: {fault}")
-        await _until(listening.is_free)  # the gateway closes its sockets after its answer
+        await _until(listening.is_free, FREE_S)  # the gateway closes its sockets after its answer
         self._current, self._has_begun = listening, False
         command = (*nginx.command(self._directory, main), "-g", _directives())
         launch = Launch(command=command, env=inherited(os.environ), pass_fds=self._program.pass_fds)
@@ -149,15 +154,10 @@ class NginxProcess:
     async def _quit(self, ended: Callable[[], Awaitable[None]]) -> None:
         """Let nginx close its addresses, let the gateway listen there, and then end nginx."""
         self.serves.set(value=False)
-        process = self._supervisor.process
-        if process and self._current:
-            process.signal(signal.SIGQUIT)
-            await _until(self._current.is_free)
+        if process := self._supervisor.process:
+            await _close_addresses(process)
             await ended()
             await self.end()
-        elif process:  # the addresses of an adopted nginx are not known
-            await self.end()
-            await ended()
         self._current = None
         self.failure.set("")
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -187,9 +187,15 @@ def _is_free(address: str, port: int) -> bool:
     return True
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, at most FREE_S."""
+async def _close_addresses(process: Process) -> None:
+    """Let nginx close its addresses, and then complete its requests."""
+    process.signal(signal.SIGQUIT)
+    await _until(lambda: process.listening_ports() <= {GUARD_PORT}, STOPPED_S)
+
+
+async def _until(condition: Callable[[], bool], limit_s: float) -> None:
+    """Wait until a condition holds, for a limited time."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + FREE_S
+    deadline = loop.time() + limit_s
     while not condition() and loop.time() < deadline:  # noqa: ASYNC110 - no event shows that a socket is closed
         await asyncio.sleep(_POLL_S)
