@@ -118,9 +118,9 @@ def address_of(mesh: Mesh, sent: Sent, lab: GatewayLab) -> Address | None:
 
 
 def head(sent: Sent) -> bytes:
-    """Return a request as HTTP/1; without an authority it has no Host."""
+    """Return a request as HTTP/1. Without an authority, HTTP/1.0 has no Host, and HTTP/1.1 an empty one (RFC 9112, 3.2)."""
     request = request_of(sent)
-    fields = [*((("host", sent.authority),) if sent.authority else ()), *request.headers]
+    fields = [*((("host", sent.authority),) if sent.authority or sent.version != "1.0" else ()), *request.headers]
     lines = [f"{request.method} {request.target} HTTP/{sent.version}", *header_lines(fields), ""]
     body = ["0", *header_lines(sent.trailers), "", ""] if sent.chunked else [""]
     return "\r\n".join([*lines, *body]).encode()

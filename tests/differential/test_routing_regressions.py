@@ -146,3 +146,11 @@ def test_an_http_1_0_request_that_removes_its_host_gets_the_default_one(lab):
     mesh = lab.serve(world(".*")).mesh
     for version in ("1.0", "1.1"):
         check(lab, mesh, sent()._replace(version=version, headers=(("connection", "host"),)))
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_request_may_have_no_host(lab, version):
+    """Examples of plans for any host have none."""
+    mesh = lab.serve(world(".*")).mesh
+    for via in ("address", "proxy"):
+        check(lab, mesh, sent()._replace(version=version, via=via, authority=""))
