@@ -1,6 +1,7 @@
 """A pod whose application ends before all callers know it: the hook of its sidecar lets callers reach other pods."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,13 +17,15 @@ from headgate.envoy.node_ids import INBOUND_PORT
 
 COUNT = 40
 WORDS = b"words"
+STOPPED_S = 15
+"""How long an Envoy has no processor time: longer than a command waits for the answer of its admin interface."""
 DRAIN = """
-import sys
-from headgate.cli import refusal, sidecar
-refusal.DIRECTORY, refusal.ADMIN_SOCKET = sys.argv[1:]
-sidecar._drain()
+import importlib, sys
+from headgate.cli import refusal
+role, refusal.DIRECTORY, refusal.ADMIN_SOCKET = sys.argv[1:]
+importlib.import_module(f"headgate.cli.{role}")._drain()
 """
-"""Runs the preStop hook of a sidecar, but for the report of the last requests."""
+"""Runs the preStop hook of a `sidecar` or a `gateway`, but for the report of the last requests."""
 
 
 @pytest.fixture
@@ -42,6 +45,11 @@ def mesh() -> Iterator[NamespacedMesh]:
             *(tls_config(name, {"app": name}) for name in ("one", "two")),
         )
         yield mesh
+
+
+def draining(member: MeshPod, role: str) -> "subprocess.Popen[bytes]":
+    """Start the preStop hook of a pod's Envoy."""
+    return subprocess.Popen(member.space.command(sys.executable, "-c", DRAIN, role, str(member.directory), "admin"))
 
 
 def listens(member: MeshPod) -> bool:
@@ -72,8 +80,7 @@ def test_connections_to_a_pod_whose_application_has_ended_reach_another_pod_and_
     one, client = mesh.members["one"], mesh.members["client"]
     held = mesh.run(connect(client, ECHO_ONE))
     assert mesh.run(exchange(*held)) == WORDS
-    command = one.space.command(sys.executable, "-c", DRAIN, str(one.directory), "admin")
-    with subprocess.Popen(command) as hook:
+    with draining(one, "sidecar") as hook:
         try:
             assert [mesh.run(talk(client, ECHO, WORDS)) for _ in range(COUNT)] == [("", WORDS.decode())] * COUNT
             assert listens(one)
@@ -88,3 +95,25 @@ def test_connections_to_a_pod_whose_application_has_ended_reach_another_pod_and_
             assert hook.wait(PATIENCE_S) == 0
         finally:
             hook.kill()
+
+
+def test_the_hooks_wait_for_an_envoy_without_processor_time(mesh: NamespacedMesh) -> None:
+    """Without their hook, the kubelet would end the Envoys, with the requests that they can't answer now."""
+    sidecar, gateway = (mesh.members[name] for name in ("one", "two"))
+    stopped = [member.envoy for member in (sidecar, gateway) if member.envoy]
+    for envoy in stopped:
+        envoy.send_signal(signal.SIGSTOP)
+    for app in (*sidecar.apps.values(), *gateway.apps.values()):
+        mesh.run(app.end_listening())
+    with draining(sidecar, "sidecar") as first, draining(gateway, "gateway") as second:
+        try:
+            for hook, seconds in ((first, STOPPED_S), (second, 0)):
+                with pytest.raises(subprocess.TimeoutExpired):
+                    hook.wait(seconds)
+            for envoy in stopped:
+                envoy.send_signal(signal.SIGCONT)
+            mesh.run(refuses(sidecar, first))
+            assert (first.wait(PATIENCE_S), second.wait(PATIENCE_S)) == (0, 0)
+        finally:
+            first.kill()
+            second.kill()

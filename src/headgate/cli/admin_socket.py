@@ -9,12 +9,12 @@ from headgate.errors import ProxyError
 _ANSWER_S = 10.0
 
 
-def post(path: Path, target: str) -> None:
-    """Send a POST request. Raises ProxyError without a response, or for another status than 200."""
+def post(path: Path, target: str, *, limit_s: float | None = _ANSWER_S) -> None:
+    """Send a POST request. Raises ProxyError without a response in time, or for another status than 200."""
     connection = http.client.HTTPConnection("localhost")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection.sock:
-            connection.sock.settimeout(_ANSWER_S)
+            connection.sock.settimeout(limit_s)
             connection.sock.connect(str(path))
             connection.request("POST", target)
             response = connection.getresponse()

@@ -62,8 +62,12 @@ def sockets() -> Iterator[tuple[int, str]]:
 
 
 def post_to_envoy(path: str) -> None:
-    """Send a request to Envoy's admin interface. Raises ProxyError."""
-    post(Path(DIRECTORY) / ADMIN_SOCKET, path)
+    """Send a request to Envoy's admin interface. Raises ProxyError.
+
+    Hooks have no limit of their own: an Envoy without processor time would end without it, and lose its requests. The
+    kubelet kills the container at the end of the pod's grace period.
+    """
+    post(Path(DIRECTORY) / ADMIN_SOCKET, path, limit_s=None)
 
 
 class _ClosedListeners:

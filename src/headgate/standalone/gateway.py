@@ -22,7 +22,19 @@ log = logging.getLogger(__name__)
 
 
 async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
-    """Wait until the gateway is ready. Raises HeadgateError with the reason, such as a certificate that can't be issued."""
+    """Wait until the gateway is ready. Raises HeadgateError with the reason, such as a certificate that can't be issued.
+
+    An adopted Envoy serves with its last configuration, also while it is too busy to answer. An error would end it.
+    """
+    try:
+        await _ready(envoy, trust)
+    except HeadgateError as error:
+        if not envoy.state.get().adopted:
+            raise
+        log.warning("the gateway's Envoy of an earlier headgate serves with its last configuration: %s", error)
+
+
+async def _ready(envoy: EnvoyProcess, trust: Trust) -> None:
     faults = trust.credentials.faults
     ready = asyncio.create_task(envoy.ready(START_S), name="the gateway")
     faulty = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")

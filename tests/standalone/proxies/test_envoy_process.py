@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -19,6 +20,11 @@ from tests.processes import runs
 
 from headgate.backoff import FIRST_S
 from headgate.errors import ProxyError
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.keys import FileKeyStore
+from headgate.plane.trust import Trust
+from headgate.settings import Settings
+from headgate.standalone.gateway import serving
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.standalone.proxies.envoy_flags import EnvoyFlags
@@ -189,6 +195,32 @@ async def test_an_envoy_that_is_too_busy_to_answer_is_adopted(
     finally:
         os.kill(pid, signal.SIGCONT)
     assert process.state.get() == EnvoyState(pid=pid, adopted=True)
+
+
+async def test_a_gateway_that_is_too_busy_to_answer_does_not_end_headgate(
+    envoy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """headgate would end with its gateway and all pods, which serve. An Envoy of its own must become ready."""
+    monkeypatch.setattr("headgate.standalone.gateway.START_S", 0.5)
+    monkeypatch.setattr("headgate.standalone.proxies.admin.TIMEOUT_S", 0.2)
+    trust = Trust(EmbeddedIssuer(FileKeyStore(tmp_path / "keys"), "cluster.local", clock=time.time), Settings())
+    pid = await orphan(tmp_path)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        process = envoy()
+        await process.start()
+        await serving(process, trust)
+        assert "serves with its last configuration: Envoy is not ready after 0.5 s" in caplog.text
+        assert process.state.get() == EnvoyState(pid=pid, adopted=True)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await process.stop()
+    await process.start()
+    pid = process.state.get().pid
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(ProxyError, match=r"Envoy is not ready after 0.5 s"):
+        await serving(process, trust)
+    os.kill(pid, signal.SIGCONT)
 
 
 async def test_an_envoy_whose_admin_socket_was_removed_is_replaced(envoy: Start, tmp_path: Path) -> None:
