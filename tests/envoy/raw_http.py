@@ -138,6 +138,10 @@ class RawConnection:
             self._sock.settimeout(DEADLINE_S)
         return False
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Change how long the methods wait for bytes."""
+        self._sock.settimeout(seconds)
+
     def close(self) -> None:
         """Close the connection."""
         self._sock.close()

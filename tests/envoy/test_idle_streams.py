@@ -33,7 +33,8 @@ def rig() -> Iterator[HttpRig]:
 
 
 def serve(connection: RawConnection) -> None:
-    """Begin each stream, and send back what follows it; answer a request for `/` at once."""
+    """Begin each stream, and send back what follows it; answer all other requests at once."""
+    connection.wait_at_most(LIMIT_S)
     head = connection.head()
     if head.line.encode() in PREFACE:
         connection.exactly(len(b"SM\r\n\r\n"))
