@@ -181,6 +181,14 @@ def test_the_next_container_starts_when_a_native_sidecar_has_its_configuration()
     assert sidecar["startupProbe"]["failureThreshold"] * sidecar["startupProbe"]["periodSeconds"] == 1200
 
 
+def test_a_sidecar_without_processor_time_stays_ready_for_a_minute() -> None:
+    """Its pod would leave the Services, though it serves."""
+    pod = with_transparent_sidecar(web_pod(), SidecarOptions(image="headgate:1", xds="headgate:15010"))
+    (sidecar,) = [item for item in pod["spec"]["containers"] if item["name"] == "headgate-sidecar"]
+    probe = sidecar["readinessProbe"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] == 60
+
+
 def test_a_native_sidecar_is_a_restarting_init_container() -> None:
     """Kubernetes 1.29 and newer start this container before the other containers, and end it after them, also in Jobs."""
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=True)

@@ -25,6 +25,13 @@ CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"
 ROOTS_CONFIG_MAP = "headgate-roots"
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
+_PERIOD_S = 2
+_STARVED_S = 60
+"""The time without an answer after which a proxy that has been ready is not ready any more.
+
+A proxy on a starved node still serves, late as all its programs. If its pods were not ready, the requests would load the other
+nodes, or get 503 if there is no other pod. A proxy that has ended is not ready at once, whatever its probe.
+"""
 TOKEN_SECONDS = 12 * 60 * 60
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation with the container that `kubectl logs` and `kubectl exec` use, instead of the first one."""
@@ -177,7 +184,7 @@ def proxy_container(options: SidecarOptions, role: str, hooks: Sequence[tuple[st
         ],
         "securityContext": _restricted(runAsUser=TRANSPARENT_UID, runAsGroup=TRANSPARENT_UID, runAsNonRoot=True),
         "lifecycle": {name: {"exec": {"command": [*command, *words]}} for name, words in hooks},
-        "readinessProbe": _probe(failureThreshold=3),
+        "readinessProbe": _probe(failureThreshold=_STARVED_S // _PERIOD_S),
         "volumeMounts": [
             {"name": "headgate", "mountPath": DIRECTORY},
             {"name": "headgate-secrets", "mountPath": SECRETS, "readOnly": True},
@@ -219,7 +226,7 @@ def _field_variable(name: str, field: str) -> dict[str, Any]:
 def _probe(*, failureThreshold: int) -> dict[str, Any]:  # noqa: N803 - the name of the probe's field
     return {
         "httpGet": {"path": READY_PATH, "port": PROBE_PORT},
-        "periodSeconds": 2,
+        "periodSeconds": _PERIOD_S,
         "timeoutSeconds": 3,
         "failureThreshold": failureThreshold,
     }

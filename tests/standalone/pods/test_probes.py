@@ -2,6 +2,9 @@ import asyncio
 import contextlib
 import os
 import re
+import socket
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -116,6 +119,36 @@ async def test_a_header_with_a_line_break_is_rejected(server):
     fault = await run_probe(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target())
     assert "must be single lines" in fault
     assert requests == []
+
+
+async def test_a_timely_answer_counts_when_headgate_has_no_processor_time_to_read_it():
+    """The server answers while the event loop is blocked for longer than the probe's limit."""
+    blocked = threading.Event()
+    requests = 0
+
+    def serve():
+        nonlocal requests
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                requests += 1
+                loop.call_soon_threadsafe(block)
+                assert blocked.wait(60)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    def block():
+        if not blocked.is_set():
+            blocked.set()
+            time.sleep(1.6)
+
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = asyncio.create_task(asyncio.to_thread(serve))
+        assert await run_probe(probe(httpGet={"path": "/", "port": port}, patience=1), target()) == ""
+        await server
+    assert requests == 2
 
 
 async def test_a_tcp_probe_fails_on_a_closed_port(server):
