@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.differential.backends import ANSWERED, Head, Responder, Tally
+from tests.differential.backends import ANSWERED, FIRST_FINAL, Head, Responder, Tally
 from tests.differential.lab import MemberLab
 from tests.differential.routes import RESPONSE_NAMES
 from tests.differential.routing_expectation import ExpectedShares, Ready
@@ -69,7 +69,9 @@ def _misplaced_at(
     requests = [backend_request(request, route, portion.filters) for portion in portions]
     if got and not any(_equals(got[-1], expected) for expected in requests):
         return f"{responder} got {got[-1]}, not {requests}"
-    answers = [_watched(_client_headers(route, portion.filters)) for portion in portions]
+    is_refused = int(head.line.split()[1]) == FIRST_FINAL and "upgrade" in dict(request.headers)
+    answered = _refused_upgrade_headers if is_refused else _client_headers
+    answers = [_watched(answered(route, portion.filters)) for portion in portions]
     if _watched(head.headers) not in answers:
         return f"the answer of {responder} has {_watched(head.headers)}, not {answers}"
     return ""
@@ -77,7 +79,15 @@ def _misplaced_at(
 
 def _client_headers(route: Route, share: Filters) -> Iterable[tuple[str, str]]:
     """Return the headers of a backend's response as the client gets them."""
-    headers: tuple[tuple[str, str], ...] = ANSWERED
+    return _edited(ANSWERED, route, share)
+
+
+def _refused_upgrade_headers(route: Route, share: Filters) -> Iterable[tuple[str, str]]:
+    """Return the same for a server that ignores the offer of a WebSocket (docs/protocols.md, limits)."""
+    return (*_edited((), route, share), *ANSWERED)
+
+
+def _edited(headers: tuple[tuple[str, str], ...], route: Route, share: Filters) -> tuple[tuple[str, str], ...]:
     for edit in filter(None, (route.filters.response, share.response)):
         replaced = {name.lower() for name in (*dict(edit.set), *edit.remove)}
         headers = (*(header for header in headers if header[0].lower() not in replaced), *edit.set, *edit.add)

@@ -15,7 +15,7 @@ from tests.wire import DEADLINE_S
 
 from headgate.envoy import http_connections
 from headgate.envoy.http_connections import IDLE_MS
-from headgate.model.requests import Filters, Match, Path, PathEdit, Redirect, Rewrite
+from headgate.model.requests import Filters, HeaderEdit, Match, Path, PathEdit, Redirect, Rewrite
 
 SOON_S = 0.5  # a proxy that forwards at once has done so long before
 LARGE = 100_000  # bytes: more than the 60 KiB that Envoy accepts by default
@@ -63,6 +63,24 @@ def test_an_upgrade_to_websocket_is_forwarded(rig, place, protocols):
     client.send(b"abc")
     assert client.exactly(3) == b"abc"
     assert rig.server.seen[-1].head.get("upgrade").lower() == "websocket"
+
+
+@pytest.mark.parametrize(("status", "body"), [("404 Not Found", b"abc"), ("200 OK", b""), ("302 Found", b"")])
+def test_a_server_may_ignore_the_offer_of_websocket(rig, place, status, body):
+    """Envoy drops the body of a response below 400, and changes headers before it adds those of the server."""
+
+    def serve(connection: RawConnection) -> None:
+        rig.server.seen.append(connection.message())
+        connection.send(answer("abc", status, "x-a: server", "x-b: server"))
+
+    rig.server.use(serve)
+    edit = HeaderEdit(set=(("x-a", "route"),), remove=("x-b",))
+    rig.set_routes(1, filters=Filters(response=edit))
+    answered = place.ask("/", "Connection: Upgrade", "Upgrade: websocket")
+    rig.set_routes()
+    assert (answered.head.line, answered.body) == (f"HTTP/1.1 {status}", body)
+    is_changed = {"x-a": "route", "x-b": ""} if body else {"x-a": "route,server", "x-b": "server"}
+    assert {name: answered.head.get(name) for name in is_changed} == is_changed
 
 
 def test_the_server_decides_about_an_expectation(rig, place):
