@@ -10,16 +10,20 @@ from tests.cluster.isolation import Leftovers, emptied
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, AsgiClient
 
-from headgate.resources.schema.catalog import schemas
+from headgate.kubernetes.install.custom_resources import custom_resource_definitions
+from headgate.resources.gateway_api.gateway import KIND as GATEWAY
+from headgate.resources.registry import CANARY, TRAFFIC_SPLIT
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 
 APPLY = "application/apply-patch+yaml"
+INT_OR_STRING = "x-kubernetes-int-or-string"
 MERGE = "application/merge-patch+json"
 MAPS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/namespaces/default/services"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
+CANARIES = "/apis/headgate.dev/v1beta1/namespaces/default/canaries"
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
 
 
@@ -47,6 +51,11 @@ def _port(port: int, **more: Any) -> dict[str, Any]:
 
 def _split(**weights: int) -> dict[str, Any]:
     return {"spec": {"service": "web", "backends": [{"service": n, "weight": w} for n, w in weights.items()]}}
+
+
+def _canary(**analysis: Any) -> dict[str, Any]:
+    backends = [{"service": "web-v1", "weight": "9"}, {"service": "web-v2", "weight": "1000m"}]
+    return {"spec": {"service": "web", "backends": backends, "analysis": {"canary": "web-v2", **analysis}}}
 
 
 def _gateway(**ports: int) -> dict[str, Any]:
@@ -154,6 +163,23 @@ SEQUENCES = {
             Step("two", "apply", {"spec": {"service": "web"}}),
         ],
     ),
+    "defaults of a Canary": (
+        CANARIES,
+        [
+            Step("one", "create", _canary()),
+            Step("two", "apply", _canary(minRequests=20, success={"margin": "2%"})),
+            Step("two", "force", _canary(minRequests=30, success={"margin": "2%"})),
+            Step("two", "apply", _canary(steps=[{"share": "20%"}, {"share": "50%", "pause": True}])),
+            Step("one", "merge", {"spec": {"paused": None, "analysis": {"interval": None, "dryRun": True}}}),
+            Step("two", "apply", _canary(clientErrors={"margin": "2%"}, webhooks=[
+                {"name": "load", "when": "During", "service": "load", "port": 80}])),
+            Step("one", "merge", {"spec": {"analysis": {"success": None, "webhooks": None}}}),
+        ],
+    ),
+    "nulls in a Canary": (
+        CANARIES,
+        [Step("one", "create", _canary(interval=None, success={"maxDrop": None, "min": None}, clientErrors=None))],
+    ),
     "listeners of a Gateway by name": (
         GATEWAYS,
         [
@@ -172,35 +198,27 @@ def reference(empty_server: tuple[KubeApiServer, Leftovers]) -> Iterator[KubeApi
     """An API server with CustomResourceDefinitions for the mesh's kinds, with the schemas that headgate publishes."""
     server, leftovers = empty_server
     with emptied(server, leftovers):
-        for group, version, kind, plural in (
-            ("split.smi-spec.io", "v1alpha4", "TrafficSplit", "trafficsplits"),
-            ("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
-        ):
-            names = {"plural": plural, "singular": kind.lower(), "kind": kind}
-            served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
-            served["schema"] = {"openAPIV3Schema": _structural(schemas()[group, version, kind])}
-            spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [served]}
+        webhook = {"service": {"namespace": "headgate-system", "name": "headgate"}}  # no test converts objects
+        for definition in custom_resource_definitions((TRAFFIC_SPLIT, GATEWAY, CANARY), webhook):
             approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api/pull/1"}
-            metadata = {"name": f"{plural}.{group}", "annotations": approved}
-            server.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {"metadata": metadata, "spec": spec})
-            collection = f"/apis/{group}/{version}/namespaces/default/{plural}"
+            metadata = {**definition["metadata"], "annotations": approved}
+            body = {**_without_mixed_types(definition), "metadata": metadata}
+            server.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+        for collection in (SPLITS, GATEWAYS, CANARIES):
             _until_served(server, collection)
         yield server
 
 
-def _structural(schema: Mapping[str, Any]) -> Any:
-    """Return a schema for a CustomResourceDefinition: without `$ref` and without headgate's own formats."""
-    part = dict(schema)
-    if "properties" in part:
-        part["properties"] = {
-            name: {"type": "object"} if name == "metadata" else _structural(field)
-            for name, field in part["properties"].items()
-        }
-    for name in ("items", "additionalProperties"):
-        if isinstance(part.get(name), Mapping):
-            part[name] = _structural(part[name])
-    unread = ("x-kubernetes-group-version-kind", "format", "enum", "minLength", "minItems", "minimum")
-    return {name: value for name, value in part.items() if name not in unread}
+def _without_mixed_types(part: Any) -> Any:
+    """Return a part of a definition whose fields have one type each.
+
+    kube-apiserver 1.20 fails to read a definition with `x-kubernetes-int-or-string` for server-side apply ("has invalid
+    property: anyOf"), and merges its objects as if it had no schema.
+    """
+    if isinstance(part, Mapping):
+        kept = {name: _without_mixed_types(value) for name, value in part.items() if name != INT_OR_STRING}
+        return {**kept, "type": "string"} if INT_OR_STRING in part else kept
+    return [_without_mixed_types(element) for element in part] if isinstance(part, list) else part
 
 
 def _until_served(server: KubeApiServer, collection: str) -> None:
@@ -257,6 +275,7 @@ class Sides:
             DEPLOYMENTS: "Deployment",
             SPLITS: "TrafficSplit",
             GATEWAYS: "Gateway",
+            CANARIES: "Canary",
         }[self._collection]
 
 

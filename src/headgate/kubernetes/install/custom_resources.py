@@ -14,6 +14,7 @@ from headgate.resources.schema.catalog import schemas
 CONVERSION_PATH = "/convert"
 _KEPT = frozenset(
     {
+        "default",
         "description",
         "enum",
         "maxItems",

@@ -1,4 +1,4 @@
-"""Fill in the default values of fields, as an API server does by a CustomResourceDefinition."""
+"""Complete objects as an API server does by a CustomResourceDefinition: defaults are filled in, nulls are removed."""
 
 import functools
 from collections.abc import Mapping
@@ -12,33 +12,34 @@ from headgate.resources.schema.catalog import schemas
 
 
 def with_schema_defaults(obj: Object) -> Object:
-    """Return an object with the default of each field that is absent from a present parent. Other fields stay the same."""
-    schema = _with_defaults(obj["apiVersion"], obj["kind"])
+    """Return an object completed by the schema of its kind, if this is a kind of the mesh; else the same object."""
+    schema = _own_schema(obj["apiVersion"], obj["kind"])
     return completed(obj, schema) if schema else obj
 
 
 def completed(value: Any, schema: Schema) -> Any:
-    """Return a value with the defaults of its schema."""
-    if isinstance(value, Mapping):
-        fields: Mapping[str, Schema] = schema.get("properties", {})
-        absent = {name: field["default"] for name, field in fields.items() if "default" in field and name not in value}
-        return {
-            name: completed(part, fields[name]) if name in fields else part
-            for name, part in {**value, **absent}.items()
-        }
+    """Return a value completed by its schema.
+
+    Null counts as absent, unless the field is nullable. An absent field of a present parent gets its default; without a
+    default it stays absent.
+    """
     if isinstance(value, list | tuple):
         return [completed(row, schema.get("items", {})) for row in value]
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    fields: Mapping[str, Schema] = schema.get("properties", {})
+    extra = schema.get("additionalProperties") or {}
+    parts: dict[str, Any] = {}
+    for name, part in value.items():
+        field = fields.get(name, extra)
+        if part is not None or not field or field.get("nullable"):
+            parts[name] = completed(part, field) if field else part
+    absent = {name: field for name, field in fields.items() if "default" in field and name not in parts}
+    return {**parts, **{name: completed(field["default"], field) for name, field in absent.items()}}
 
 
 @functools.cache
-def _with_defaults(api_version: str, kind: str) -> Schema | None:
-    """Return the schema of a kind if it has defaults. Those of published definitions are not an API server's."""
-    found = find_written(api_version, kind)
-    schema = schemas()[*split_api_version(api_version), kind] if found and found.schema else None
-    return schema if schema and _has_default(schema) else None
-
-
-def _has_default(schema: Schema) -> bool:
-    rows = (*schema.get("properties", {}).values(), schema.get("items", {}))
-    return "default" in schema or any(_has_default(row) for row in rows if row)
+def _own_schema(api_version: str, kind: str) -> Schema | None:
+    """Return the schema of a kind if its room has one. API servers do not complete objects by the published ones."""
+    written = find_written(api_version, kind)
+    return schemas()[*split_api_version(api_version), kind] if written and written.schema else None
