@@ -20,7 +20,8 @@ _SUFFIXES = {
 }
 PERCENTAGE = r"^[0-9]{1,4}(\.[0-9]{1,6})?%$"
 SHARE = r"^(100(\.0{1,6})?|[0-9]{1,2}(\.[0-9]{1,6})?)%$"
-"""The grammar of a share of requests, which is above 0% and at most 100%. A rule excludes 0%."""
+"""The grammar of a share of requests. A rule excludes 0%."""
+SHARE_LIMITS = "must be above 0% and at most 100%"
 _LONGEST = 40  # the most characters of a quantity, which limits the cost of parsing
 _LARGEST_EXPONENT = 18
 
@@ -52,7 +53,7 @@ def parse_share(text: str) -> Fraction:
     """Return the exact value of a share such as `20%`. Raises ValueError with a message for the user."""
     share = parse_percentage(text)
     if not 0 < share <= 1:
-        raise ValueError(f"must be above 0% and at most 100%, not {text}; write for example 20%")
+        raise ValueError(f"{SHARE_LIMITS}, not {text}; write for example 20%")
     return share
 
 

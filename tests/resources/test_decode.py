@@ -217,7 +217,7 @@ def test_a_valid_object_is_admitted_unchanged(obj):
 def test_admission_reports_every_mistake():
     with pytest.raises(Invalid) as caught:
         admit(split_with(backends=[], service="-"), None)
-    assert [cause.field for cause in caught.value.causes] == ["spec.service", "spec.backends"]
+    assert [cause.field for cause in caught.value.causes] == ["spec.backends", "spec.service"]
 
 
 def test_an_object_of_any_version_decodes_to_the_same_value():

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import usage_error
+from headgate.resources.grammars import HEADER_CHARACTER
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TOKEN = re.compile(f"{HEADER_CHARACTER}+")
 _TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 CONNECTION = "connection"
 FIXED = frozenset(("host", "content-length", "transfer-encoding", CONNECTION))

@@ -24,6 +24,7 @@ from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
+from headgate.resources.schema.builders import LARGEST_PORT
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.environment import port_variable, runtime_variables
 from headgate.standalone.pods.sidecars import proxy_variables
@@ -35,7 +36,6 @@ PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.S
 _BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # Signals that the terminal also sends to the program.
 _LONGEST_PAUSE_S = 1.0  # before the pod is watched again
 _CONTAINER = "process"
-_LARGEST_PORT = 65535
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ def _label(text: str) -> tuple[str, str]:
 
 def _port(text: str) -> Mapping[str, Any]:
     name, equals, number = text.rpartition("=")
-    if not (number.isdecimal() and 0 < int(number) <= _LARGEST_PORT) or (equals and not name):
+    if not (number.isdecimal() and 0 < int(number) <= LARGEST_PORT) or (equals and not name):
         raise usage_error(f"{text!r} is not a port; write 8080 or http=8080", option="--port")
     return {"containerPort": int(number), **({"name": name} if name else {})}
 

@@ -12,10 +12,9 @@ from headgate.errors import DecodeError
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
 from headgate.resources.decode import read
-from headgate.resources.mesh.tls_config import TLSConfig, TLSConfigSpec
+from headgate.resources.mesh.tls_config import PodSelector, TLSConfig, TLSConfigSpec
 from headgate.resources.meta import Metadata, Object, Resource, part
 from headgate.resources.registry import find_written
-from headgate.resources.selectors import LabelSelector
 from headgate.resources.smi.traffic_target import Destination, TrafficTarget, TrafficTargetSpec
 
 ACCOUNT = "ServiceAccount"
@@ -49,7 +48,7 @@ def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
     if not selector or not selector.keys() <= {"matchLabels", "matchExpressions"}:
         return None
     try:
-        readable = msgspec.convert(selector, LabelSelector)
+        readable = msgspec.convert(selector, PodSelector)
     except msgspec.ValidationError:
         return None
     if any(requirement.operator not in _OPERATORS for requirement in readable.match_expressions):

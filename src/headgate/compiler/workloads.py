@@ -27,12 +27,12 @@ from headgate.resources.core.pod_spec import Probe as ContainerProbe
 from headgate.resources.core.service import Service, ServicePort
 from headgate.resources.discovery.endpoint_slice import EndpointSlice, SliceEndpoint
 from headgate.resources.meta import is_dns_subdomain
+from headgate.resources.schema.builders import LARGEST_PORT
 from headgate.settings import Settings
 
 Roots = Mapping[PortRef, Protocol]
 """The protocol of the root, for each Service port that is a backend of a split."""
 
-LARGEST_PORT = 65535
 _NUMBER = re.compile(r"\s*[0-9]{1,5}\s*")
 
 

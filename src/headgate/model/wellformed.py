@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.model.requests import Request
+from headgate.resources.grammars import HEADER_CHARACTER
 
 CONNECT = "CONNECT"
 BAD_REQUEST = 400
@@ -18,7 +19,7 @@ MAX_HEADERS = 1000
 DEFAULT_HOST = "localhost"
 """The host of an HTTP/1.0 request without one (RFC 9112, 3.2 requires it for HTTP/1.1 only)."""
 _SPACE = " \t"
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TOKEN = re.compile(f"{HEADER_CHARACTER}+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 _TARGET = re.compile(r"[!-~]+")
 _TARGET_OF_HTTP2 = re.compile(r"[!-~\x80-\U0010ffff]+")

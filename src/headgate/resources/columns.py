@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from headgate.resources import cells
 from headgate.resources.cells import Cell
 from headgate.resources.meta import Object
-from headgate.resources.schema.builders import Schema
+from headgate.resources.schema.builders import Schema, record, text
 
 _AGE_PATH = ".metadata.creationTimestamp"
 _SUMMARY = ".status.summary."
@@ -58,6 +58,13 @@ def with_summary(columns: Iterable[Column], obj: Object, status: Mapping[str, An
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 texts[column.path.removeprefix(_SUMMARY)] = column.cell(obj)
     return {**status, "summary": texts} if texts else status
+
+
+def summary(columns: Iterable[Column]) -> Schema:
+    """Return the schema of `status.summary`, which has the texts of columns that combine several values."""
+    described = {column.path.removeprefix(_SUMMARY): column for column in columns if column.path.startswith(_SUMMARY)}
+    fields = {field: text(column.description) for field, column in described.items()}
+    return record("Texts that `kubectl get` shows.", **fields)
 
 
 def additional_printer_columns(columns: Iterable[Column], schema: Schema) -> list[Mapping[str, Any]]:

@@ -8,7 +8,9 @@ from headgate.resources.meta import is_dns_label
 _PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 _VARIABLE = re.compile("[ -<>-~]+")  # printable ASCII except `=`
 _CONFIG_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
-_HEADER = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+HEADER_CHARACTER = "[!#$%&'*+.^_`|~0-9A-Za-z-]"
+"""A character in the name of a header, or in another token of HTTP (RFC 9110, 5.6.2)."""
+_HEADER = re.compile(f"{HEADER_CHARACTER}{{1,256}}")
 
 
 def service_port_name_fault(text: str) -> str:

@@ -7,12 +7,13 @@ Kubernetes' own. Times are RFC 3339 in UTC.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from headgate.errors import Cause
 
+T = TypeVar("T")
 SYSTEM_NAMESPACE = "headgate-system"
 """The namespace of headgate's own objects, and of proxies that belong to no pod."""
 
@@ -79,6 +80,14 @@ class Resource(Input, frozen=True, kw_only=True):
     """The base class of all typed kinds."""
 
     metadata: Metadata = Metadata()
+
+
+def parsed(text: object, parse: Callable[[str], T]) -> T | None:
+    """Return the value of a text; None if it is absent, or has a mistake that the schema reports."""
+    try:
+        return parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def rows(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:

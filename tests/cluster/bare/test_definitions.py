@@ -1,4 +1,4 @@
-"""Definitions that headgate replaces: what becomes of stored objects."""
+"""Definitions that an installation replaces: stored objects stay valid."""
 
 from collections.abc import Mapping
 from typing import Any

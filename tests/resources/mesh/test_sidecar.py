@@ -34,7 +34,7 @@ def test_a_valid_sidecar_keeps_all_fields_of_its_containers() -> None:
         ({"containers": []}, "spec", "adds nothing"),
         ({"containers": [{"image": "agent:3"}]}, "spec.containers[0].name", "is missing"),
         ({"containers": [{"name": "A_b"}]}, "spec.containers[0].name", "A_b"),
-        ({"containers": [{"name": "headgate-sidecar"}]}, "spec.containers[0].name", "is a name of headgate's own"),
+        ({"containers": [{"name": "headgate-sidecar"}]}, "spec.containers[0].name", "which is headgate's own"),
         ({"initContainers": [{"name": "headgate-redirect"}]}, "spec.initContainers[0].name", "headgate's own"),
         ({"volumes": [{"name": "headgate-secrets"}]}, "spec.volumes[0].name", "headgate's own"),
         ({"initContainers": [{"name": "agent"}]}, "spec.containers[0].name", "of spec.initContainers[0] too"),

@@ -11,7 +11,7 @@ from tests.cel_rules import compiled
 from headgate.errors import Cause
 from headgate.resources.meta import Input
 from headgate.resources.schema.builders import RULES
-from headgate.resources.schema.declared import Field, FieldRule, declared_schema, rule_causes
+from headgate.resources.schema.declared import BrokenAt, Field, FieldRule, declared_schema, rule_causes
 from headgate.resources.selectors import Requirement
 from headgate.resources.smi.http_route_group import HttpMatch
 from headgate.resources.smi.traffic_target import Rule
@@ -75,6 +75,33 @@ def test_a_broken_rule_is_reported_at_its_field_with_the_message_of_the_schema()
         Cause("spec.portLimits[1].most", "is below least"),
         Cause("spec.whole.most", "is below least"),
     ]
+
+
+class Steps(Input, frozen=True, kw_only=True):
+    """Steps, of which none may be zero."""
+
+    __rules__ = (
+        FieldRule(
+            "steps[].height",
+            "must not be 0",
+            cel="self.steps.all(step, step.height != 0)",
+            broken=lambda steps: [
+                BrokenAt(index, f": it is {step['name']}")
+                for index, step in enumerate(steps["steps"])
+                if not step["height"]
+            ],
+        ),
+    )
+
+
+def test_a_rule_about_a_list_is_reported_at_each_entry_that_breaks_it() -> None:
+    steps = [{"name": "a", "height": 0}, {"name": "b", "height": 1}, {"name": "c", "height": 0}]
+    assert list(rule_causes(Steps, {"steps": steps}, "spec")) == [
+        Cause("spec.steps[0].height", "must not be 0: it is a"),
+        Cause("spec.steps[2].height", "must not be 0: it is c"),
+    ]
+    (rule,) = declared_schema(Steps, "Steps.")[RULES]
+    assert rule["message"] == "steps[].height must not be 0"
 
 
 def test_a_field_without_a_description_is_an_error() -> None:

@@ -90,7 +90,7 @@ async def test_explain_describes_the_fields(api: EmbeddedApi) -> None:
 async def test_a_mistake_is_rejected_with_its_field_and_the_fix(api: EmbeddedApi) -> None:
     answer = await api.kubectl("apply", "-f", "-", stdin=ANALYZED.replace("share: 20%", "share: 60%"))
     assert "spec.analysis.steps[1].share" in answer.err
-    assert "must be above 60%, the share of the step before" in answer.err
+    assert "must be above the share of the step before, 60%" in answer.err
 
 
 async def test_a_canary_that_is_its_own_backend_is_rejected(client: AsgiClient) -> None:

@@ -1,6 +1,6 @@
 """Sidecars (R79, D18): containers, volumes and variables that are added to pods."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -12,11 +12,11 @@ from headgate.resources.core.pod_fields import container_field_causes, pod_field
 from headgate.resources.core.pod_spec import Container, PodSpec
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, label_fault, part, rows
-from headgate.resources.schema.builders import Schema, kind, listing, record, ruled, status, text, whole
+from headgate.resources.schema.builders import Schema, kind, listing, record, status, text, whole
 from headgate.resources.schema.check import check_schema
-from headgate.resources.schema.declared import Field, FieldRule, declared_schema, rule_causes
+from headgate.resources.schema.declared import Field, FieldRule, broken_rules, declared_schema, rule_causes, with_rules
 from headgate.resources.schema.published import pod_schema
-from headgate.resources.selectors import SELECTOR, LabelSelector
+from headgate.resources.selectors import LabelSelector
 
 _CONTAINERS = ("initContainers", "containers")
 _ADDITIONS = ("containers", "initContainers", "volumes", "env")
@@ -24,13 +24,29 @@ RESERVED_CONTAINERS = ("headgate-redirect", "headgate-sidecar")
 RESERVED_VOLUMES = ("headgate", "headgate-secrets")
 
 
-def _additions(description: str, element: str, reserved: Iterable[str] = ()) -> Schema:
-    """Return the schema of a list of named items, whose names are not empty and not reserved."""
-    named = ruled(
-        record(element, "name", name=text("The name.")),
-        ("self.name != ''", "name is empty"),
-        *((f"self.name != '{name}'", f"{name} is a name of headgate's own; choose another name") for name in reserved),
+def _not_named(name: str, message: str) -> FieldRule:
+    """Return the rule that an addition does not have a name."""
+    return FieldRule("name", message, cel=f"self.name != '{name}'", broken=lambda row: row.get("name") == name)
+
+
+_NAMED = (_not_named("", "is empty: choose a name"),)
+
+
+def _not_reserved(names: Iterable[str]) -> tuple[FieldRule, ...]:
+    """Return the rules on the names of additions, of which some are headgate's own."""
+    return (
+        *_NAMED,
+        *(_not_named(name, f"must not be {name}, which is headgate's own; choose another name") for name in names),
     )
+
+
+_CONTAINER_RULES = _not_reserved(RESERVED_CONTAINERS)
+_VOLUME_RULES = _not_reserved(RESERVED_VOLUMES)
+
+
+def _additions(description: str, element: str, rules: tuple[FieldRule, ...] = _NAMED) -> Schema:
+    """Return the schema of a list of named additions, with the rules on their names."""
+    named = with_rules(record(element, "name", name=text("The name.")), rules)
     return listing(description, {**named, "x-kubernetes-preserve-unknown-fields": True}, key="name")
 
 
@@ -51,18 +67,13 @@ class SidecarSpec(Input, frozen=True, kw_only=True):
 
     selector: Annotated[
         LabelSelector,
-        Field(
-            schema={
-                **SELECTOR,
-                "description": "The selector of pods in the Sidecar's own namespace; {} selects all.",
-            }
-        ),
+        Field("The selector of pods in the Sidecar's own namespace; {} selects all."),
     ]
     containers: Annotated[
         tuple[dict[str, Any], ...],
         Field(
             schema=_additions(
-                "Containers that run beside the application.", "A container, as in a pod.", RESERVED_CONTAINERS
+                "Containers that run beside the application.", "A container, as in a pod.", _CONTAINER_RULES
             )
         ),
     ] = ()
@@ -72,15 +83,13 @@ class SidecarSpec(Input, frozen=True, kw_only=True):
             schema=_additions(
                 "Containers that end before the application starts, after those of the pod.",
                 "A container, as in a pod.",
-                RESERVED_CONTAINERS,
+                _CONTAINER_RULES,
             )
         ),
     ] = ()
     volumes: Annotated[
         tuple[dict[str, Any], ...],
-        Field(
-            schema=_additions("Volumes of the pod, for these containers.", "A volume, as in a pod.", RESERVED_VOLUMES)
-        ),
+        Field(schema=_additions("Volumes of the pod, for these containers.", "A volume, as in a pod.", _VOLUME_RULES)),
     ] = ()
     env: Annotated[
         tuple[dict[str, Any], ...],
@@ -108,9 +117,9 @@ def sidecar_causes(obj: Object) -> Iterator[Cause]:
     yield from _typed(spec)
     seen: dict[str, str] = {}
     for field in _CONTAINERS:
-        yield from _names(spec, field, seen, RESERVED_CONTAINERS)
-    yield from _names(spec, "volumes", {}, RESERVED_VOLUMES)
-    yield from _names(spec, "env", {}, ())
+        yield from _names(spec, field, seen, _CONTAINER_RULES)
+    yield from _names(spec, "volumes", {}, _VOLUME_RULES)
+    yield from _names(spec, "env", {}, _NAMED)
     yield from _mounts(spec)
     yield from _fields(spec)
 
@@ -131,19 +140,17 @@ def _pod_causes(spec: Mapping[str, Any]) -> Iterator[Cause]:
     yield from (cause for cause in checked.causes if cause.field not in checked.unknown)
 
 
-def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: Collection[str]) -> Iterator[Cause]:
+def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], rules: tuple[FieldRule, ...]) -> Iterator[Cause]:
     for index, row in rows(spec.get(field)):
         name, where = row.get("name"), f"spec.{field}[{index}].name"
-        if not isinstance(name, str):
+        broken = tuple(broken_rules(rules, row, f"spec.{field}[{index}]"))
+        yield from broken
+        if not isinstance(name, str) or broken:
             continue
-        if name in reserved:
-            yield Cause(where, f"{name!r} is a name of headgate's own; choose another name")
-        elif name in seen:
+        if name in seen:
             yield Cause(where, f"{name!r} is the name of {seen[name]} too; choose another name")
         elif field != "env" and (fault := label_fault(name)):
             yield Cause(where, fault)
-        elif not name and field == "env":
-            yield Cause(where, "is empty: name the variable")
         seen.setdefault(name, f"spec.{field}[{index}]")
 
 

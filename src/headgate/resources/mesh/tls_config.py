@@ -6,20 +6,33 @@ from typing import Annotated
 from headgate.errors import Cause
 from headgate.kinds import MESH, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, PROXIES, SELECTED, STATE, Column, summary_path
+from headgate.resources.columns import AGE, NAME, PROXIES, SELECTED, STATE, Column, summary, summary_path
 from headgate.resources.core.pod_fields import selector_causes
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, namespace_of, part
-from headgate.resources.schema.builders import Schema, kind, ruled, status, text
-from headgate.resources.schema.declared import Field, declared_schema, rule_causes
-from headgate.resources.selectors import SELECTOR, LabelSelector
+from headgate.resources.schema.builders import Schema, kind, status, text
+from headgate.resources.schema.declared import Field, FieldRule, declared_schema, rule_causes
+from headgate.resources.selectors import LabelSelector
 from headgate.resources.smi.conversion import ALIASES
 from headgate.resources.smi.status import PROXIES as PROXY_PROGRESS
-from headgate.resources.smi.status import SELECTED_PODS, summary
+from headgate.resources.smi.status import SELECTED_PODS
 
 _UNSELECTED = (
     "is missing: select pods, for example by matchLabels: {app: web}; matchLabels: {} selects all pods of the namespace"
 )
+
+
+class PodSelector(LabelSelector, frozen=True, kw_only=True):
+    """The selector of a TLSConfig, which names the labels even if it selects all pods."""
+
+    __rules__ = (
+        FieldRule(
+            "matchLabels",
+            _UNSELECTED,
+            cel="has(self.matchLabels) || has(self.matchExpressions)",
+            broken=lambda selector: selector.get("matchLabels") is selector.get("matchExpressions") is None,
+        ),
+    )
 
 
 class TLSConfigSpec(Input, frozen=True, kw_only=True):
@@ -29,16 +42,8 @@ class TLSConfigSpec(Input, frozen=True, kw_only=True):
     """
 
     selector: Annotated[
-        LabelSelector,
-        Field(
-            schema=ruled(
-                {
-                    **SELECTOR,
-                    "description": "The selector of pods in the object's own namespace; matchLabels: {} selects all.",
-                },
-                ("has(self.matchLabels) || has(self.matchExpressions)", f"matchLabels {_UNSELECTED}"),
-            )
-        ),
+        PodSelector,
+        Field("The selector of pods in the object's own namespace; matchLabels: {} selects all."),
     ]
     subject_names: Annotated[
         tuple[str, ...],
@@ -57,14 +62,21 @@ class TLSConfig(Resource, frozen=True, kw_only=True):
 
 
 _LONGEST_LABEL = 63
-_STATUS = status(
-    "configuration",
-    pods=SELECTED_PODS,
-    proxies=PROXY_PROGRESS,
-    summary=summary(
-        pods="The selector of the pods.", subjectNames="Subject alternative names of the pods' certificates."
+_COLUMNS = (
+    NAME,
+    Column("Pods", summary_path("pods"), "The selector of the pods.", cell=cells.selector("spec.selector")),
+    Column(
+        "Subject-Names",
+        summary_path("subjectNames"),
+        "Subject alternative names of the pods' certificates, besides the SPIFFE ID.",
+        cell=cells.names("spec.subjectNames"),
     ),
+    *STATE,
+    AGE,
+    *SELECTED,
+    *PROXIES,
 )
+_STATUS = status("configuration", pods=SELECTED_PODS, proxies=PROXY_PROGRESS, summary=summary(_COLUMNS))
 
 
 def tls_config_causes(obj: Object) -> Iterator[Cause]:
@@ -77,14 +89,8 @@ def tls_config_causes(obj: Object) -> Iterator[Cause]:
     spec = part(obj, "spec")
     if isinstance(obj.get("spec"), Mapping) and spec.get("selector") is None:
         yield Cause("spec.selector", _UNSELECTED)
-    selector = part(spec, "selector")
-    if (
-        isinstance(spec.get("selector"), Mapping)
-        and selector.get("matchLabels") is selector.get("matchExpressions") is None
-    ):
-        yield Cause("spec.selector.matchLabels", _UNSELECTED)
-    yield from selector_causes(selector, "spec.selector")
-    yield from rule_causes(LabelSelector, selector, "spec.selector")
+    yield from selector_causes(part(spec, "selector"), "spec.selector")
+    yield from rule_causes(TLSConfigSpec, spec, "spec")
     names = spec.get("subjectNames")
     listed = [str(name) for name in names] if isinstance(names, list | tuple) else []
     yield from _long_names(listed)
@@ -130,20 +136,7 @@ KIND = Kind(
     shape=TLSConfig,
     schema=lambda group, _version: tls_config(bare=not group),
     checks=tls_config_causes,
-    columns=(
-        NAME,
-        Column("Pods", summary_path("pods"), "The selector of the pods.", cell=cells.selector("spec.selector")),
-        Column(
-            "Subject-Names",
-            summary_path("subjectNames"),
-            "Subject alternative names of the pods' certificates, besides the SPIFFE ID.",
-            cell=cells.names("spec.subjectNames"),
-        ),
-        *STATE,
-        AGE,
-        *SELECTED,
-        *PROXIES,
-    ),
+    columns=_COLUMNS,
     recorded=True,
     categories=(MESH_CATEGORY,),
     unversioned=True,

@@ -6,7 +6,7 @@ The `format` of a text names its grammar in `schema.check`. Kubernetes' clients 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from headgate.quantity import SHARE
+from headgate.quantity import SHARE, SHARE_LIMITS
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ def matching(description: str, pattern: str, **more: Any) -> Schema:
 def share(description: str) -> Schema:
     """Return the schema of a share of requests: a percentage above 0% and at most 100%."""
     found = matching(description, SHARE, maxLength=len("100.000000%"))
-    return ruled(found, ("self.matches('[1-9]')", "must be above 0%"))
+    return ruled(found, ("self.matches('[1-9]')", SHARE_LIMITS))
 
 
 def choice(description: str, words: str) -> Schema:
@@ -67,11 +67,6 @@ def choice(description: str, words: str) -> Schema:
 def whole(description: str, **more: int) -> Schema:
     """Return the schema of an integer; `more` is the minimum, the maximum and the default."""
     return {"type": "integer", "format": "int64", "description": description, **more}
-
-
-def port(description: str) -> Schema:
-    """Return the schema of a port number."""
-    return whole(description, **PORT_LIMITS)
 
 
 def flag(description: str, **default: bool) -> Schema:

@@ -14,6 +14,7 @@ from headgate import durations
 from headgate.errors import Cause
 from headgate.quantity import PERCENTAGE, SHARE, parse_percentage, parse_share
 from headgate.resources import regexes
+from headgate.resources.grammars import header_fault
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 from headgate.resources.schema.builders import DURATION, MATCH_NAME, PERCENTILE, REQUEST_PATH, Schema
 
@@ -243,7 +244,6 @@ service_fault = _matching(
 """The grammar of a gRPC service's full name."""
 method_fault = _matching("[A-Za-z_][A-Za-z0-9_]*", "a gRPC method; write for example Login")
 """The grammar of a gRPC method's name."""
-_header_fault = _matching("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", "the name of a header")
 _kind_fault = _matching("[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?", "a kind; write for example Service")
 
 
@@ -256,7 +256,7 @@ FORMATS: Mapping[str, Callable[[str], str]] = {
     "wildcard": wildcard_fault,
     "label": label_fault,
     "subdomain": subdomain_fault,
-    "header": _header_fault,
+    "header": header_fault,
 }
 """Grammars by the `format` that headgate's own schemas use."""
 
@@ -269,7 +269,7 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
     rf"^$|^{_NAMES}$": _group_fault,
     "^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$": _kind_fault,
     rf"^{_NAMES}\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$": _controller_fault,
-    r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$": _header_fault,
+    r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$": header_fault,
     DURATION: _parsing(durations.milliseconds),
     PERCENTAGE: _parsing(parse_percentage),
     SHARE: _parsing(parse_share),

@@ -7,7 +7,7 @@ the same message.
 
 import builtins
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -32,16 +32,24 @@ from headgate.resources.schema.builders import (
 RULES = "__rules__"
 
 
+class BrokenAt(NamedTuple):
+    """A place where a rule is broken: the position in the list of a rule about `steps[].share`, and how the message goes on."""
+
+    position: int = 0
+    detail: str = ""
+
+
 class FieldRule(NamedTuple):
     """A rule about the fields of an object: it is broken if the CEL expression `cel` is false, or `broken` is true.
 
-    `message` follows the path of the `field` that breaks it; the empty field is the object itself.
+    `broken` may also return the places where the rule is broken; none if it is not. `message` follows the path of the
+    `field` that breaks it: `interval`, `steps[].share`, or empty for the object itself.
     """
 
     field: str
     message: str
     cel: str
-    broken: Callable[[Mapping[str, Any]], bool]
+    broken: Callable[[Mapping[str, Any]], bool | Iterable[BrokenAt]]
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -69,9 +77,13 @@ def declared_schema(shape: type[msgspec.Struct], description: str) -> Schema:
     """Return the schema of an object of a type, with the rules of the type."""
     required = [own.encode_name for own in _fields(shape) if own.required or _declaration(shape, own.name).required]
     properties = {own.encode_name: field_schema(shape, own.name) for own in _fields(shape)}
-    schema = record(description, " ".join(required), **properties)
-    rules = [(rule.cel, f"{rule.field} {rule.message}".strip()) for rule in _rules(shape)]
-    return ruled(schema, *rules) if rules else schema
+    return with_rules(record(description, " ".join(required), **properties), _rules(shape))
+
+
+def with_rules(schema: Schema, rules: Collection[FieldRule]) -> Schema:
+    """Return the schema of an object with further rules."""
+    texts = [(rule.cel, f"{rule.field} {rule.message}".strip()) for rule in rules]
+    return ruled(schema, *texts) if texts else schema
 
 
 def field_schema(shape: type[msgspec.Struct], name: str) -> Schema:
@@ -88,9 +100,7 @@ def rule_causes(shape: type[msgspec.Struct], value: object, where: str) -> Itera
     """Yield the broken rules of an object of a type at a field path, and of the objects in it, as API servers find them."""
     if not isinstance(value, Mapping):
         return
-    for rule in _rules(shape):
-        if rule.broken(value):
-            yield Cause(".".join(part for part in (where, rule.field) if part), rule.message)
+    yield from broken_rules(_rules(shape), value, where)
     for own in _fields(shape):
         inner, is_list = _inner(_hints(shape)[own.name])
         if inner is not None:
@@ -100,6 +110,15 @@ def rule_causes(shape: type[msgspec.Struct], value: object, where: str) -> Itera
                     yield from rule_causes(inner, row, f"{place}[{index}]")
             else:
                 yield from rule_causes(inner, value.get(own.encode_name), place)
+
+
+def broken_rules(rules: Collection[FieldRule], value: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield those of some rules that an object at a field path breaks."""
+    for rule in rules:
+        broken = rule.broken(value)
+        for at in ((BrokenAt(),) if broken else ()) if isinstance(broken, bool) else broken:
+            path = ".".join(part for part in (where, rule.field) if part)
+            yield Cause(path.replace("[]", f"[{at.position}]"), f"{rule.message}{at.detail}")
 
 
 def _schema(kind: Any, field: Field) -> Schema:

@@ -1,6 +1,5 @@
 """HTTPRouteGroups (requirements 2.2): types, schema, checks and conversion of the kind."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -9,7 +8,8 @@ from headgate.kinds import SPECS, names_of
 from headgate.resources import regexes
 from headgate.resources.columns import AGE, NAME
 from headgate.resources.conversion import mapping, row_list
-from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind
+from headgate.resources.grammars import header_fault
+from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, split_api_version
 from headgate.resources.meta import Input, Object, Resource, part, rows, type_name
 from headgate.resources.schema.builders import (
     CONDITIONS,
@@ -17,9 +17,16 @@ from headgate.resources.schema.builders import (
     Schema,
     kind,
     record,
-    ruled,
 )
-from headgate.resources.schema.declared import Field, FieldRule, declared_schema, field_schema, rule_causes
+from headgate.resources.schema.declared import (
+    Field,
+    FieldRule,
+    broken_rules,
+    declared_schema,
+    field_schema,
+    rule_causes,
+    with_rules,
+)
 from headgate.resources.smi.conversion import TOP_LEVEL_MATCHES, VERSIONS
 
 METHODS = ("*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
@@ -77,20 +84,35 @@ class HTTPRouteGroup(Resource, frozen=True, kw_only=True):
     spec: HTTPRouteGroupSpec
 
 
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+def _matches_in_spec(group: Mapping[str, Any]) -> object:
+    return part(group, "spec").get("matches")
+
+
+def _group_rules(version: str) -> tuple[FieldRule, ...]:
+    """Return the rules on the place of `matches` (D4): in `spec` or at top level, as early versions write it."""
+    place = "matches" if version in TOP_LEVEL_MATCHES else "spec.matches"
+    return (
+        FieldRule(
+            "matches",
+            "is in spec too; write it in only one of the two places",
+            cel="!has(self.matches) || !has(self.spec) || !has(self.spec.matches)",
+            broken=lambda group: group.get("matches") is not None and _matches_in_spec(group) is not None,
+        ),
+        FieldRule(
+            place,
+            "is missing: add a match",
+            cel="has(self.matches) || has(self.spec) && has(self.spec.matches)",
+            broken=lambda group: group.get("matches") is None and _matches_in_spec(group) is None,
+        ),
+    )
 
 
 def route_group_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in an HTTPRouteGroup that its schema can't express. `matches` is in `spec` or at top level."""
-    spec = part(obj, "spec")
-    if "matches" in obj:
-        if spec.get("matches") is not None:
-            yield Cause("matches", "is also in spec; write it in only one of the two places")
-        yield from _group_causes(obj["matches"], "matches")
-    elif obj.get("spec") is None:
-        yield Cause("spec", "is missing")
-    elif isinstance(obj["spec"], Mapping):
-        yield from _group_causes(spec.get("matches"), "spec.matches")
+    _, version = split_api_version(obj["apiVersion"])
+    yield from broken_rules(_group_rules(version), obj, "")
+    yield from _group_causes(obj.get("matches"), "matches")
+    yield from _group_causes(_matches_in_spec(obj), "spec.matches")
 
 
 def _group_causes(matches: object, where: str) -> Iterator[Cause]:
@@ -101,9 +123,7 @@ def _group_causes(matches: object, where: str) -> Iterator[Cause]:
 
 def match_causes(matches: object, where: str) -> Iterator[Cause]:
     """Yield the mistakes in a list of matches at a field path that are not broken rules of `HttpMatch`."""
-    if matches is None:
-        yield Cause(where, "is missing")
-    elif matches == []:
+    if matches == []:
         yield Cause(where, "is empty, so the group matches no request: add a match")
     names: dict[str, int] = {}
     for index, match in rows(matches):
@@ -114,11 +134,7 @@ def match_causes(matches: object, where: str) -> Iterator[Cause]:
 
 
 def _match(match: Mapping[str, Any], where: str) -> Iterator[Cause]:
-    methods, regex = match.get("methods"), match.get("pathRegex")
-    for index, method in enumerate(methods if isinstance(methods, list | tuple) else ()):
-        if method not in METHODS:
-            message = f"{method!r} is not a method; write one of {', '.join(METHODS)}"
-            yield Cause(f"{where}.methods[{index}]", message)
+    regex = match.get("pathRegex")
     if regex == "":
         yield Cause(f"{where}.pathRegex", "is empty: leave out the field to match all paths")
     elif regex is not None:
@@ -149,8 +165,8 @@ def _headers(value: object, where: str) -> Iterator[Cause]:
 def _header_map(headers: Mapping[str, Any], where: str, seen: set[str]) -> Iterator[Cause]:
     for name, pattern in headers.items():
         place = f"{where}.{name}"
-        if not _HEADER.fullmatch(str(name)):
-            yield Cause(place, f"{name!r} is not the name of a header")
+        if fault := header_fault(str(name)):
+            yield Cause(place, fault)
             continue
         if name.lower() in seen:
             yield Cause(place, f"the header {name.lower()} is written twice; header names are case-insensitive")
@@ -170,7 +186,7 @@ def request_match() -> Schema:
     return declared_schema(HttpMatch, "A match of requests. A request must satisfy all fields that are set.")
 
 
-def route_group() -> Schema:
+def route_group(version: str) -> Schema:
     """Return one schema for all four shapes of an HTTPRouteGroup: `matches` is in `spec` or at top level (D4)."""
     matches = field_schema(HTTPRouteGroupSpec, "matches")
     group = kind(
@@ -180,17 +196,7 @@ def route_group() -> Schema:
         matches=matches,
         status=record("The status of the group. Only the control plane writes it.", conditions=CONDITIONS),
     )
-    return ruled(
-        group,
-        (
-            "!has(self.matches) || !has(self.spec) || !has(self.spec.matches)",
-            "matches is also in spec; write it in only one of the two places",
-        ),
-        (
-            "has(self.matches) || has(self.spec) && has(self.spec.matches)",
-            "spec.matches is missing: add a match",
-        ),
-    )
+    return with_rules(group, _group_rules(version))
 
 
 def _group_to_hub(obj: Object, _version: str) -> Object:
@@ -221,7 +227,7 @@ KIND = Kind(
     versions=VERSIONS,
     status=True,
     shape=HTTPRouteGroup,
-    schema=lambda _group, _version: route_group(),
+    schema=lambda _group, version: route_group(version),
     checks=route_group_causes,
     conversion=Conversion(_group_to_hub, _group_from_hub),
     columns=(NAME, AGE),

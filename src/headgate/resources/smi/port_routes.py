@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from headgate.errors import Cause
 from headgate.kinds import SPECS, names_of
@@ -10,21 +10,33 @@ from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.conversion import mapping
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, split_api_version
 from headgate.resources.meta import Input, Object, Resource, part
-from headgate.resources.schema.builders import MATCH_NAME, Schema, kind, listing, matching, port, record
+from headgate.resources.schema.builders import MATCH_NAME, PORT_LIMITS, Schema, kind
+from headgate.resources.schema.declared import Field, declared_schema
 from headgate.resources.smi.conversion import PORTLESS_VERSIONS, SPECLESS_VERSIONS, VERSIONS, annotated, with_matches
 
 
 class PortMatch(Input, frozen=True, kw_only=True):
     """Connections of a route, selected by destination port. An empty list means all ports."""
 
-    name: str = ""
-    ports: tuple[int, ...] = ()
+    name: Annotated[str, Field("A name for the connections.", pattern=MATCH_NAME)] = ""
+    ports: Annotated[
+        tuple[int, ...],
+        Field(
+            "The ports of a Service or of its pods; all when empty.",
+            item=Field("A port.", limits=PORT_LIMITS),
+            required=True,
+        ),
+    ] = ()
 
 
-class PortRouteSpec(Input, frozen=True, kw_only=True):
+class PortlessSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a TCPRoute before v1alpha4. It selects every connection."""
+
+
+class PortRouteSpec(PortlessSpec, frozen=True, kw_only=True):
     """`spec` of a TCPRoute or UDPRoute. Without `matches` it selects every connection."""
 
-    matches: PortMatch = PortMatch()
+    matches: Annotated[PortMatch, Field("The selected connections; all when absent.")] = PortMatch()
 
 
 class TCPRoute(Resource, frozen=True, kw_only=True):
@@ -65,15 +77,9 @@ def _portless_causes(spec: Mapping[str, Any], version: str) -> Iterator[Cause]:
 def port_route(protocol: str, version: str) -> Schema:
     """Return the schema of SMI's TCPRoute or UDPRoute. Before v1alpha4 they have no fields and select every connection."""
     what = f"A named set of {protocol} connections, selected by port, for access rules."
-    ports = listing("The ports of a Service or of its pods; all when empty.", port("A port."))
-    matches = record(
-        "The selected connections; all when absent.",
-        "ports",
-        name=matching("A name for the connections.", MATCH_NAME),
-        ports=ports,
-    )
-    fields = {"matches": matches} if version == "v1alpha4" else {}
-    return kind(what, "spec" if fields else "", spec=record("The selected connections.", **fields))
+    is_portless = version in PORTLESS_VERSIONS
+    spec = declared_schema(PortlessSpec if is_portless else PortRouteSpec, "The selected connections.")
+    return kind(what, "" if is_portless else "spec", spec=spec)
 
 
 def _port_route_to_hub(obj: Object, version: str) -> Object:

@@ -1,12 +1,15 @@
-"""What TrafficSplits and Canaries share: annotations, checks and rules of the root and its backends (R6, R8, R9; requirements 2.1, D9, D12)."""
+"""What TrafficSplits and Canaries share: annotations, fields, rules and checks of the root and its backends (R6, R8, R9; requirements 2.1, D9, D12)."""
 
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Annotated, ClassVar
 
 from headgate.errors import Cause, DecodeError
-from headgate.quantity import parse_percentage
+from headgate.quantity import SHARE_LIMITS, parse_percentage
+from headgate.resources.grammars import HEADER_CHARACTER
 from headgate.resources.meta import (
+    Input,
     Object,
     annotation,
     is_dns_label,
@@ -16,13 +19,8 @@ from headgate.resources.meta import (
     rows,
     type_name,
 )
+from headgate.resources.schema.declared import Field, FieldRule
 from headgate.resources.weights import quantity, whole_weights
-
-SPLIT_RULES = (
-    ("self.service != ''", "service is missing"),
-    ("size(self.backends) > 0", "backends is empty: name at least one Service and its weight"),
-)
-"""The rules of `spec` in TrafficSplits and Canaries."""
 
 ALLOW_SELF_REFERENCE = "headgate.dev/allow-self-reference"
 NO_ENDPOINTS = "headgate.dev/no-endpoints"
@@ -34,13 +32,33 @@ SELF_REFERENCE = (
     "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "
     "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
 )
+BackendName = Annotated[str, Field("The Service; name.namespace when it is in another namespace that grants this.")]
+WEIGHT = "The relative share of the root's traffic; 0 for none. Shares need not add up to 100."
+
+
+class RootSpec(Input, frozen=True, kw_only=True):
+    """What `spec` of TrafficSplits and Canaries have: the root `service`. Their `backends` differ."""
+
+    __rules__: ClassVar[tuple[FieldRule, ...]] = (
+        FieldRule("service", "is missing", cel="self.service != ''", broken=lambda spec: spec.get("service") == ""),
+        FieldRule(
+            "backends",
+            "is empty: name at least one Service and its weight",
+            cel="size(self.backends) > 0",
+            broken=lambda spec: spec.get("backends") == [],
+        ),
+    )
+
+    service: Annotated[str, Field("The root: the Service that clients call, as a short name or a full domain name.")]
+
+
 LARGEST_SUM = 2**32 - 1  # the highest sum of weights: Envoy adds them as 32-bit integers
 _ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
-_STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_STICKY = re.compile(f"source|(cookie|header):{HEADER_CHARACTER}+")
 
 
 def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
-    """Yield the mistakes in the fields that TrafficSplits and Canaries have: annotations, root and backends.
+    """Yield the mistakes in the fields that TrafficSplits and Canaries have, except broken rules: annotations, root and backends.
 
     `quantities` says whether weights are quantities.
     """
@@ -56,13 +74,9 @@ def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
     if isinstance(mirror, str) and (fault := _mirror_fault(mirror, spec.get("backends"))):
         yield Cause(f"metadata.annotations.{MIRROR}", fault)
     root = spec.get("service")
-    if root == "":
-        yield Cause("spec.service", "is missing")
-    elif isinstance(root, str) and not _is_root(root):
+    if root and isinstance(root, str) and not _is_root(root):
         message = f"{root!r} does not name a Service: write website, website.namespace or its FQDN"
         yield Cause("spec.service", message)
-    if spec.get("backends") == []:
-        yield Cause("spec.backends", "is empty: name at least one Service and its weight")
     yield from _backends_causes(spec.get("backends"), namespace_of(obj), quantities=quantities)
 
 
@@ -76,7 +90,7 @@ def _mirror_fault(text: str, backends: object) -> str:
         return f"must be SERVICE=PERCENTAGE, for example {services[-1] if services else 'website-v2'}=20%: {error}"
     if service not in services:
         return f"{service!r} is not one of spec.backends: {' or '.join(services)}"
-    return "" if 0 < share <= 1 else f"must be above 0% and at most 100%, not {percentage}"
+    return "" if 0 < share <= 1 else f"{SHARE_LIMITS}, not {percentage}"
 
 
 def _is_root(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Parts of statuses that several kinds have."""
 
-from headgate.resources.schema.builders import Schema, record, text, whole
+from headgate.resources.schema.builders import record, whole
 
 PROXIES = record(
     "The progress of the object's configuration on proxies.",
@@ -12,9 +12,3 @@ SELECTED_PODS = record(
     total=whole("The number of pods."),
     sidecars=whole("The number of these pods with a sidecar; nothing is enforced at pods without a sidecar."),
 )
-
-
-def summary(**texts: str) -> Schema:
-    """Return the schema of `status.summary`: the description of each text in it."""
-    fields = {name: text(description) for name, description in texts.items()}
-    return record("Texts that `kubectl get` shows.", **fields)

@@ -9,7 +9,7 @@ from msgspec import Meta
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import SPECS, SPLIT, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, STATE, Column, summary_path
+from headgate.resources.columns import AGE, NAME, STATE, Column, summary, summary_path
 from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping, row_list
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
@@ -17,15 +17,14 @@ from headgate.resources.meta import Input, Object, Resource, is_dns_subdomain, p
 from headgate.resources.schema import builders
 from headgate.resources.schema.builders import (
     Schema,
-    choice,
     kind,
     listing,
     record,
-    ruled,
     status,
     text,
     whole,
 )
+from headgate.resources.schema.declared import BrokenAt, Field, FieldRule, declared_schema, rule_causes
 from headgate.resources.smi.conversion import (
     ALIASES,
     MATCHLESS_VERSIONS,
@@ -41,36 +40,95 @@ from headgate.resources.smi.split_fields import (
     ALLOW_SELF_REFERENCE,
     MIRROR,
     NO_ENDPOINTS,
-    SPLIT_RULES,
     STICKY,
+    WEIGHT,
+    BackendName,
+    RootSpec,
     shared_causes,
 )
-from headgate.resources.smi.status import PROXIES, summary
+from headgate.resources.smi.status import PROXIES
 from headgate.resources.weights import integer_weights, quantity
-
-Weight = Annotated[int, Meta(ge=0)]
 
 
 class SplitBackend(Input, frozen=True, kw_only=True):
     """A backend of a split: a Service (or `name.namespace`, D12) and its relative weight, an integer (R6, R7)."""
 
-    service: str
-    weight: Weight
+    service: BackendName
+    weight: Annotated[int, Meta(ge=0), Field(WEIGHT, limits={"minimum": 0})]
+
+
+class QuantityBackend(Input, frozen=True, kw_only=True):
+    """A backend in the early versions, in which a weight is a quantity."""
+
+    service: BackendName
+    weight: Annotated[int | float | str, Field(schema=builders.quantity(f"{WEIGHT} A quantity: 1 is 1000m."))]
+
+
+def _is_of_specs(api_group: str) -> bool:
+    """Return whether the API group of a match is that of HTTPRouteGroups, which may have a version."""
+    return api_group.partition("/")[0] in ("", SPECS)
 
 
 class MatchReference(Input, frozen=True, kw_only=True):
     """A reference to an HTTPRouteGroup: only requests that match the group are split (R11)."""
 
-    kind: str
-    name: str
+    __rules__ = (
+        FieldRule("name", "is missing", cel="self.name != ''", broken=lambda match: match.get("name") == ""),
+        FieldRule(
+            "apiGroup",
+            f"must be {SPECS}",
+            cel=" || ".join(
+                (
+                    "!has(self.apiGroup)",
+                    "self.apiGroup == ''",
+                    f"self.apiGroup == '{SPECS}'",
+                    "self.apiGroup.startsWith('/')",
+                    f"self.apiGroup.startsWith('{SPECS}/')",
+                )
+            ),
+            broken=lambda match: (
+                [BrokenAt(detail=f", not {group!r}")]
+                if isinstance(group := match.get("apiGroup"), str) and not _is_of_specs(group)
+                else []
+            ),
+        ),
+    )
+
+    api_group: Annotated[str, Field(f"The API group of the kind; {SPECS} when absent.")] = ""
+    kind: Annotated[str, Field("The kind: HTTPRouteGroup.", choices=("HTTPRouteGroup",))]
+    name: Annotated[str, Field("The name of the HTTPRouteGroup in the split's own namespace.")]
 
 
-class TrafficSplitSpec(Input, frozen=True, kw_only=True):
+_BACKENDS = Field(
+    "The Services that share the root's traffic.", key="service", item=Field("One Service and its share.")
+)
+
+
+class QuantitySplitSpec(RootSpec, frozen=True, kw_only=True):
+    """`spec` of a split in v1alpha1, and in the early SMI's v1beta1."""
+
+    backends: Annotated[tuple[QuantityBackend, ...], _BACKENDS]
+
+
+class MatchlessSplitSpec(RootSpec, frozen=True, kw_only=True):
+    """`spec` of a split in v1alpha2."""
+
+    backends: Annotated[tuple[SplitBackend, ...], _BACKENDS]
+
+
+class TrafficSplitSpec(MatchlessSplitSpec, frozen=True, kw_only=True):
     """`spec` of a split: clients call the root `service`, and `backends` share its traffic."""
 
-    service: str
-    backends: tuple[SplitBackend, ...]
-    matches: tuple[MatchReference, ...] = ()
+    matches: Annotated[
+        tuple[MatchReference, ...],
+        Field(
+            "Only requests that match one of these groups are split; all other requests go to the root Service itself. All "
+            "requests are split when absent; an empty list is rejected, because it would look like no request.",
+            key="kind name",
+            item=Field("A reference to an HTTPRouteGroup."),
+            limits={"minItems": 1},
+        ),
+    ] = ()
 
 
 class TrafficSplit(Resource, frozen=True, kw_only=True):
@@ -79,10 +137,18 @@ class TrafficSplit(Resource, frozen=True, kw_only=True):
     spec: TrafficSplitSpec
 
 
+def _spec_shape(version: str) -> type[RootSpec]:
+    """Return the type of `spec` in a version."""
+    if version in QUANTITY_VERSIONS:
+        return QuantitySplitSpec
+    return MatchlessSplitSpec if version in MATCHLESS_VERSIONS else TrafficSplitSpec
+
+
 def split_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a TrafficSplit, in any version, that its schema can't express."""
     spec = part(obj, "spec")
     _, version = split_api_version(obj["apiVersion"])
+    yield from rule_causes(_spec_shape(version), spec, "spec")
     yield from shared_causes(obj, quantities=version in QUANTITY_VERSIONS)
     if version not in MATCHLESS_VERSIONS:
         yield from _match_causes(spec.get("matches"))
@@ -94,15 +160,24 @@ def _match_causes(matches: object) -> Iterator[Cause]:
     if matches == []:
         yield Cause("spec.matches", "is empty: name an HTTPRouteGroup, or leave out the field to split all requests")
     for index, match in rows(matches):
-        where, name, group = f"spec.matches[{index}]", match.get("name"), match.get("apiGroup")
-        if name == "":
-            yield Cause(f"{where}.name", "is missing")
-        elif isinstance(name, str) and not is_dns_subdomain(name):
-            yield Cause(f"{where}.name", f"{name!r} is not a valid object name")
-        if isinstance(group, str) and group.partition("/")[0] not in ("", "specs.smi-spec.io"):
-            yield Cause(f"{where}.apiGroup", f"must be specs.smi-spec.io, not {group!r}")
+        name = match.get("name")
+        if name and isinstance(name, str) and not is_dns_subdomain(name):
+            yield Cause(f"spec.matches[{index}].name", f"{name!r} is not a valid object name")
 
 
+_COLUMNS = (
+    NAME,
+    Column("Service", ".spec.service", "The root Service that clients call."),
+    Column(
+        "Backends",
+        summary_path("backends"),
+        "The backends and their weights.",
+        cell=cells.listed("spec.backends", lambda row: f"{row.get('service')}:{row.get('weight')}"),
+    ),
+    *STATE,
+    AGE,
+    *PROXY_COLUMNS,
+)
 _SPLIT_STATUS = status(
     "split",
     ports=listing(
@@ -128,60 +203,15 @@ _SPLIT_STATUS = status(
         key="port",
     ),
     proxies=PROXIES,
-    summary=summary(backends="The backends and their weights."),
-)
-_IN_SPECS = " || ".join(
-    (
-        "!has(self.apiGroup)",
-        "self.apiGroup == ''",
-        f"self.apiGroup == '{SPECS}'",
-        "self.apiGroup.startsWith('/')",
-        f"self.apiGroup.startsWith('{SPECS}/')",
-    )
-)
-_MATCHES = listing(
-    "Only requests that match one of these groups are split; all other requests go to the root Service itself. All requests "
-    "are split when absent; an empty list is rejected, because it would look like no request.",
-    ruled(
-        record(
-            "A reference to an HTTPRouteGroup.",
-            "kind name",
-            apiGroup=text("The API group of the kind; specs.smi-spec.io when absent."),
-            kind=choice("The kind: HTTPRouteGroup.", "HTTPRouteGroup"),
-            name=text("The name of the HTTPRouteGroup in the split's own namespace."),
-        ),
-        ("self.name != ''", "name is missing"),
-        (_IN_SPECS, "apiGroup must be specs.smi-spec.io"),
-    ),
-    key="kind name",
-    minItems=1,
+    summary=summary(_COLUMNS),
 )
 
 
 def traffic_split(version: str) -> Schema:
     """Return the schema of a TrafficSplit. Weights are quantities in early versions, which have no `matches`."""
-    quantities = version in ("v1alpha1", "v1beta1")
-    weight = "The relative share of the root's traffic; 0 for none. Shares need not add up to 100."
-    spec = {
-        "service": text("The root: the Service that clients call, as a short name or a full domain name."),
-        "backends": listing(
-            "The Services that share the root's traffic.",
-            record(
-                "One Service and its share.",
-                "service weight",
-                service=text("The Service; name.namespace when it is in another namespace that grants this."),
-                weight=builders.quantity(f"{weight} A quantity: 1 is 1000m.")
-                if quantities
-                else whole(weight, minimum=0),
-            ),
-            key="service",
-        ),
-    }
-    if version in ("v1alpha3", "v1alpha4"):
-        spec["matches"] = _MATCHES
     return kind(
         "Shares the traffic of a root Service between backend Services by weight.",
-        spec=ruled(record("The desired split.", "service backends", **spec), *SPLIT_RULES),
+        spec=declared_schema(_spec_shape(version), "The desired split."),
         status=_SPLIT_STATUS,
     )
 
@@ -247,19 +277,7 @@ KIND = Kind(
     schema=lambda _group, version: traffic_split(version),
     checks=split_causes,
     conversion=Conversion(_split_to_hub, _split_from_hub),
-    columns=(
-        NAME,
-        Column("Service", ".spec.service", "The root Service that clients call."),
-        Column(
-            "Backends",
-            summary_path("backends"),
-            "The backends and their weights.",
-            cell=cells.listed("spec.backends", lambda row: f"{row.get('service')}:{row.get('weight')}"),
-        ),
-        *STATE,
-        AGE,
-        *PROXY_COLUMNS,
-    ),
+    columns=_COLUMNS,
     annotations=frozenset({ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY}),
     recorded=True,
     categories=(MESH_CATEGORY,),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, SELECTED, STATE, Column, summary_path
+from headgate.resources.columns import AGE, NAME, SELECTED, STATE, Column, summary, summary_path
 from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
@@ -15,7 +15,7 @@ from headgate.resources.schema.builders import PORT_LIMITS, Schema, choice, kind
 from headgate.resources.schema.declared import Field, FieldRule, declared_schema, field_schema, rule_causes
 from headgate.resources.smi.conversion import FLAT_TARGET, FLAT_TARGET_FIELDS, VERSIONS
 from headgate.resources.smi.http_route_group import KIND as ROUTE_GROUP
-from headgate.resources.smi.status import PROXIES, SELECTED_PODS, summary
+from headgate.resources.smi.status import PROXIES, SELECTED_PODS
 
 MODE = "headgate.dev/mode"
 AUDIT = "audit"
@@ -141,10 +141,25 @@ def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -
         yield Cause(where, message)
 
 
-_SUMMARY = summary(
-    destination="The ServiceAccount whose pods may be called.",
-    sources="The ServiceAccounts whose pods may call the destination.",
-    rules="The routes that allowed requests match.",
+_COLUMNS = (
+    NAME,
+    Column(
+        "Destination",
+        summary_path("destination"),
+        "The ServiceAccount whose pods may be called.",
+        cell=cells.subjects("destination"),
+    ),
+    Column(
+        "Sources",
+        summary_path("sources"),
+        "The ServiceAccounts whose pods may call the destination.",
+        cell=cells.subjects("sources"),
+    ),
+    Column("Rules", summary_path("rules"), "The routes that allowed requests match.", cell=cells.rules),
+    *STATE,
+    AGE,
+    *SELECTED,
+    *PROXY_COLUMNS,
 )
 _WOULD_REFUSE = record(
     "In audit mode: the calls (requests or connections) that would have been refused without it, since the current rules.",
@@ -165,23 +180,16 @@ _WOULD_REFUSE = record(
 )
 
 
+_STATUS = status("target", pods=SELECTED_PODS, proxies=PROXIES, summary=summary(_COLUMNS), wouldRefuse=_WOULD_REFUSE)
+
+
 def traffic_target(version: str) -> Schema:
     """Return the schema of a TrafficTarget. v1alpha1 has no `spec`, and its rules are named `specs`."""
     what = "Allows pods of some ServiceAccounts to call the pods of another ServiceAccount."
-    if version == "v1alpha1":
+    if version == FLAT_TARGET:
         fields = {old: field_schema(TrafficTargetSpec, new) for old, new in FLAT_TARGET_FIELDS.items()}
-        return kind(
-            what,
-            "destination sources specs",
-            **fields,
-            status=status("target", pods=SELECTED_PODS, proxies=PROXIES, summary=_SUMMARY, wouldRefuse=_WOULD_REFUSE),
-        )
-    spec = declared_schema(TrafficTargetSpec, "The traffic that is allowed.")
-    return kind(
-        what,
-        spec=spec,
-        status=status("target", pods=SELECTED_PODS, proxies=PROXIES, summary=_SUMMARY, wouldRefuse=_WOULD_REFUSE),
-    )
+        return kind(what, "destination sources specs", **fields, status=_STATUS)
+    return kind(what, spec=declared_schema(TrafficTargetSpec, "The traffic that is allowed."), status=_STATUS)
 
 
 def _target_to_hub(obj: Object, version: str) -> Object:
@@ -210,26 +218,7 @@ KIND = Kind(
     schema=lambda _group, version: traffic_target(version),
     checks=target_causes,
     conversion=Conversion(_target_to_hub, _target_from_hub),
-    columns=(
-        NAME,
-        Column(
-            "Destination",
-            summary_path("destination"),
-            "The ServiceAccount whose pods may be called.",
-            cell=cells.subjects("destination"),
-        ),
-        Column(
-            "Sources",
-            summary_path("sources"),
-            "The ServiceAccounts whose pods may call the destination.",
-            cell=cells.subjects("sources"),
-        ),
-        Column("Rules", summary_path("rules"), "The routes that allowed requests match.", cell=cells.rules),
-        *STATE,
-        AGE,
-        *SELECTED,
-        *PROXY_COLUMNS,
-    ),
+    columns=_COLUMNS,
     annotations=frozenset({MODE}),
     recorded=True,
     categories=(MESH_CATEGORY,),

@@ -79,7 +79,12 @@ def test_a_mistake_in_the_split_is_reported_as_for_a_traffic_split(spec: Any, fi
     [
         ({"canary": None}, {}, f"{ANALYSIS}.canary", "is missing"),
         ({"canary": "website-v3"}, {}, f"{ANALYSIS}.canary", "the new version: website-v1 or website-v2"),
-        (BASELINE, {"backends": THREE}, f"{ANALYSIS}.baseline", "'website-base' is not one of spec.backends"),
+        (
+            BASELINE,
+            {"backends": THREE},
+            f"{ANALYSIS}.baseline",
+            "is not one of spec.backends; name the backend with the primary",
+        ),
         ({"baseline": "website-v2"}, {"backends": THREE}, f"{ANALYSIS}.baseline", "is the canary; name another"),
         ({}, {"backends": THREE}, "spec.backends", "must be 2 for this analysis, the primary and the canary, not 3"),
         ({}, {"backends": THREE}, "spec.backends", "name the third one in spec.analysis.baseline, or remove it"),
@@ -116,8 +121,18 @@ def test_backends_must_fit_the_analysis(analysis: Any, spec: Any, field: str, me
         ({"matches": [{"name": "a", "methods": []}]}, {}, "matches[0].methods", "must have at least 1 entry"),
         ({"matches": [{"name": "a", "headers": {"x-a": "("}}]}, {}, "matches[0].headers.x-a", "'('"),
         ({"matches": [{"name": "a", "headers": [{"x-a": "1"}]}]}, {}, "matches[0].headers", "must be a map"),
-        ({"steps": [{"share": "50%"}, {"share": "20%"}]}, {}, "steps[1].share", "must be above 50%, the share of"),
-        ({"steps": [{"share": "50%"}, {"share": "50%"}]}, {}, "steps[1].share", "must be above 50%, the share of"),
+        (
+            {"steps": [{"share": "50%"}, {"share": "20%"}]},
+            {},
+            "steps[1].share",
+            "must be above the share of the step before, 50%",
+        ),
+        (
+            {"steps": [{"share": "50%"}, {"share": "50%"}]},
+            {},
+            "steps[1].share",
+            "must be above the share of the step before, 50%",
+        ),
         ({"steps": [{"share": "0%"}]}, {}, "steps[0].share", "must be above 0% and at most 100%, not 0%"),
         ({"steps": [{"share": "101%"}]}, {}, "steps[0].share", "must be above 0% and at most 100%, not 101%"),
         ({"steps": [{"share": 20}]}, {}, "steps[0].share", "must be text"),
@@ -199,7 +214,7 @@ def test_a_limit_without_a_meaning_is_reported(analysis: Any, field: str, messag
 def test_all_mistakes_are_reported_together() -> None:
     analysis = {"canary": "v9", "interval": "0s", "stepShare": "5%", "latencies": [{"percentile": "p99"}]}
     fields = [cause.field for cause in validate(canary_with(analysis))]
-    assert fields == [f"{ANALYSIS}.{name}" for name in ("maxShare", "interval", "latencies[0]", "canary")]
+    assert fields == [f"{ANALYSIS}.{name}" for name in ("canary", "maxShare", "interval", "latencies[0]")]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """The type of a Canary's analysis (R109, D19): the steps of the rollout, and the criteria of its decisions."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from typing import Annotated, Any
 
 from headgate import durations
-from headgate.quantity import PERCENTAGE, parse_percentage
-from headgate.resources.meta import Input
+from headgate.quantity import PERCENTAGE, parse_percentage, parse_share
+from headgate.resources.meta import Input, parsed, rows
 from headgate.resources.schema import builders
 from headgate.resources.schema.builders import (
     DURATION,
@@ -17,9 +17,8 @@ from headgate.resources.schema.builders import (
     PORT_LIMITS,
     REQUEST_PATH,
     listing,
-    ruled,
 )
-from headgate.resources.schema.declared import Field, FieldRule, declared_schema
+from headgate.resources.schema.declared import BrokenAt, Field, FieldRule
 from headgate.resources.smi.http_route_group import HttpMatch, request_match
 
 _ZERO_DURATION = "^(0+[hms]+)+$"
@@ -46,24 +45,45 @@ def _needed(field: str, other: str, hint: str) -> FieldRule:
     return FieldRule(field, f"is missing: {hint}", cel, broken)
 
 
+_UP_TO_50 = "[0-4]?[0-9]([.][0-9]+)?|50([.]0+)?"
+_BESIDE = "must be at most 50%, because the baseline has the same share"
+_HALF = Fraction(1, 2)
+
+
+def _has_high_share(analysis: Mapping[str, Any]) -> bool:
+    """Return whether the share of the computed steps is too high for a canary and a baseline."""
+    share = parsed(analysis.get("maxShare"), parse_share)
+    return analysis.get("baseline") is not None and share is not None and share > _HALF
+
+
+def _high_steps(analysis: Mapping[str, Any]) -> Iterator[BrokenAt]:
+    """Yield the listed steps whose share is too high for a canary and a baseline."""
+    for index, share, _ in _listed_shares(analysis):
+        if analysis.get("baseline") is not None and _HALF < share < 1:
+            yield BrokenAt(index)
+
+
+def _falling_steps(analysis: Mapping[str, Any]) -> Iterator[BrokenAt]:
+    """Yield the listed steps whose share is not above that of the step before."""
+    before, written = Fraction(0), ""
+    for index, share, text in _listed_shares(analysis):
+        if share <= before:
+            yield BrokenAt(index, f", {written}")
+        before, written = share, text
+
+
+def _listed_shares(analysis: Mapping[str, Any]) -> Iterator[tuple[int, Fraction, str]]:
+    """Yield the index and the share of each listed step with a valid share, and the share as written."""
+    for index, step in rows(analysis.get("steps")):
+        if share := parsed(step.get("share"), parse_share):
+            yield index, share, step["share"]
+
+
 class Step(Input, frozen=True, kw_only=True):
     """A step of the analysis: the canary's share, a percentage. With `pause`, it ends only when a user promotes."""
 
     share: Annotated[str, Field(schema=builders.share("The canary's share of the requests, for example 25%."))]
     pause: Annotated[bool, Field("Whether the step ends only when a user promotes the canary.", defaulted=True)] = False
-
-
-_STEPS = ruled(
-    listing(
-        "The steps after the first one, whose shares rise. A last step with 100% follows by itself.",
-        declared_schema(Step, "One step of the rollout."),
-        maxItems=100,
-    ),
-    (
-        "self.all(step, self.exists_one(other, step.share == other.share))",
-        "the share of each step must be above that of the step before",
-    ),
-)
 
 
 class SuccessCriteria(Input, frozen=True, kw_only=True):
@@ -228,6 +248,25 @@ class Analysis(Input, frozen=True, kw_only=True):
             for field in ("mirror", "matches")
         ),
         FieldRule(
+            "steps[].share",
+            "must be above the share of the step before",
+            cel="!has(self.steps) || self.steps.all(step, self.steps.exists_one(other, step.share == other.share))",
+            broken=_falling_steps,
+        ),
+        FieldRule(
+            "steps[].share",
+            f"{_BESIDE}; only a last step has 100%",
+            cel="!has(self.baseline) || !has(self.steps) || "
+            f"self.steps.all(step, step.share.matches('^({_UP_TO_50}|100([.]0+)?)%$'))",
+            broken=_high_steps,
+        ),
+        FieldRule(
+            "maxShare",
+            _BESIDE,
+            cel=f"!has(self.baseline) || !has(self.maxShare) || self.maxShare.matches('^({_UP_TO_50})%$')",
+            broken=_has_high_share,
+        ),
+        FieldRule(
             "interval",
             "must be longer than 0; write for example 30s",
             cel=f"!has(self.interval) || !self.interval.matches('{_ZERO_DURATION}')",
@@ -266,7 +305,14 @@ class Analysis(Input, frozen=True, kw_only=True):
             )
         ),
     ] = ()
-    steps: Annotated[tuple[Step, ...], Field(schema=_STEPS)] = ()
+    steps: Annotated[
+        tuple[Step, ...],
+        Field(
+            "The steps after the first one, whose shares rise. A last step with 100% follows by itself.",
+            item=Field("One step of the rollout."),
+            limits={"maxItems": 100},
+        ),
+    ] = ()
     step_share: Annotated[
         str,
         Field(

@@ -1,25 +1,25 @@
 """Checks of Canaries that their schema can't express (004; R109, D19)."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from headgate import durations
 from headgate.errors import Cause, DecodeError
 from headgate.quantity import parse_percentage, parse_share
 from headgate.resources.gateway_api.proxies import PROXIES, SERVICE_GATEWAY
-from headgate.resources.mesh.canary.analysis import Analysis, SuccessCriteria
-from headgate.resources.meta import Object, annotation, part, rows
+from headgate.resources.mesh.canary.analysis import SuccessCriteria
+from headgate.resources.mesh.canary.types import CanarySpec
+from headgate.resources.meta import Object, annotation, parsed, part, rows
 from headgate.resources.schema.declared import rule_causes
 from headgate.resources.smi.http_route_group import match_causes
 from headgate.resources.smi.split_fields import shared_causes
 from headgate.resources.weights import quantity
 
-T = TypeVar("T")
 _HALF = Fraction(1, 2)
 _SHORTEST_WINDOW_MS = 1000
 _ANALYSIS = "spec.analysis"
-_BESIDE = "must be at most 50%, because the baseline has the same share"
+_ROLES = frozenset({"spec.backends", f"{_ANALYSIS}.canary", f"{_ANALYSIS}.baseline"})
 _DEFAULTS = SuccessCriteria()
 _Backends: TypeAlias = Mapping[str, tuple[int, object]]
 """The index and the written weight of each backend, by its name."""
@@ -41,20 +41,19 @@ class _Weights(NamedTuple):
 
 def canary_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a Canary."""
+    spec = part(obj, "spec")
+    broken = tuple(rule_causes(CanarySpec, spec, "spec"))
+    yield from broken
     yield from shared_causes(obj, quantities=True)
     gateway = annotation(obj, SERVICE_GATEWAY)
     if isinstance(gateway, str) and gateway not in PROXIES:
         yield Cause(f"metadata.annotations.{SERVICE_GATEWAY}", f"must be {' or '.join(PROXIES)}, not {gateway!r}")
-    spec = part(obj, "spec")
     analysis = spec.get("analysis")
     if not isinstance(analysis, Mapping):
         return
     backends = {str(row.get("service")): (index, row.get("weight")) for index, row in rows(spec.get("backends"))}
-    broken = tuple(rule_causes(Analysis, analysis, _ANALYSIS))
-    yield from broken
-    roles = (*_role_causes(analysis, backends), *_count_causes(analysis, len(backends)))
-    yield from roles
-    weights = None if roles else _weights(analysis, backends)
+    has_roles = not any(cause.field in _ROLES for cause in broken)
+    weights = _weights(analysis, backends) if has_roles else None
     if weights:
         yield from _weight_causes(analysis, backends, weights)
         yield from _first_step_causes(analysis, backends, weights)
@@ -63,27 +62,6 @@ def canary_causes(obj: Object) -> Iterator[Cause]:
     yield from _limit_causes(analysis)
     yield from _success_causes(part(analysis, "success"))
     yield from _latency_causes(analysis.get("latencies"))
-
-
-def _role_causes(analysis: Mapping[str, Any], services: Collection[str]) -> Iterator[Cause]:
-    """Yield the mistakes in the names of the canary and the baseline."""
-    canary, baseline = analysis.get("canary"), analysis.get("baseline")
-    for field, name, version in (("canary", canary, "new"), ("baseline", baseline, "primary's")):
-        if isinstance(name, str) and name not in services:
-            choices = f": {' or '.join(services)}" if services else ""
-            message = f"{name!r} is not one of spec.backends; name the backend with the {version} version{choices}"
-            yield Cause(f"{_ANALYSIS}.{field}", message)
-
-
-def _count_causes(analysis: Mapping[str, Any], count: int) -> Iterator[Cause]:
-    """Yield a mistake if the number of backends does not fit the analysis."""
-    with_baseline = analysis.get("baseline") is not None
-    needed = 3 if with_baseline else 2
-    if count in (0, needed):
-        return
-    roles = "the primary, the canary and the baseline" if with_baseline else "the primary and the canary"
-    hint = "; name the third one in spec.analysis.baseline, or remove it" if (needed, count) == (2, 3) else ""
-    yield Cause("spec.backends", f"must be {needed} for this analysis, {roles}, not {count}{hint}")
 
 
 def _weights(analysis: Mapping[str, Any], backends: _Backends) -> _Weights | None:
@@ -112,38 +90,23 @@ def _weight_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _W
 
 def _first_step_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _Weights) -> Iterator[Cause]:
     """Yield a mistake if the canary would get all traffic before any evidence."""
-    shares = [_parsed(step.get("share"), parse_share) for _, step in rows(analysis.get("steps"))]
+    shares = [parsed(step.get("share"), parse_share) for _, step in rows(analysis.get("steps"))]
     if weights.primary and not weights.canary and analysis.get("stepShare") is None and shares in ([], [1]):
         message = "is 0, so the canary would get all traffic without evidence; raise it, or add a step below 100%"
         yield Cause(f"spec.backends[{backends[str(analysis['canary'])][0]}].weight", message)
 
 
 def _step_causes(analysis: Mapping[str, Any], first: Fraction | None) -> Iterator[Cause]:
-    """Yield the mistakes in the steps. `first` is the canary's share in the first step, None if it is unknown."""
-    steps, most = analysis.get("steps"), analysis.get("maxShare")
-    with_baseline = analysis.get("baseline") is not None
-    if steps:
-        yield from _share_causes(steps, first, with_baseline=with_baseline)
-        return
-    last = _parsed(most, parse_share)
-    if last and (fault := _first_fault(last, first) or (_BESIDE if with_baseline and last > _HALF else "")):
-        yield Cause(f"{_ANALYSIS}.maxShare", fault)
-
-
-def _share_causes(steps: object, first: Fraction | None, *, with_baseline: bool) -> Iterator[Cause]:
-    """Yield the mistakes in the shares of listed steps. A last step with 100% has no baseline."""
-    before, written = Fraction(0), ""
-    for index, step in rows(steps):
-        share, where = _parsed(step.get("share"), parse_share), f"{_ANALYSIS}.steps[{index}].share"
-        if share is None:
-            continue
-        if share <= before:
-            yield Cause(where, f"must be above {written}, the share of the step before: the shares of steps rise")
-        elif not before and (fault := _first_fault(share, first)):
-            yield Cause(where, fault)
-        elif with_baseline and _HALF < share < 1:
-            yield Cause(where, _BESIDE)
-        before, written = share, step["share"]
+    """Yield a mistake if the first share is too low. `first` is the canary's share by the weights, None if it is unknown."""
+    field, value = "maxShare", analysis.get("maxShare")
+    if analysis.get("steps"):
+        row = next(
+            ((index, step) for index, step in rows(analysis["steps"]) if parsed(step.get("share"), parse_share)), None
+        )
+        field, value = (f"steps[{row[0]}].share", row[1]["share"]) if row else ("", None)
+    share = parsed(value, parse_share)
+    if share and (fault := _first_fault(share, first)):
+        yield Cause(f"{_ANALYSIS}.{field}", fault)
 
 
 def _first_fault(share: Fraction, first: Fraction | None) -> str:
@@ -165,14 +128,14 @@ def _trial_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _limit_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
-    error = _parsed(analysis.get("errorProbability"), parse_percentage)
+    error = parsed(analysis.get("errorProbability"), parse_percentage)
     if error is not None and not 0 < error < _HALF:
         message = f"must be above 0% and below 50%, not {analysis['errorProbability']}; write for example 1%"
         yield Cause(f"{_ANALYSIS}.errorProbability", message)
-    within = _parsed(analysis.get("failuresWithin"), durations.milliseconds)
+    within = parsed(analysis.get("failuresWithin"), durations.milliseconds)
     if within is not None and within < _SHORTEST_WINDOW_MS:
         yield Cause(f"{_ANALYSIS}.failuresWithin", "must be at least 1s: proxies report their counts every second")
-    if within and _parsed(part(analysis, "success").get("maxDrop"), parse_percentage):
+    if within and parsed(part(analysis, "success").get("maxDrop"), parse_percentage):
         message = "must be 0% with failuresWithin, which compares incidents and no rates; remove one of both"
         yield Cause(f"{_ANALYSIS}.success.maxDrop", message)
 
@@ -180,7 +143,7 @@ def _limit_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
 def _success_causes(success: Mapping[str, Any]) -> Iterator[Cause]:
     where = f"{_ANALYSIS}.success"
     drop, margin, least = (
-        _parsed(success.get(name), parse)
+        parsed(success.get(name), parse)
         for name, parse in (("maxDrop", parse_percentage), ("margin", parse_percentage), ("min", parse_share))
     )
     if margin == 0:
@@ -201,17 +164,9 @@ def _latency_causes(latencies: object) -> Iterator[Cause]:
     seen: dict[str, int] = {}
     for index, criterion in rows(latencies):
         where = f"{_ANALYSIS}.latencies[{index}]"
-        if _parsed(criterion.get("max"), durations.milliseconds) == 0:
+        if parsed(criterion.get("max"), durations.milliseconds) == 0:
             yield Cause(f"{where}.max", "must be longer than 0; write for example 500ms")
         first = seen.setdefault(str(criterion.get("percentile")).rstrip("0"), index)
         if first != index:
             message = f"is that of latencies[{first}] too; write max and maxIncrease of a percentile into one entry"
             yield Cause(f"{where}.percentile", message)
-
-
-def _parsed(text: object, parse: Callable[[str], T]) -> T | None:
-    """Return the value of a text; None if it is absent, or has a mistake that the schema reports."""
-    try:
-        return parse(text) if isinstance(text, str) else None
-    except ValueError:
-        return None

@@ -4,17 +4,18 @@ Quantities, percentages and durations stay text, as users write them; properties
 the kind guarantee that each of these texts has a value.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from headgate.quantity import parse_percentage
 from headgate.resources.mesh.canary.analysis import Analysis
-from headgate.resources.meta import Input, Resource
+from headgate.resources.meta import Input, Resource, part, rows
 from headgate.resources.schema import builders
 from headgate.resources.schema.builders import MATCH_NAME
-from headgate.resources.schema.declared import Field
+from headgate.resources.schema.declared import BrokenAt, Field, FieldRule
+from headgate.resources.smi.split_fields import BackendName, RootSpec
 from headgate.resources.weights import integer_weights, quantity, whole_weights
 
 CANARY_WEIGHTS = "headgate.dev/canary-weights"
@@ -29,7 +30,7 @@ ONE = Fraction(1)
 class CanaryBackend(Input, frozen=True, kw_only=True):
     """A backend of a Canary: a Service (or `name.namespace`, D12) and its relative weight, a quantity such as `900m`."""
 
-    service: Annotated[str, Field("The Service; name.namespace when it is in another namespace that grants this.")]
+    service: BackendName
     weight: Annotated[
         int | float | str,
         Field(
@@ -88,13 +89,61 @@ class RolloutRequest(Input, frozen=True, kw_only=True):
     ]
 
 
-class CanarySpec(Input, frozen=True, kw_only=True):
+def _count_rule(count: int, *, baseline: bool, message: str, hint: str = "") -> FieldRule:
+    """Return the rule on the number of backends of an analysis with or without a baseline."""
+
+    def broken(spec: Mapping[str, Any]) -> Iterator[BrokenAt]:
+        analysis, size = spec.get("analysis"), len(list(rows(spec.get("backends"))))
+        if (
+            isinstance(analysis, Mapping)
+            and (analysis.get("baseline") is not None) is baseline
+            and size not in (0, count)
+        ):
+            yield BrokenAt(detail=f", not {size}{hint if size > count else ''}")
+
+    of_other_analysis = f"{'!' if baseline else ''}has(self.analysis.baseline)"
+    cel = f"!has(self.analysis) || {of_other_analysis} || size(self.backends) in [0, {count}]"
+    return FieldRule("backends", f"must be {count} for this analysis, {message}", cel, broken)
+
+
+def _role_rule(role: str, version: str) -> FieldRule:
+    """Return the rule that a role of the analysis is the name of a backend. In CEL, a loop would cost too much."""
+
+    def broken(spec: Mapping[str, Any]) -> Iterator[BrokenAt]:
+        name = part(spec, "analysis").get(role)
+        services = [str(row.get("service")) for _, row in rows(spec.get("backends"))]
+        if isinstance(name, str) and name not in services:
+            yield BrokenAt(detail=f": {' or '.join(services)}" if services else "")
+
+    first, second, third = (f"self.analysis.{role} == self.backends[{index}].service" for index in range(3))
+    is_backend = f"{first} || {second} || size(self.backends) == 3 && {third}"
+    return FieldRule(
+        f"analysis.{role}",
+        f"is not one of spec.backends; name the backend with the {version} version",
+        f"!has(self.analysis) || !has(self.analysis.{role}) || !(size(self.backends) in [2, 3]) || {is_backend}",
+        broken,
+    )
+
+
+class CanarySpec(RootSpec, frozen=True, kw_only=True):
     """`spec` of a Canary: clients call the root `service`, and `backends` share its traffic.
 
     Without `analysis` the shares are those of the backends' weights. With `analysis` they are those of the first step.
     """
 
-    service: Annotated[str, Field("The root: the Service that clients call, as a short name or a full domain name.")]
+    __rules__ = (
+        *RootSpec.__rules__,
+        _count_rule(
+            2,
+            baseline=False,
+            message="the primary and the canary",
+            hint="; name the third one in spec.analysis.baseline, or remove it",
+        ),
+        _count_rule(3, baseline=True, message="the primary, the canary and the baseline"),
+        _role_rule("canary", "new"),
+        _role_rule("baseline", "primary's"),
+    )
+
     backends: Annotated[
         tuple[CanaryBackend, ...],
         Field(
