@@ -4,40 +4,104 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from headgate.kinds import NAMES
+from headgate.resources import registry
+from headgate.resources.kind import Kind
 from headgate.resources.registry import KINDS
 
 SOURCE = Path("src/headgate")
 KNOWN = {names.kind for names in NAMES}
+VALUES = {kind.shape.__name__ for kind in KINDS if kind.shape} | {
+    name for name, value in vars(registry).items() if isinstance(value, Kind)
+}
+"""The names of types and of constants for kinds."""
 ABOVE = {
     "admission/workloads.py": "the defaults of the embedded API, which need its limits",
     "compiler/gateway_api/backend_shares.py": "what a proxy answers by protocol",
     "compiler/gateway_api/conflicts.py": "which routes share hosts",
     "envoy/descriptors.py": "messages of Envoy that have the names of kinds",
+    "plane/object_graphs.py": "the kinds between a kind and its pods in the cluster",
     "plane/status/writer.py": "the functions that write statuses, which need the plane",
     "resources/further/columns.py": "the columns of kinds that share one room, as nothing but names and columns differs",
+    "rollout/controller.py": "the objects of each kind that the controller has read",
+    "standalone/pods/environment.py": "the references in an envFrom",
     "standalone/setup.py": "what the host does at a write",
 }
 """Tables of what a room can't have, with the reasons."""
 
 
 def is_kind(key: ast.expr | None) -> bool:
-    """Return whether a key is a kind, or a pair of a group and a kind."""
-    if isinstance(key, ast.Tuple) and len(key.elts) == 2:
-        return is_kind(key.elts[1])
-    return isinstance(key, ast.Constant) and key.value in KNOWN
+    """Return whether an expression is a kind: its name, also after a group or a version, its `Kind`, or its type."""
+    match key:
+        case ast.Tuple(elts=[*_, last]):
+            return is_kind(last)
+        case ast.Constant(value=str(text)):
+            return text.rpartition("/")[2] in KNOWN
+        case ast.Attribute(value=value, attr=field):
+            return field == "KIND" or (field in ("kind", "names", "shape") and is_kind(value))
+        case ast.Name(id=name):
+            return name in VALUES
+    return False
 
 
-def tables(path: Path) -> Iterator[int]:
+def keys(node: ast.AST) -> Iterator[ast.expr | None]:
+    """Yield the keys of a table: a dict, written as such, as pairs or with `dict`, or the cases of a match."""
+    match node:
+        case ast.Dict():
+            yield from node.keys
+        case ast.Match():
+            for case in node.cases:
+                patterns = case.pattern.patterns if isinstance(case.pattern, ast.MatchOr) else [case.pattern]
+                yield from (pattern.value for pattern in patterns if isinstance(pattern, ast.MatchValue))
+        case ast.Call(func=ast.Name(id="dict")):
+            yield from (ast.Constant(keyword.arg) for keyword in node.keywords)
+        case ast.Call(func=ast.Attribute(attr="fromkeys"), args=[ast.Tuple() | ast.List() | ast.Set() as listed, *_]):
+            yield from listed.elts
+        case ast.Tuple() | ast.List() | ast.Set():
+            pairs = [row for row in node.elts if isinstance(row, ast.Tuple) and len(row.elts) == 2]
+            yield from (row.elts[0] for row in pairs if not is_kind(row.elts[1]))
+
+
+def tables(source: str) -> Iterator[int]:
     """Yield the lines of the tables that are keyed by several kinds."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Dict) and sum(map(is_kind, node.keys)) > 1:
+    for node in ast.walk(ast.parse(source)):
+        if sum(map(is_kind, keys(node))) > 1:
             yield node.lineno
 
 
 def test_no_module_outside_the_rooms_has_a_table_keyed_by_kinds() -> None:
-    lines_of = {path.relative_to(SOURCE).as_posix(): list(tables(path)) for path in SOURCE.rglob("*.py")}
-    assert {path for path, lines in lines_of.items() if lines} == ABOVE.keys()
+    paths = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.py")}
+    assert {place for place, path in paths.items() if list(tables(path.read_text()))} == ABOVE.keys()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '{"Pod": 1, "Service": 2}',
+        '{("", "Pod"): 1, ("apps", "Deployment"): 2}',
+        '{"v1/Pod": 1, "apps/v1/Deployment": 2}',
+        '{("specs.smi-spec.io", "v1alpha4", "TCPRoute"): 1, ("", "v1", "Pod"): 2}',
+        "{POD: 1, SERVICE: 2}",
+        "{POD.kind: 1, service.KIND: 2}",
+        "{Pod: 1, TrafficSplit: 2}",
+        "dict(Pod=1, Service=2)",
+        'dict([("Pod", 1), ("Service", 2)])',
+        '(("Pod", "a pod"), ("Service", "a service"))',
+        'dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment")), 1)',
+        'match kind:\n    case "Pod":\n        ...\n    case "Service":\n        ...',
+    ],
+)
+def test_a_table_is_seen_in_every_form(table: str) -> None:
+    assert list(tables(table)) == [1]
+
+
+@pytest.mark.parametrize(
+    "other", ['{"Pod": 1, "other": 2}', '("Pod", "Service")', '[("", "Pod"), ("apps", "Deployment")]']
+)
+def test_a_list_of_kinds_is_no_table(other: str) -> None:
+    assert not list(tables(other))
 
 
 def test_each_kind_is_the_only_one_of_its_name_in_its_group() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from headgate.admission.injection import Sidecars
 from headgate.admission.review import Review, review
-from headgate.admission.workloads import DEFAULTERS, check_workload
+from headgate.admission.workloads import CHECKS, DEFAULTERS, check_workload
 from headgate.errors import Cause
 from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.custom.definition import with_names
@@ -51,7 +51,7 @@ def admission(
 
     `host` contains additional steps of the embedding program by apiVersion and kind. They replace the built-in steps.
     """
-    workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), check_workload)
+    workloads = dict.fromkeys(CHECKS, check_workload)
     definitions = {(DEFINITION.hub, DEFINITION.kind): lambda new, _old, _view: with_names(new)}
     steps: Mapping[tuple[str, str], AdmissionStep] = {**workloads, **definitions, **host}
 

@@ -136,7 +136,7 @@ def check_workload(new: Object, _old: Object | None, _view: object = None) -> Ob
 
 def workload_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a Deployment, ReplicaSet or Pod. Objects of other kinds are not checked."""
-    check = _CHECKS.get((obj["apiVersion"], obj["kind"]))
+    check = CHECKS.get((obj["apiVersion"], obj["kind"]))
     if check:
         try:
             yield from check(obj)
@@ -201,11 +201,12 @@ def _containers(spec: PodSpec, where: str) -> Iterator[Cause]:
             seen.add(container.name)
 
 
-_CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
+CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps/v1", "Deployment"): _deployment_causes,
     ("apps/v1", "ReplicaSet"): _replicaset_causes,
     ("v1", "Pod"): _pod_causes,
 }
+"""The kinds that `check_workload` checks, by apiVersion and kind."""
 
 
 def check_selector(owner: ReplicaSet | Deployment) -> None:
