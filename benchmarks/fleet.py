@@ -169,12 +169,12 @@ def storm(lab: Lab) -> None:
 
 
 def _report(what: str, lab: Lab, began: float) -> None:
-    """Wait until every change is in force, and print the CPU time, the memory and the counts."""
+    """Wait until every change is active, and print the CPU time, the memory and the counts."""
     wall = lab.plane.call("settled") - began
     passed = lab.passed()
     counts = passed.from_proxies["counts"]
     print(
-        f"{what}: processor {passed.processor:.2f} s (proxies {passed.proxies:.2f} s), all in force after {wall:.2f} s; "
+        f"{what}: processor {passed.processor:.2f} s (proxies {passed.proxies:.2f} s), all active after {wall:.2f} s; "
         f"a proxy got {passed.resources(lab.scale.proxies)}, {counts.get('bytes', 0) / lab.scale.proxies:,.0f} bytes; memory "
         f"{passed.plane['memory']:.0f} MB, peak {passed.plane['peak']:.0f}; {_troubles(passed)}",
         flush=True,

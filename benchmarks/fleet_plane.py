@@ -134,7 +134,7 @@ class Plane:
         return time.monotonic()
 
     async def storm(self, writes: int, seconds: float) -> dict[str, float]:
-        """Change weights of splits at a steady rate; return CPU seconds, and seconds until all changes are in force."""
+        """Change weights of splits at a steady rate; return CPU seconds, and seconds until all changes are active."""
         splits = [obj["metadata"]["name"] for obj in (await self._store.list(*_SPLIT)).items]
         began, used = time.monotonic(), time.process_time()
         for count in range(writes):

@@ -109,7 +109,7 @@ def members(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def check(wheel: Path, tree: Path, scratch: Path) -> None:
-    """Install a wheel into an empty environment, and run an example with it until its split is in force. Raises Unfit."""
+    """Install a wheel into an empty environment, and run an example with it until its split is active. Raises Unfit."""
     environment, state = scratch / "environment", scratch / "state"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     pip = [str(environment / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]

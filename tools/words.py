@@ -30,6 +30,7 @@ WORDS = {
     "what becomes of|what is known of|is no news": "say what happens",
     "say whether": "return whether",
     "some seconds": "a few seconds, or the number",
+    "in force": "active, or applied",
 }
 ALLOWED: tuple[tuple[str, str], ...] = (
     ("kubectl auth whoami|whoami", "the name of a command"),

@@ -157,7 +157,7 @@ class Up:
             conditions = {item["type"]: item["status"] for item in status.get("conditions") or ()}
             return status.get("observedGeneration", 0) >= generation and conditions.get("Programmed") == "True"
 
-        await until(programmed, f"generation {generation} is in force")
+        await until(programmed, f"generation {generation} is active")
 
 
 async def _end_recorded(record: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_selector_needs_all_of_its_labels():
 
 
 def test_a_selector_needs_all_of_its_expressions():
-    """Of an invalid TLSConfig they stay in force too."""
+    """Of an invalid TLSConfig they stay active too."""
     expressions = [{"key": label, "operator": "In", "values": [value]} for label, value in WANTED.items()]
     config = tls_config("tls", {})
     for names in ([], ["not a name"]):

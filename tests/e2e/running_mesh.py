@@ -242,7 +242,7 @@ class RunningMesh:
     # --- manifests ---
 
     def write(self, name: str, text: str | bytes) -> Line:
-        """Write a manifest file and wait until it is in force; return headgate's output line about it."""
+        """Write a manifest file and wait until it is active; return headgate's output line about it."""
         mark = len(self.lines)
         fresh = self.directory / f".{name}"  # renamed when complete: headgate would report a half-written file
         fresh.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -250,7 +250,7 @@ class RunningMesh:
         return self._after_edit(mark)
 
     def remove(self, name: str) -> Line:
-        """Delete a manifest file and wait until the deletion is in force; return headgate's output line about it."""
+        """Delete a manifest file and wait until the deletion is active; return headgate's output line about it."""
         mark = len(self.lines)
         (self.directory / name).unlink()
         return self._after_edit(mark)
@@ -280,7 +280,7 @@ class RunningMesh:
         )
 
     def apply(self, *manifests: str, namespace: str = "default") -> None:
-        """Apply objects and wait until they are in force."""
+        """Apply objects and wait until they are active."""
         self.submit(*manifests, namespace=namespace)
         self.settle()
 

@@ -154,7 +154,7 @@ def test_the_status_names_a_missing_group_which_matches_no_request(mesh: Running
 
 
 def test_the_api_rejects_an_invalid_expression_and_names_its_field(mesh: RunningMesh, website: str) -> None:
-    """D5: the last valid group stays in force."""
+    """D5: the last valid group stays active."""
     mesh.apply(group("g", {"name": "m", "pathRegex": "/x"}), ab_split("g"), namespace=website)
     done = mesh.try_kubectl(
         "apply", "-n", website, "-f", "-", stdin=group("g", {"name": "m", "headers": {"a": "(?!x)"}})

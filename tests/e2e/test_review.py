@@ -62,7 +62,7 @@ def test_rules_from_the_traffic_close_the_thief_out_and_a_bad_change_is_found_an
     assert (
         "Warning: effect on requests and access: 1 loss of access, 1 gain of access; first: ServiceAccount " in warned
     )
-    until(lambda: last_results(mesh, "buyer") == DENIED, "the bad change is in force")
+    until(lambda: last_results(mesh, "buyer") == DENIED, "the bad change is active")
     bad = until(lambda: found[-1] if (found := revisions(mesh))[-1] != good else None)
     assert bad["changes"][0]["by"] == "kubectl-patch"
     assert "ServiceAccount default/buyer may no longer send all requests" in bad["effectMessages"][0]

@@ -22,7 +22,7 @@ class Rollout:
         self.sent = 0
 
     def kubectl(self, *words: str) -> str:
-        """Run kubectl in the namespace and wait until its changes are in force; return its output."""
+        """Run kubectl in the namespace and wait until its changes are active; return its output."""
         output = self.mesh.kubectl(*words, "-n", self.namespace)
         self.mesh.settle()
         return output

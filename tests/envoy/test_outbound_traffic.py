@@ -367,7 +367,7 @@ def test_connections_to_unknown_addresses_are_forwarded_or_closed(network, passt
     outside = network.server("outside", address=UNKNOWN_ADDRESS)
     network.push(structs.replace(network.mesh({}), passthrough=passthrough))
     wanted = b"outside\n" if passthrough else b""
-    until(lambda: network.exchange(Address(UNKNOWN_ADDRESS, outside.port)) == wanted, "the change is in force")
+    until(lambda: network.exchange(Address(UNKNOWN_ADDRESS, outside.port)) == wanted, "the change is active")
 
 
 def test_the_sidecar_closes_a_connection_to_its_capturing_listener(network):

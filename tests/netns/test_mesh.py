@@ -75,7 +75,7 @@ def own_tls(lab, tmp_path_factory):
 
 
 def strictness(mesh):
-    """Return the TLSConfigs that are in force."""
+    """Return the TLSConfigs that are active."""
     return ALL_STRICT if mesh.compiled.mesh.workloads[0].tls_mode.value == "strict" else []
 
 

@@ -96,7 +96,7 @@ WANTED = rules(Exclusions())
 
 
 def test_new_rules_replace_old_rules_in_the_table_of_the_same_variant(install):
-    """A node may have changed from iptables-legacy to nft. Rules in both tables would be in force together."""
+    """A node may have changed from iptables-legacy to nft. Rules in both tables would be active together."""
     install("iptables")
     install("iptables-legacy", WANTED.ipv4)
     assert iptables.apply(WANTED) == (FamilyOutcome("IPv4", "iptables-legacy", changed=False),)

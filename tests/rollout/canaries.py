@@ -37,7 +37,7 @@ def requests(count: int, *, failed: int = 0, slow: int = 0, slow_us: float = 900
 
 
 class Rollout:
-    """A rollout whose split is in force at once, and whose time is `now`."""
+    """A rollout whose split is active at once, and whose time is `now`."""
 
     def __init__(self, obj: Object) -> None:
         self.plan: RolloutPlan = plan_of(obj)
@@ -61,7 +61,7 @@ class Rollout:
         return self.state
 
     def pass_step(self, **facts: Any) -> State:
-        """Count good requests until the next transition, and let the next step be in force."""
+        """Count good requests until the next transition, and let the next step be active."""
         self.look(300, v1=requests(90), v2=requests(10), **facts)
         return self.look(0)
 

@@ -62,7 +62,7 @@ Base = Annotated[
     typer.Option(
         "--base",
         metavar=PATHS,
-        help="Manifests that are in force; by default the objects of the running headgate.",
+        help="Manifests that are active; by default the objects of the running headgate.",
         show_default=False,
     ),
 ]

@@ -17,7 +17,7 @@ from headgate.proxy_programs.programs import output_of_failure
 from headgate.render.output import Rendered
 
 PAUSE_S = 0.2
-"""Seconds between two reloads, each of which starts new workers; changes in between are put in force together."""
+"""Seconds between two reloads, each of which starts new workers; changes in between are applied together."""
 
 
 class ReloadCommand(NamedTuple):

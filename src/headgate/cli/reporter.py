@@ -199,7 +199,7 @@ class JsonReporter:
         )
 
     def change(self, revision: int, *, new: Sequence[Finding], resolved: Sequence[Resolved]) -> None:
-        """Print the revision in force, the new findings and the resolved ones."""
+        """Print the active revision, the new findings and the resolved ones."""
         fields = [_finding_fields(finding) for finding, _ in resolved]
         _write_line({"revision": revision, "findings": [*map(_finding_fields, new)], "resolved": fields})
 

@@ -183,9 +183,9 @@ def _title(section: SplitSection, width: int) -> Row:
     programmed, total = section.acknowledged
     style = _DIM if programmed == total else _WARN
     forms = (
-        ["not in force"]
+        ["not active"]
         if not section.port
-        else [f"in force on {programmed} of {total} proxies", f"{programmed}/{total} proxies"]
+        else [f"active on {programmed} of {total} proxies", f"{programmed}/{total} proxies"]
     )
     port = f" port {section.port}" if section.port else ""
     state = next((form for form in forms if len(section.name + port + section.address + form) + 4 <= width), forms[-1])

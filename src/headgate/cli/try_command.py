@@ -170,7 +170,7 @@ async def _run(
 
 
 async def _expected(inspect_client: InspectClient, request: RequestSpec, where: TryPort) -> ExpectedShares:
-    """Return the shares that the objects set for a request; print a note if the deciding split is not in force."""
+    """Return the shares that the objects set for a request; print a note if the deciding split is not active."""
     explanation = await inspect_client.explained(request)
     about, split = explanation.route.object if explanation.route else None, None
     if about and about.kind == TRAFFIC_SPLIT.kind:
@@ -199,10 +199,10 @@ def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) 
 
 
 def _warn(split: Object) -> None:
-    """Print a note when a split is not in force on all proxies."""
+    """Print a note when a split is not active on all proxies."""
     for condition in (split.get("status") or {}).get("conditions") or ():
         if condition["type"] == "Programmed" and condition["status"] != "True":
-            note(f"TrafficSplit {split['metadata']['name']} is not in force yet: {condition['message']}")
+            note(f"TrafficSplit {split['metadata']['name']} is not active yet: {condition['message']}")
 
 
 def _print(result: TryResult) -> None:

@@ -59,7 +59,7 @@ class UpTasks:
         self._warn(Manifests(()))
 
     async def report_ready(self) -> None:
-        """Report that headgate is ready: the objects are in force, and each Deployment is available or can't start.
+        """Report that headgate is ready: the objects are active, and each Deployment is available or can't start.
 
         The wait for Deployments ends after READY_S.
         """
@@ -168,7 +168,7 @@ class UpTasks:
             report(change.message)
 
     async def report_changes(self) -> None:
-        """Report new and resolved findings on objects and on certificates and programs of proxies, when each change is in force."""
+        """Report new and resolved findings on objects and on certificates and programs of proxies, when each change is active."""
         live_state = self._live_state
         builds, faults = live_state.loop.compiled, live_state.loop.credentials.faults
         known = live_state.findings_of()

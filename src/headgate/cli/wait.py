@@ -30,7 +30,7 @@ WATCH_RETRY_S = 0.2  # Seconds between a watch that the server has ended and the
 
 
 WAITABLE = tuple(kind for kind in KINDS if kind.ready_by)
-"""The kinds whose status says whether they are in force."""
+"""The kinds whose status says whether they are active."""
 
 
 def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -52,7 +52,7 @@ def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "ca
 
 
 class KindSource(NamedTuple):
-    """The objects of one kind, the mistakes in them, and the parts of invalid ones that stay in force."""
+    """The objects of one kind, the mistakes in them, and the parts of invalid ones that stay active."""
 
     objects: SharedMap[Key, Any]
     mistakes: Mapping[Key, tuple[Cause, ...]]
@@ -63,7 +63,7 @@ class Snapshot:
     """All objects at one revision.
 
     `objects` are the decoded objects. `mistakes` has the causes for invalid objects, and for fields that headgate
-    does not read. `fail_closed` has the part of an invalid object that stays in force (`compiler.fail_closed`).
+    does not read. `fail_closed` has the part of an invalid object that stays active (`compiler.fail_closed`).
     """
 
     def __init__(
@@ -215,7 +215,7 @@ def of_sources(sources: Iterable[KindSource]) -> Snapshot:
 
 
 def has_same_objects(snapshot: Snapshot, other: Snapshot) -> bool:
-    """Return whether two snapshots have equal objects, mistakes and parts that stay in force."""
+    """Return whether two snapshots have equal objects, mistakes and parts that stay active."""
     return snapshot is other or (
         snapshot.objects == other.objects
         and snapshot.mistakes == other.mistakes

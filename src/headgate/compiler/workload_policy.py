@@ -275,7 +275,7 @@ def apply_policies(
 ) -> PolicyResult:
     """Return the workloads with their TLS mode and access.
 
-    `pod_ports` has the pod ports of each Service; `tls_modes` has the mode in force of each workload whose mTLS
+    `pod_ports` has the pod ports of each Service; `tls_modes` has the active mode of each workload whose mTLS
     migration is not finished.
     """
     configs, targets = TlsConfigs(snapshot), TrafficTargets(snapshot, settings)

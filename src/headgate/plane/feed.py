@@ -20,7 +20,7 @@ from headgate.shared_map import SharedMap
 
 T = TypeVar("T")
 Parts: TypeAlias = tuple[SharedMap[Key, Resource], SharedMap[Key, tuple[Cause, ...]], SharedMap[Key, Resource]]
-"""The objects, the mistakes and the parts of invalid objects that stay in force, as in `Snapshot`."""
+"""The objects, the mistakes and the parts of invalid objects that stay active, as in `Snapshot`."""
 COMPILED = tuple(kind for kind in KINDS if kind.shape is not None)
 GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 RECENT = 256

@@ -50,7 +50,7 @@ class Configuration(Value, frozen=True, kw_only=True):
 
 
 class RenderedGateways:
-    """Serves `methods`. `compiled` has the mesh that is in force, and `snapshot` the pods."""
+    """Serves `methods`. `compiled` has the mesh that is active, and `snapshot` the pods."""
 
     def __init__(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
         self._compiled = compiled

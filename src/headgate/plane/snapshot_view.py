@@ -13,7 +13,7 @@ _SHAPES = {(kind.group, kind.kind): kind.shape for kind in KINDS if kind.shape}
 class SnapshotView(View):
     """Implements `objects.ports.View` with the objects of a snapshot, which have only the fields that headgate reads.
 
-    Invalid objects have only the part that stays in force.
+    Invalid objects have only the part that stays active.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

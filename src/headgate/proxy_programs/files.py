@@ -9,7 +9,7 @@ from headgate.model.identities import PrivateText
 from headgate.render.output import Rendered
 
 CANDIDATE = ".next"
-"""The subdirectory with a configuration that is checked before it is put in force."""
+"""The subdirectory with a configuration that is checked before the proxy loads it."""
 
 
 class ProxyProgram(Protocol):
@@ -19,7 +19,7 @@ class ProxyProgram(Protocol):
         """Return why the program rejects the main file, relative to `directory`; empty if it accepts the file."""
 
     def reload(self, directory: Path) -> str:
-        """Put the files of a directory in force in the running proxy; return why that failed, or an empty text."""
+        """Activate the files of a directory in the running proxy; return why that failed, or an empty text."""
 
 
 def write_files(rendered: Rendered, directory: Path) -> None:

@@ -32,7 +32,7 @@ class Conversion(NamedTuple):
 
 
 class ReadyBy(Enum):
-    """Where a status says whether an object is in force."""
+    """Where a status says whether an object is active."""
 
     GENERATION = "observedGeneration and conditions"
     CONDITIONS = "conditions"

@@ -44,7 +44,7 @@ class Host(Protocol):
         """Return the name of a second namespace."""
 
     def apply(self, *objects: str, namespace: str) -> None:
-        """Apply objects, and wait until they are in force."""
+        """Apply objects, and wait until they are active."""
 
     def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
         """Change fields of an object's spec."""

@@ -34,7 +34,7 @@ class Site:
         return Site(self.host, self.host.neighbor(self.namespace))
 
     def apply(self, *objects: str) -> None:
-        """Apply objects, and wait until they are in force."""
+        """Apply objects, and wait until they are active."""
         self.host.apply(*objects, namespace=self.namespace)
 
     def patch(self, what: str, spec: Mapping[str, Any]) -> None:

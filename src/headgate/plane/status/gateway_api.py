@@ -97,7 +97,7 @@ def _with_rejections(conditions: Sequence[StatusCondition], rejected: Sequence[F
 def _listener_with_rejections(listener: ListenerOutcome, rejected: Sequence[Finding]) -> Sequence[StatusCondition]:
     """Return the conditions of a listener; if the cluster rejects objects of the Gateway's proxies, Programmed says so.
 
-    The current generation of the listener is not in force then, even if the proxies serve an earlier one.
+    The current generation of the listener is not active then, even if the proxies serve an earlier one.
     """
     if not rejected or any(item.type == _PROGRAMMED and item.reason == "Invalid" for item in listener.conditions):
         return listener.conditions

@@ -192,7 +192,7 @@ _SPLIT_STATUS = status(
                     "One backend on this port.",
                     "service",
                     service=text("The Service."),
-                    weight=whole("The weight in force; 0 for a backend that is left out."),
+                    weight=whole("The active weight; 0 for a backend that is left out."),
                     percent=text("The share of requests in percent, for example 33.3%."),
                     endpoints=whole("The number of ready endpoints."),
                     reason=text("The reason why the backend gets no traffic; absent if it gets traffic."),
