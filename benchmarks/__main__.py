@@ -63,7 +63,7 @@ class Benchmark(Protocol):
 
 
 BENCHMARKS: Mapping[str, tuple[str, Benchmark]] = {
-    "build": ("a build, a change of one weight, and a new route", build),
+    "build": ("a build, a change to one weight, and a new route", build),
     "changes": ("the time from the write of a weight to its effect on requests", changes),
     "commands": ("the processor time of commands that ask one question, and of a start", question_commands),
     "spread": ("the deviation of shares in 100 requests", spread),

@@ -1,7 +1,7 @@
-"""Measure a build, a change of one weight and a new route: processor time, and the bytes that a proxy receives.
+"""Measure a build, a change to one weight and a new route: processor time, and the bytes that a proxy receives.
 
 Only the pure pipeline runs: decoded objects, compiler, encoder, session. One Service in ten is split over two other
-Services. Aim: a change of weights encodes and sends one resource, whatever the number of Services; a new route costs a
+Services. Aim: a change to weights encodes and sends one resource, whatever the number of Services; a new route costs a
 few milliseconds, whatever the number of routes of its Gateway.
 """
 

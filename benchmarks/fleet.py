@@ -1,4 +1,4 @@
-"""Measure a control plane with many proxies: connecting, a change of one weight, a restart, and a storm of changes.
+"""Measure a control plane with many proxies: connecting, a change to one weight, a restart, and a storm of changes.
 
     python benchmarks/fleet.py --services 1000 --proxies 1000
     python benchmarks/fleet.py --growth 250 500 1000 2000

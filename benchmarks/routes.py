@@ -181,7 +181,7 @@ def change_under_load(edge: Edge, count: int) -> None:
         time.sleep(CHANGE_PAUSE_S)
     load.stop()
     failed = sum(answers for answer, answers in load.counts.items() if answer not in ("backend", "second"))
-    print(f"{count} changes of a route: {load.sent} requests, {failed} failed; {dict(load.counts)}", flush=True)
+    print(f"{count} changes to a route: {load.sent} requests, {failed} failed; {dict(load.counts)}", flush=True)
 
 
 def fail_under_load(mesh: RunningMesh, edge: Edge, count: int) -> None:

@@ -120,7 +120,7 @@ def _row(what: str, costs: list[Cost]) -> None:
 
 
 async def measure(scale: Scale) -> None:
-    """Print a row for the first build and one for a change of weights, for each number of sidecars."""
+    """Print a row for the first build and one for a change to weights, for each number of sidecars."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     print(

@@ -196,7 +196,7 @@ async def _row(services: int, proxies: int, scale: Scale) -> None:
 
 
 async def measure(scale: Scale) -> None:
-    """Print a row for each size: CPU milliseconds per proxy while all connect, per later proxy, and per change of a weight.
+    """Print a row for each size: CPU milliseconds per proxy while all connect, per later proxy, and per change to a weight.
 
     The last columns are the time until the new weight is in the status, and the number of statuses computed for it.
     """

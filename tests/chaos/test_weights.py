@@ -17,7 +17,7 @@ VERSIONS = ("v1", "v2", "v3")
 
 
 class Change(NamedTuple):
-    """A change of weights: when it was written and last acknowledged, and the backends that get requests."""
+    """A change to weights: when it was written and last acknowledged, and the backends that get requests."""
 
     written: float
     in_force: float

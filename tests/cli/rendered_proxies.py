@@ -79,7 +79,7 @@ async def assert_watch_loses_no_request(served: ServedMesh, proxy: Watched, dire
     try:
         assert f"start it with {proxy.command}" in await line_with(watching, "has the new configuration")
         async with proxy.running(directory), asyncio.TaskGroup() as tasks:
-            assert "the proxy loads it" in await line_with(watching, "")  # the next line, without a change of objects
+            assert "the proxy loads it" in await line_with(watching, "")  # the next line, without a change to objects
             clients = Clients(port)
             sending = [tasks.create_task(clients.run()) for _ in range(4)]
             for weight in range(1, 101):

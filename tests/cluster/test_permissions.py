@@ -181,7 +181,7 @@ async def start(cluster: KubeApiServer, shop: None) -> AsyncIterator[Start]:
 def follows_again(cluster: KubeApiServer) -> bool:
     """Return whether the control plane follows all kinds again after it wrote its CA bundle into their definitions.
 
-    The API server ends the watches of a kind about a second after a change of its definition, and the kind is listed again.
+    The API server ends the watches of a kind about a second after a change to its definition, and the kind is listed again.
     """
     steps = {kind.plural: ["update", "watch", "list"] for kind in converted_kinds()}
     for event in cluster.audit_log.events():

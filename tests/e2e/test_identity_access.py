@@ -1,4 +1,4 @@
-"""Changes of TrafficTargets take effect on open connections (R69, R70, D21)."""
+"""Changes to TrafficTargets take effect on open connections (R69, R70, D21)."""
 
 from collections.abc import Callable
 from pathlib import Path

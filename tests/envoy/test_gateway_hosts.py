@@ -1,4 +1,4 @@
-"""The routes of a Gateway's hosts in a real Envoy: every spelling of a host, and changes of hosts under load."""
+"""The routes of a Gateway's hosts in a real Envoy: every spelling of a host, and changes to hosts under load."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Streams that are silent for longer than an idle connection may be, over changes of weights: at every place."""
+"""Streams that are silent for longer than an idle connection may be, over changes to weights: at every place."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -94,7 +94,7 @@ async def test_a_gateway_gets_pods_and_a_service_with_the_ports_of_its_listeners
 
 
 async def test_the_proxy_of_a_gateway_reports_to_the_collector_of_the_installation(store, proxies):
-    """A change of the collector replaces the pods."""
+    """A change to the collector replaces the pods."""
     await store.create(edge(80))
     await proxies.reconcile()
 
@@ -420,7 +420,7 @@ async def test_a_gateway_recovers_when_the_api_server_accepts_its_objects(reject
 
 
 async def test_rejected_objects_are_applied_again_after_growing_pauses_only(rejecting: RejectedObjects) -> None:
-    """A change of another Gateway reconciles all of them."""
+    """A change to another Gateway reconciles all of them."""
     rejecting.store.rejected = {"Deployment": Denied("no")}
     await rejecting.attempt()
     await rejecting.edit("zone", 81)

@@ -126,7 +126,7 @@ class MeshPod:
 
 
 class NamespacedMesh:
-    """A mesh as a context manager: call `pod` for each pod, then `start`, then `serve` for each change of objects."""
+    """A mesh as a context manager: call `pod` for each pod, then `start`, then `serve` for each change to objects."""
 
     compiled: Compiled
 

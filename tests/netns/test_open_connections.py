@@ -1,4 +1,4 @@
-"""Which changes of objects end open connections: one of each kind is held over each change (docs/protocols.md)."""
+"""Which changes to objects end open connections: one of each kind is held over each change (docs/protocols.md)."""
 
 import asyncio
 import queue
@@ -54,7 +54,7 @@ NEW = service("new", port(NEW_PORT, "main", app="tcp"), selector={"app": "one"})
 
 
 class Change(NamedTuple):
-    """A change of the objects beside the Services, and the kinds of connections of `client` that it `ends`.
+    """A change to the objects beside the Services, and the kinds of connections of `client` that it `ends`.
 
     `protocols` are the new protocols of Services. With `renews`, all proxies get new certificates of a new root.
     """

@@ -1,4 +1,4 @@
-"""Changes of objects make a new snapshot, except for status changes of a running pod."""
+"""Changes to objects make a new snapshot, except for status changes of a running pod."""
 
 import asyncio
 import contextlib

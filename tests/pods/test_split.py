@@ -86,7 +86,7 @@ def shop(shared_cluster: Cluster) -> Shop:
 
 
 def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(shop: Shop) -> None:
-    """R4, R5. One client sends 1,000 requests, and 400 after a change of the weights."""
+    """R4, R5. One client sends 1,000 requests, and 400 after a change to the weights."""
     wait = ("wait", "trafficsplit/canary", "-n", SHOP, "--timeout", "240s")
     shop.cluster.apply(split_in(SHOP, "canary", "website", website_v1=90, website_v2=10))
     shop.cluster.headgate(*wait)

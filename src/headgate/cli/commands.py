@@ -156,7 +156,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "history": Command(
         "history:history",
-        "List the changes of objects, their writers, and what they did.",
+        "List the changes to objects, their writers, and what they did.",
         QUESTIONS,
         ("headgate history", "headgate history 12", "headgate history trafficsplit/website -n shop"),
         UNREACHABLE,

@@ -45,7 +45,7 @@ class ReadingHistory:
     """The readings that the table needs.
 
     These are the first reading, the readings of the last RECENT_S seconds, and for each port the reading at the last
-    change of its shares.
+    change to its shares.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class ReadingHistory:
     def recent(self, key: CountKey, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
         """Return the recent counts of each backend, and the seconds that they cover.
 
-        They cover RECENT_S, or the time since the last change of the shares if that is shorter.
+        They cover RECENT_S, or the time since the last change to the shares if that is shorter.
         """
         if not self._readings:
             return {}, 0.0

@@ -1,4 +1,4 @@
-"""`headgate plan`: what a change of objects does to requests and access; and checks of access, for CI."""
+"""`headgate plan`: what a change to objects does to requests and access; and checks of access, for CI."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ def plan_(
     output: Output = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """Show what a change of manifests does: which requests are treated differently, and which access is gained or lost.
+    """Show what a change to manifests does: which requests are treated differently, and which access is gained or lost.
 
     Nothing is changed. Each difference has a request as an example, and the file and line that cause it. With --base two
     sets of manifests are compared, without a running headgate.

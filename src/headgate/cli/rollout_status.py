@@ -95,7 +95,7 @@ class BackendRow(Input, frozen=True, kw_only=True):
 class RolloutStatus(Input, frozen=True, kw_only=True):
     """The status of a Canary for people and scripts. `confidence` is that of the intervals, from 0 to 1.
 
-    `is_current` says whether a control plane has processed the last change of the spec and the last command.
+    `is_current` says whether a control plane has processed the last change to the spec and the last command.
     `state` is empty until a control plane has processed the Canary.
     """
 

@@ -66,7 +66,7 @@ def _level(part: float) -> str:
 async def show(updates: AsyncIterator[RolloutStatus], console: Console | None = None) -> RolloutStatus:
     """Show each update until the rollout ends, and return the last one.
 
-    On a terminal the picture fills the screen, else each change of the message is a line.
+    On a terminal the picture fills the screen, else each change to the message is a line.
     """
     terminal = console or stdout(folds=True)
     if terminal.is_terminal and not terminal.is_dumb_terminal:

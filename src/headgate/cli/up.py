@@ -77,7 +77,7 @@ def up(
         list[Path],
         typer.Argument(
             metavar="DIR|FILE...",
-            help="Directories or files of manifests, kustomizations, or charts; changes of files are applied. - reads standard input.",
+            help="Directories or files of manifests, kustomizations, or charts; changes to files are applied. - reads standard input.",
         ),
     ],
     *,

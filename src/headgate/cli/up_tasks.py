@@ -116,7 +116,7 @@ class UpTasks:
             self._warn(before)
 
     async def retry_rejected(self) -> None:
-        """Apply the rejected objects again after each change of the stored objects, which may have removed the reason."""
+        """Apply the rejected objects again after each change to the stored objects, which may have removed the reason."""
         seen = self._live_state.feed.seen
         while True:
             await until(lambda: bool(self._rejected.get()), self._rejected)

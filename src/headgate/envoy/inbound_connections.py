@@ -2,7 +2,7 @@
 
 A closed workload has a filter chain for each allowed identity. Envoy ends the connections of a filter chain within seconds after the chain changes (`--drain-time-s`). The chain that
 accepts mTLS therefore contains no access rules. It hands each connection to a listener inside the proxy, which
-selects a chain by the identity in the client's certificate. A change of the rules adds and removes such chains: Envoy
+selects a chain by the identity in the client's certificate. A change to the rules adds and removes such chains: Envoy
 ends the connections of removed identities, and no other ones. Without this listener, the connection is closed.
 
 The application is connected only in the chain of an identity, so a server that speaks first sends nothing to other clients.

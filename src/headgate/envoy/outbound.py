@@ -3,7 +3,7 @@
 A gateway listens on the Services' addresses and is an HTTP proxy too. An explicit sidecar is an HTTP proxy only. A
 transparent sidecar gets redirected connections: one listener accepts them all and hands each to the listener of its
 original destination (`bind_to_port: false`). There is such a listener for each Service port and, for Services without
-an address, for each pod. So a change of one Service changes only its own resources.
+an address, for each pod. So a change to one Service changes only its own resources.
 """
 
 from collections.abc import Iterable, Iterator

@@ -60,7 +60,7 @@ def header_fields(filters: Filters) -> HeaderFields:
 
 
 def rewritten_host(filters: Filters) -> str:
-    """Return the new Host header; empty if it is unchanged. Envoy allows no other change of Host."""
+    """Return the new Host header; empty if it is unchanged. Envoy allows no other change to Host."""
     if filters.rewrite and filters.rewrite.hostname:
         return filters.rewrite.hostname
     request = filters.request or _NO_EDIT

@@ -1,7 +1,7 @@
 """Plan the routes and clusters of a split, from the model alone (ADR 0003).
 
 Normally a split is one cluster with a weighted locality for each backend. Envoy distributes requests exactly, and a
-change of weights or endpoints changes one small resource. A split gets a cluster for each backend, and the route
+change to weights or endpoints changes one small resource. A split gets a cluster for each backend, and the route
 selects one at random, in these cases: a share must fail; backends have filters or protocols of their own; they share
 an endpoint (Envoy keeps one of two equal addresses in a cluster); a backend is a DNS name. With sticky users, the
 route selects the cluster by the user's hash slot.

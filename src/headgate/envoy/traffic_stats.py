@@ -41,7 +41,7 @@ with the last byte from the server, because no client gets the response.
 Other series are Envoy's own statistics of clusters under names of headgate (`cluster_stats`).
 
 All series are in one scope, which the bootstrap keeps alive (`scope_anchor`). Otherwise the scope and all its values
-would end with the last listener that uses it. So values survive changes of listeners, routes, clusters and endpoints.
+would end with the last listener that uses it. So values survive changes to listeners, routes, clusters and endpoints.
 """
 
 from collections.abc import Iterable, Mapping

@@ -21,7 +21,7 @@ Contents = Mapping[Key, bytes]
 
 
 class RecordedChange(Value, frozen=True, kw_only=True):
-    """The change of an object: its content afterwards, None if it was deleted.
+    """The change to an object: its content afterwards, None if it was deleted.
 
     `by` is the field manager of the last writer, empty if it is unknown. `writes` is the number of combined changes. `owner`
     is the controller that owns the object, such as `Canary website`. `position` is the `FILE:LINE` of the manifest that the
@@ -108,7 +108,7 @@ def changes_between(
     seconds: float,
     objects: Mapping[Key, Record] = MappingProxyType({}),
 ) -> Written:
-    """Return the changes of objects between two states. `seconds` is the current time since the epoch, `objects` are all objects now.
+    """Return the changes to objects between two states. `seconds` is the current time since the epoch, `objects` are all objects now.
 
     A write that changes only the status, managedFields or bookkeeping of an object is no change.
     """

@@ -17,7 +17,7 @@ SLOTS = 16
 SEGMENT_BYTES, SEGMENT_REVISIONS = 64 << 10, 128
 """The limits of a compressed segment. A revision that is larger has a segment of its own.
 
-A change of weights takes about 35 bytes in a segment, and 1 KB in memory, where the number of revisions matters.
+A change to weights takes about 35 bytes in a segment, and 1 KB in memory, where the number of revisions matters.
 """
 TOTAL_BYTES = SLOTS * SEGMENT_BYTES
 _KEPT_SHARE = 0.75  # of the ring, when it was full

@@ -34,7 +34,7 @@ async def file_changes(paths: Iterable[Path]) -> AsyncIterator[None]:
     except WatchfilesRustInternalError as error:
         names = ", ".join(sorted(map(str, directories)))
         reason = message_from_watchfiles(error, "this machine or the pod's node")
-        raise HeadgateError(f"changes of files in {names} can't be watched: {reason}") from error
+        raise HeadgateError(f"changes to files in {names} can't be watched: {reason}") from error
     finally:
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)

@@ -40,4 +40,4 @@ class Issuer(Protocol):
         """Return a new key with its certificate, which may expire earlier than `lifetime`. Raises IssueError."""
 
     async def run(self) -> None:
-        """Load the authority before the first request, and follow changes of its source (files, for example) until canceled."""
+        """Load the authority before the first request, and follow changes to its source (files, for example) until canceled."""

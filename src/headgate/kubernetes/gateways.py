@@ -66,9 +66,9 @@ class GatewayProxies:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Reconcile after each change of a Gateway, its class or parameters, its Service or Deployment, until canceled."""
+        """Reconcile after each change to a Gateway, its class or parameters, its Service or Deployment, until canceled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(), name="changes of Gateways")
+            tasks.create_task(self._follow(), name="changes to Gateways")
             await self._steps.repeat(self.reconcile, self._changed, "Gateways can't be read")
 
     async def _follow(self) -> None:

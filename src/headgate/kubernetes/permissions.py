@@ -175,7 +175,7 @@ class Reviewer(NamedTuple):
     async def missing_in_turn(self, permissions: Iterable[Permission]) -> frozenset[Permission]:
         """Return the same as `missing`, with one request every `REVIEW_PAUSE_S` seconds. Raises HeadgateError.
 
-        All requests at once delay the changes of routes by 50 ms.
+        All requests at once delay the changes to routes by 50 ms.
         """
         missing = set()
         for permission in sorted(set(permissions)):

@@ -52,7 +52,7 @@ class Registration:
             tasks.create_task(self._confirm(), name="trusted roots")
 
     async def _restore(self) -> None:
-        """Write the label and the CA bundles that differ: after each change of the roots, and every RESTORE_S seconds.
+        """Write the label and the CA bundles that differ: after each change to the roots, and every RESTORE_S seconds.
 
         An upgrade may have reset them. A write that fails is tried again with growing pauses: without the label, no proxy
         finds this replica.

@@ -98,7 +98,7 @@ class ServiceGateways:
         self._changed = asyncio.Event()
 
     async def run(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
-        """Reconcile after each change of what users ask for, and of the Deployments and pods, until canceled."""
+        """Reconcile after each change to what users request, and to the Deployments and pods, until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="Deployments and pods of gateways of Services")
             tasks.create_task(self._observe(compiled, snapshot), name="Services with gateways")

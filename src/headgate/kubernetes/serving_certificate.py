@@ -64,7 +64,7 @@ def _until_renewal(certificate: Credential) -> float:
 
 
 async def follow_keys(reader: Reader, issuer: EmbeddedIssuer) -> None:
-    """Read headgate's own keys again after each change of their Secret, until canceled.
+    """Read headgate's own keys again after each change to their Secret, until canceled.
 
     The active replica replaces the root, and all replicas have servers.
     """

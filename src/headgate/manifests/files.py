@@ -335,7 +335,7 @@ def _duplicate(manifest: Manifest, other: Manifest) -> FileProblem:
 
 
 def _visible(roots: Iterable[Path]) -> Callable[[Change, str], bool]:
-    """Return a filter for changes of manifest files. It ignores hidden files, such as a state directory."""
+    """Return a filter for changes to manifest files. It ignores hidden files, such as a state directory."""
     resolved = [root.resolve() for root in roots]
 
     def visible(_change: Change, path: str) -> bool:
@@ -351,7 +351,7 @@ async def watch(
     current_kinds: Callable[[], KindSet] = lambda: BUILT_IN,
     given: Sequence[TextFile] = (),
 ) -> AsyncIterator[Manifests]:
-    """Yield the manifests of files and directories, then again after each change of their content.
+    """Yield the manifests of files and directories, then again after each change to their content.
 
     `current_kinds` returns the known kinds; `given` has texts that were read before. Raises StoreError if a path can't be watched.
     """

@@ -1,7 +1,7 @@
 """Server-side apply: merge a manager's configuration into an object.
 
 The manager owns the fields that it applies. A field of the manager's last apply that the new configuration lacks is
-removed, unless another manager owns the field. A change of another manager's field is a conflict.
+removed, unless another manager owns the field. A change to another manager's field is a conflict.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Assign 10 000 hash slots of users to the backends of a sticky split; a change of weights moves few users.
+"""Assign 10 000 hash slots of users to the backends of a sticky split; a change to weights moves few users.
 
 A proxy hashes the key of a user to a slot (requirements 2.8). The layout depends on the current weights only, so the
 same weights give the same backends after a restart and on every proxy.
 
 The first backend gets all slots that the remaining backends leave. Each remaining backend has a home region of equal
 size and grows into it from a fixed end: the first and the second of them toward each other, the third and the fourth,
-and so on. So a change of weights between the first backend and another one moves only the necessary users. With two
+and so on. So a change to weights between the first backend and another one moves only the necessary users. With two
 backends this covers all changes. For three or more, no layout achieves it for every change: see docs/sticky.md.
 
 A backend that needs more than its home region, 1/(n-1) of the slots, takes free slots at the far ends of other regions.

@@ -71,7 +71,7 @@ ANY = Match()
 
 
 class HeaderEdit(Value, frozen=True, kw_only=True):
-    """Changes of headers: `set` replaces and `add` appends (name, value) pairs; `remove` has names."""
+    """Changes to headers: `set` replaces and `add` appends (name, value) pairs; `remove` has names."""
 
     set: tuple[tuple[str, str], ...] = ()
     add: tuple[tuple[str, str], ...] = ()

@@ -32,7 +32,7 @@ class Listing(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of an object. `object` is the whole object after the change, with its new resource version.
+    """A change to an object. `object` is the whole object after the change, with its new resource version.
 
     For a deletion, `object` has the last content and the resource version of the deletion.
     """

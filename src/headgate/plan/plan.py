@@ -1,4 +1,4 @@
-"""A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
+"""A plan: what a change to objects does to requests, to access and to mutual TLS, in words and with examples."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction

@@ -19,7 +19,7 @@ from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE
 def with_expected_slices(
     before: Snapshot, after: Snapshot, changed: Iterable[Key]
 ) -> tuple[Snapshot, Mapping[Key, Key]]:
-    """Return `after` with the slices of the Services that a change of objects (`changed`) concerns.
+    """Return `after` with the slices of the Services that a change to objects (`changed`) concerns.
 
     Also return the changed object that each other slice follows from. Slices of other managers stay, and so do those of a Service without a selector. A pod stays ready or not ready as it is;
     a pod that is in no slice yet counts as ready.

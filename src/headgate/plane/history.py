@@ -31,7 +31,7 @@ class RevisionQuery(NamedTuple):
     newest: int = 0
 
     def selects(self, key: Key) -> bool:
-        """Return whether the query selects the changes of an object."""
+        """Return whether the query selects the changes to an object."""
         return (
             self.namespace in ("", key.namespace)
             and (not self.kind or (self.group, self.kind) == (key.group, key.kind))
@@ -40,7 +40,7 @@ class RevisionQuery(NamedTuple):
 
 
 def revisions(live_state: LiveState, query: RevisionQuery) -> answers.RevisionList:
-    """Return the revisions with selected changes, oldest first, and those without changes of objects."""
+    """Return the revisions with selected changes, oldest first, and those without changes to objects."""
     selected = []
     for revision, before in _log(live_state).steps():
         changes = [change for change in revision.changes if query.selects(change.key)]

@@ -1,4 +1,4 @@
-"""Plan a change of the stored objects: compile them with the changed ones, and compare both results."""
+"""Plan a change to the stored objects: compile them with the changed ones, and compare both results."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,5 @@
 """Predict the pods that follow from a change: those of new and deleted workloads, those that replace running ones after a
-change of their template, and those that get another sidecar when they are created again.
+change to their template, and those that get another sidecar when they are created again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class Predicted(NamedTuple):
 def with_predicted_pods(
     before: Snapshot, after: Snapshot, workloads: Workloads, changed: Collection[Key], sidecars: Sidecars
 ) -> Predicted:
-    """Return `after` with the pods that follow from a change of workloads and other objects (`changed`).
+    """Return `after` with the pods that follow from a change to workloads and other objects (`changed`).
 
     Without any such pod the snapshot is `after` itself.
     """

@@ -25,7 +25,7 @@ class ChangeOwner(Answer, frozen=True, kw_only=True):
 
 
 class ObjectChange(Answer, frozen=True, kw_only=True):
-    """The change of an object. `by` is the field manager of its writer, empty if it is unknown.
+    """The change to an object. `by` is the field manager of its writer, empty if it is unknown.
 
     `owner` is the controller that owns the object. `file` and `line` are those of the manifest
     that the change came from, when `headgate up` applied it; those of the owner's manifest if the controller made the change.

@@ -84,7 +84,7 @@ def _started(plan: RolloutPlan, before: State) -> State:
     changed = structs.replace(before, rules=plan.rules)
     if before.phase.is_over and plan.analysis:
         return structs.replace(changed, step=min(before.step, len(plan.shares) - 1))
-    step = min(before.step, max(len(plan.shares) - 2, 0))  # a change of the steps promotes no canary
+    step = min(before.step, max(len(plan.shares) - 2, 0))  # a change to the steps promotes no canary
     begun = _step(plan, structs.replace(changed, latency_limits={}), step)
     still = before.pause in (Pause.BEFORE, Pause.EDITED) and not begun.phase.is_over
     return structs.replace(begun, phase=before.phase, pause=before.pause) if still else begun

@@ -51,7 +51,7 @@ ADDRESS_IN_USE = "cannot bind"  # part of Envoy's NACK when a listener's address
 class Session:
     """The state of one stream. After `set_config`, `receive` or `time_out`, send what `next_responses` returns.
 
-    `config` is the wanted configuration; `change_count` grows with each change of the state. `clock` returns
+    `config` is the wanted configuration; `change_count` grows with each change to the state. `clock` returns
     seconds, and is only read for `removal_delay`.
     """
 

@@ -90,7 +90,7 @@ class Subscription:
     _difference: tuple[Resources, Resources, Difference[Resources]] | None = None
 
     def mark_changed(self) -> None:
-        """Reset `sent_config` and `acknowledged_config`. Call this after each change of the state."""
+        """Reset `sent_config` and `acknowledged_config`. Call this after each change to the state."""
         self.sent_config = self.acknowledged_config = None
 
     @property

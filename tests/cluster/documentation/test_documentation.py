@@ -29,7 +29,7 @@ from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Object
 
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if manifests(page)]
-CHANGES = "changes"  # a directory with changes of the objects of another example
+CHANGES = "changes"  # a directory with changes to the objects of another example
 DIRECTORIES = sorted(
     {
         path.relative_to(EXAMPLES).parts[0].removesuffix("-steps")

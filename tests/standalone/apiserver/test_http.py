@@ -286,7 +286,7 @@ async def test_an_object_that_starts_or_stops_matching_a_selector_is_sent_as_add
 
 
 async def test_a_watch_of_one_object_sends_no_event_of_another_object(client: AsgiClient) -> None:
-    """A change of another object between list and watch is not sent as DELETED."""
+    """A change to another object between list and watch is not sent as DELETED."""
     await client.call("POST", MAPS, config("one"))
     await client.call("POST", MAPS, config("two"))
     start = (await client.call("GET", MAPS)).body["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""The resource `plans`: what a change of objects would do. A client creates one, and gets it with its status."""
+"""The resource `plans`: what a change to objects would do. A client creates one, and gets it with its status."""
 
 from msgspec import structs
 

@@ -1,4 +1,4 @@
-"""The resource `revisions`: each change of an object, its writer, and what it did; `revisions/restoration` leads back."""
+"""The resource `revisions`: each change to an object, its writer, and what it did; `revisions/restoration` leads back."""
 
 from headgate.api.inspect.resource import InspectCall, InspectResource, Subresource, since
 from headgate.api.status import ApiError

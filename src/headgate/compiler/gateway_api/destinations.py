@@ -38,7 +38,7 @@ class Destinations:
     """The Service ports that backend references can name.
 
     `tables` are the route tables of Services before routes are attached, and `meshed` the names of the pods with a sidecar.
-    Of the snapshot, only the kinds in `READ` are used: a change of another kind, or of a pod's status, compiles no route.
+    Of the snapshot, only the kinds in `READ` are used: a change to another kind, or to a pod's status, compiles no route.
     """
 
     READ = (Service, ReferenceGrant)

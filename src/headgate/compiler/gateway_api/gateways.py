@@ -35,7 +35,7 @@ _NOT_USABLE = {  # possible causes and the remedy, by `Settings.gateway_pods`
         "Request one free address, or remove spec.addresses to get one",
     ),
     True: (
-        "in use, outside the cluster's range of Services, not the load balancer's, a second one, or a change of clusterIP",
+        "in use, outside the cluster's range of Services, not the load balancer's, a second one, or a change to clusterIP",
         "Request one free address in a new Gateway, or remove spec.addresses",
     ),
 }

@@ -63,7 +63,7 @@ RECOVERIES = {
     Reason.GATEWAY_BYPASSED: "clients without a sidecar reach only the gateway of the Service now",
     Reason.GATEWAY_NOT_READY: "a proxy of the gateway is ready now",
 }
-"""Messages for findings that a change of another object resolved, by reason.
+"""Messages for findings that a change to another object resolved, by reason.
 
 After an edit of the object itself, the message is the same for all reasons.
 """

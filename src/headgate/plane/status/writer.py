@@ -49,7 +49,7 @@ from headgate.xds.fleet import Fleet, FleetProxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
 CONCURRENT = 3  # the number of objects that are updated at the same time; with 8, new routes wait for the API server
-ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the last change of any proxy
+ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the last change to any proxy
 MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
 COUNT_QUIET_SECONDS = 0.5  # the wait for further routes before the number of attached routes is written
 MAX_COUNT_SECONDS = 5.0  # the longest wait while more and more routes are attached

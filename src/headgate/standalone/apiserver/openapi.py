@@ -21,7 +21,7 @@ from headgate.standalone.apiserver import openapi_pb
 _GVK = "x-kubernetes-group-version-kind"
 _PATCH_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 _V3_REF = "#/components/schemas/"
-_once_for_kinds = functools.lru_cache(maxsize=4)  # for the present kinds, and for those before a change of definitions
+_once_for_kinds = functools.lru_cache(maxsize=4)  # for the present kinds, and for those before a change to definitions
 
 
 @_once_for_kinds

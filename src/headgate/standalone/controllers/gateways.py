@@ -21,7 +21,7 @@ class GatewayAddresses:
         self._users: set[str] = set()
 
     async def run(self) -> None:
-        """Reconcile the Gateways after each change of an object that they depend on, until canceled."""
+        """Reconcile the Gateways after each change to an object that they depend on, until canceled."""
         async for _ in follow_all(self._store, KINDS):
             await self.reconcile()
 

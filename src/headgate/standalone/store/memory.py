@@ -376,7 +376,7 @@ class MemoryStore:
         return with_definitions(self._index.select(DEFINITION.group, DEFINITION.kind, ""))
 
     def _store_as_defined(self, kind: Kind) -> None:
-        """Store the objects of a kind in its hub version, which a change of its definition may have changed."""
+        """Store the objects of a kind in its hub version, which a change to its definition may have changed."""
         for obj in self._index.select(kind.group, kind.kind, ""):
             if obj["apiVersion"] != kind.hub:
                 self._put("MODIFIED", key_of(obj), {**obj, "apiVersion": kind.hub})
