@@ -147,7 +147,7 @@ class Up:
         split = await self.api.patch(f"{SPLITS}/website", {"spec": {"backends": backends}})
         return int(split["metadata"]["generation"])
 
-    async def in_force(self, generation: int = 0) -> None:
+    async def wait_until_active(self, generation: int = 0) -> None:
         """Wait until every proxy has acknowledged a generation of the split `website`, by default the newest."""
         split = await self.api.get(f"{SPLITS}/website")
         generation = generation or int(split["metadata"]["generation"])

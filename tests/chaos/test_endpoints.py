@@ -87,7 +87,7 @@ async def test_no_request_is_lost_while_50_backends_are_added_and_removed(
         else:
             await add(up, name, port)
             await split_over(up, outside.names[:number])
-    await up.in_force()
+    await up.wait_until_active()
     await load.reached(len(load.answers) + 2000)
     assert set(load.backends) == {"website-v1", *outside.names}
     for number, name in reversed(list(enumerate(outside.names))):
@@ -98,7 +98,7 @@ async def test_no_request_is_lost_while_50_backends_are_added_and_removed(
             await split_over(up, outside.names[:number])
         if not number % 3:
             await up.api.delete(f"{SERVICES}/{name}")
-    await up.in_force()
+    await up.wait_until_active()
     await load.reached(len(load.answers) + 500)
     await load.stop()
     assert load.failed == []
@@ -120,7 +120,7 @@ async def pod_names(up: Up, version: str) -> set[str]:
 
 @pytest.mark.e2e
 async def test_no_request_is_lost_while_pods_are_deleted_and_recreated(up: Up, load: TimedLoad, counts: Path) -> None:
-    await up.in_force(await up.weights(v1=50, v2=50, v3=0))
+    await up.wait_until_active(await up.weights(v1=50, v2=50, v3=0))
     for version in ("v1", "v2") * ROUNDS:
         before = await pod_names(up, version)
         for name in before:
@@ -197,7 +197,7 @@ async def test_no_request_is_lost_while_a_manual_endpoint_slice_is_edited(
 ) -> None:
     await add(up, "website-x", outside.ports[0])
     await split_over(up, ["website-x"])
-    await up.in_force()
+    await up.wait_until_active()
     for name, port in zip(outside.names, outside.ports, strict=True):
         await up.api.patch(f"{SLICES}/website-x", {"ports": [{"port": port}]})
         await wait_for_answer(load, name)

@@ -37,7 +37,7 @@ async def test_no_request_is_lost_while_weights_pods_and_the_control_plane_chang
             await disturb(up, rng)
         await up.kill()
         await up.start()
-    await up.in_force()
+    await up.wait_until_active()
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends

@@ -24,11 +24,11 @@ async def test_no_request_is_lost_while_the_control_plane_is_killed_repeatedly(
     before = await processes(up)
     ready = up.ready
     for number in range(KILLS):
-        await up.in_force(await up.weights(v1=100 - number, v2=number, v3=0))
+        await up.wait_until_active(await up.weights(v1=100 - number, v2=number, v3=0))
         await up.weights(v1=90 - number, v2=10 + number, v3=0)  # headgate is killed right after this write
         await up.kill()
         await up.start()
-        await up.in_force()
+        await up.wait_until_active()
         assert await processes(up) == before
         assert up.ready["services"] == ready["services"]
         assert up.proxy == ready["proxy"]

@@ -20,7 +20,7 @@ class Change(NamedTuple):
     """A change to weights: when it was written and last acknowledged, and the backends that get requests."""
 
     written: float
-    in_force: float
+    active_since: float
     live: frozenset[str]
 
 
@@ -28,8 +28,10 @@ def misrouted(answers: list[TimedAnswer], changes: list[Change]) -> list[TimedAn
     """Return the answers of backends that had weight 0 during the whole request."""
     wrong = []
     for answer in answers:
-        before = [change for change in changes if change.in_force <= answer.sent][-1:]
-        during = [change for change in changes if change.written <= answer.answered and change.in_force > answer.sent]
+        before = [change for change in changes if change.active_since <= answer.sent][-1:]
+        during = [
+            change for change in changes if change.written <= answer.answered and change.active_since > answer.sent
+        ]
         if not any(answer.backend in change.live for change in (*before, *during)):
             wrong.append(answer)
     return wrong
@@ -71,7 +73,7 @@ async def test_no_request_is_lost_or_misrouted_during_200_changes_of_weights(
     while len(changes) <= CHANGES:
         weights = draw(rng)
         written = time.monotonic()
-        await up.in_force(await up.weights(**weights))
+        await up.wait_until_active(await up.weights(**weights))
         changes.append(Change(written, time.monotonic(), live(weights)))
         await load.reached(REQUESTS * len(changes) // CHANGES)
     await load.stop()
@@ -85,7 +87,7 @@ async def test_shares_are_exact_after_each_change(up: Up, targets: list[Target])
     rng = random.Random(8)
     for _ in range(20):
         first = rng.randint(0, 100)
-        await up.in_force(await up.weights(v1=first, v2=100 - first, v3=0))
+        await up.wait_until_active(await up.weights(v1=first, v2=100 - first, v3=0))
         seen = await ask(rng.choice(targets[:2]), 100)
         assert seen["website-v1"] + seen["website-v2"] == 100
         assert abs(seen["website-v1"] - first) <= 1

@@ -54,13 +54,13 @@ class StartRig:
         self.failures: Latest[dict[str, str]] = Latest({})
         self.report = Report()
         self._tasks: list[asyncio.Task[None]] = []
-        live_state: Any = SimpleNamespace(feed=self.feed, wait_in_force=self._in_force)
+        live_state: Any = SimpleNamespace(feed=self.feed, wait_until_active=self._active)
         runtime = SimpleNamespace(failures=self.failures, logs=None)
         current: Any = SimpleNamespace(store=self.store, live_state=live_state, runtime=runtime)
         reporter: Any = self.report
         self.up = UpTasks([directory], current, reporter)
 
-    async def _in_force(self) -> None:
+    async def _active(self) -> None:
         return
 
     def start(self, *works: Any) -> None:

@@ -17,7 +17,7 @@ def headgate(mesh: RunningMesh, *words: str) -> "subprocess.CompletedProcess[str
     )
 
 
-def test_wait_returns_when_the_new_weights_are_in_force(mesh: RunningMesh, namespace: str) -> None:
+def test_wait_returns_when_the_new_weights_are_active(mesh: RunningMesh, namespace: str) -> None:
     mesh.apply(
         external("web"),
         external("web-v1", mesh.backend("v1")),

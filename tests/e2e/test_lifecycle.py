@@ -14,7 +14,7 @@ from tests.processes import runs
 from tests.waiting import until
 
 
-def test_all_objects_are_in_force_when_headgate_is_ready(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
+def test_all_objects_are_active_when_headgate_is_ready(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
     mesh = new_mesh(manifests=site(tmp_path))
     assert mesh.ready["findings"] == []
     assert mesh.ready["services"]["default/web"] == {"8080": str(mesh.address("web", 8080))}

@@ -269,7 +269,7 @@ def test_a_split_works_in_every_order_of_creation_and_deletion(mesh: RunningMesh
     assert mesh.send(5, mesh.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
 
-def test_the_last_of_many_quick_changes_is_in_force_and_no_request_fails(mesh: RunningMesh, namespace: str) -> None:
+def test_the_last_of_many_quick_changes_is_active_and_no_request_fails(mesh: RunningMesh, namespace: str) -> None:
     """R25."""
     mesh.apply(
         external("web"),

@@ -81,7 +81,7 @@ def object_of(text):
     return {**found, "metadata": {"namespace": "default", **found["metadata"]}}
 
 
-def in_force(directory, *texts, **settings):
+def live_state_with(directory, *texts, **settings):
     """Return the live state of a control plane whose store has the objects of manifests."""
     return live_state_of(compiled(directory, *texts, **settings).snapshot)
 
@@ -101,7 +101,7 @@ def _patient(monkeypatch):
 
 
 async def test_an_update_is_answered_with_what_it_does_to_requests(tmp_path):
-    live_state = in_force(tmp_path, SERVICES, workload("web", app="website", version="v1"), split_of(90, 10))
+    live_state = live_state_with(tmp_path, SERVICES, workload("web", app="website", version="v1"), split_of(90, 10))
     moves = f"Service default/website:8080: all requests: 30 % of them from {V1} to {V2}"
     assert await effects(live_state, split_of(90, 10), split_of(60, 40)) == [moves]
     assert await effects(live_state, split_of(90, 10), split_of(60, 40), dry_run=True) == [moves]
@@ -112,7 +112,7 @@ async def test_an_update_is_answered_with_what_it_does_to_requests(tmp_path):
 async def test_several_effects_are_counted_and_the_first_is_named(tmp_path):
     """Access that callers lose comes first. The command after it shows all effects."""
     shop, rules = workload("shop"), group("g", pathRegex="/items")
-    live_state = in_force(tmp_path, shop, rules, target("buyers", "web", "app"))
+    live_state = live_state_with(tmp_path, shop, rules, target("buyers", "web", "app"))
     change = target("buyers", "web", "app"), target("buyers", "other")
     (text,) = await effects(live_state, *change)
     assert text.startswith("1 loss of access, 1 gain of access; first: ServiceAccount default/app and ")
@@ -134,17 +134,17 @@ async def test_a_new_object_is_answered_only_if_it_changes_requests_that_pods_se
     assert await effects(idle, split_of(90, 10), None) == []
     assert await effects(idle, None, next(iter(SERVICES.split("---")))) == []
     pods = workload("web", app="website", version="v1"), workload("web2", app="website", version="v2")
-    serving = in_force(tmp_path / "2", SERVICES, *pods)
+    serving = live_state_with(tmp_path / "2", SERVICES, *pods)
     (created,) = await effects(serving, None, split_of(90, 10))
     assert f"from default/website:8080 to {V1}" in created
 
 
 async def test_a_deletion_is_answered_with_what_it_does(tmp_path):
     pods = workload("web", app="website", version="v1"), workload("web2", app="website", version="v2")
-    live_state = in_force(tmp_path / "1", SERVICES, *pods, split_of(0, 1))
+    live_state = live_state_with(tmp_path / "1", SERVICES, *pods, split_of(0, 1))
     (text,) = await effects(live_state, split_of(0, 1), None)
     assert f"all of them from {V2} to default/website:8080" in text
-    closed = in_force(tmp_path / "2", workload("shop"), group("g", pathRegex="/items"), target("buyers", "web"))
+    closed = live_state_with(tmp_path / "2", workload("shop"), group("g", pathRegex="/items"), target("buyers", "web"))
     (text,) = await effects(closed, target("buyers", "web"), None)
     assert "may send all requests to ServiceAccount default/shop, port 8080" in text
 
@@ -154,7 +154,7 @@ async def test_the_search_for_the_effect_of_a_large_change_ends_early(tmp_path, 
     before, after = (
         website_route(*(path_rule(f"/{number}", v1=number + v2, v2=99) for number in range(16))) for v2 in (1, 2)
     )
-    live_state = in_force(tmp_path, SERVICES, before)
+    live_state = live_state_with(tmp_path, SERVICES, before)
     monkeypatch.setattr("headgate.plan.quote.STEPS", 350)
     (text,) = await effects(live_state, before, after)
     assert text.startswith("at least 9 changes to requests; first: Service default/website:8080: path prefix /")

@@ -206,14 +206,14 @@ class ClusterHost:
 def settle(api: Api) -> None:
     """Wait until all stored objects are compiled, and all connected proxies have the result."""
 
-    def in_force() -> bool:
+    def is_active() -> bool:
         api.call("GET", f"{INSPECT}/findings")  # answers once all stored objects are compiled
         proxies = api.call("GET", f"{INSPECT}/proxies")["items"]
         states = {item["node"]: item["status"]["state"] for item in proxies}
         assert set(states.values()) <= {"InSync", "Disconnected"}, states
         return True
 
-    until(in_force, "all connected proxies in sync")
+    until(is_active, "all connected proxies in sync")
 
 
 def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str) -> dict[str, Any]:

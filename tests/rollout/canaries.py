@@ -51,7 +51,7 @@ class Rollout:
         for _ in range(max(seconds, 1)):
             self.now += min(seconds, 1)
             counts = {name: found for name, found in (("v1", v1), ("v2", v2)) if found}
-            before, known = self.state, {"in_force": True, **facts}
+            before, known = self.state, {"is_active": True, **facts}
             self.state = following(
                 self.plan, before, Facts(self.now, counts=counts, latency=self.latencies.histogram, **known)
             )

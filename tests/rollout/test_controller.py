@@ -147,7 +147,7 @@ def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
     run(scenario)
 
 
-def test_a_command_is_in_force_when_every_proxy_has_its_weights() -> None:
+def test_a_command_is_active_when_every_proxy_has_its_weights() -> None:
     async def scenario(rig: RolloutRig) -> None:
         key = await rig.create(website_canary(analysis={**ANALYSIS, "steps": []}))
         async with rig.replica():

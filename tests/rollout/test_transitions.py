@@ -49,7 +49,7 @@ def test_a_healthy_canary_passes_each_step_and_gets_all_requests(rollout: Rollou
 
 def test_requests_count_only_once_every_proxy_has_the_weights(rollout: Rollout) -> None:
     rollout.state = State()
-    rollout.look(60, v1=requests(90), v2=requests(10, failed=10), in_force=False)
+    rollout.look(60, v1=requests(90), v2=requests(10, failed=10), is_active=False)
     assert rollout.state.since == 0
     assert "waiting until every proxy has the weights" in rollout.message
     rollout.look(1, v1=requests(90), v2=requests(10, failed=10))
@@ -60,13 +60,13 @@ def test_requests_count_only_once_every_proxy_has_the_weights(rollout: Rollout) 
 def test_a_rollout_names_the_services_that_it_waits_for(analysis: Mapping[str, Any] | None) -> None:
     rollout = Rollout(website_canary(analysis=analysis))
     rollout.state = State()
-    rollout.look(1, in_force=False, ready=False, missing=("v1", "v2"))
+    rollout.look(1, is_active=False, ready=False, missing=("v1", "v2"))
     assert "waiting until the Services v1 and v2 exist" in rollout.message
     before = rollout.state
-    rollout.look(1, in_force=False, ready=False, missing=("v2",))
+    rollout.look(1, is_active=False, ready=False, missing=("v2",))
     assert rollout.state.has_moved(before)
     assert "waiting until the Service v2 exists" in rollout.message
-    rollout.look(1, in_force=False)
+    rollout.look(1, is_active=False)
     assert "waiting until every proxy has the weights" in rollout.message
 
 
@@ -260,10 +260,10 @@ def test_a_rolled_back_rollout_begins_again_when_a_user_restarts_it(rollout: Rol
 
 def test_an_edited_split_pauses_the_rollout_until_a_user_resumes_it(rollout: Rollout) -> None:
     rollout.look(20, v1=requests(90), v2=requests(10), edit=Edit(weights={"v1": 1}))
-    rollout.look(60, v1=requests(90), v2=requests(10, failed=10), in_force=False)
+    rollout.look(60, v1=requests(90), v2=requests(10, failed=10), is_active=False)
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.EDITED)
     assert "edited; `headgate rollout resume` sets them again" in rollout.message
-    rollout.look(2, command="Resume/1", in_force=False, edit=Edit(weights={"v1": 1}))
+    rollout.look(2, command="Resume/1", is_active=False, edit=Edit(weights={"v1": 1}))
     assert (rollout.state.phase, rollout.state.step, rollout.state.since) == (Phase.PROGRESSING, 0, 0)
     rollout.look(1)
     rollout.look(1, edit=Edit(weights={"v1": 1}))

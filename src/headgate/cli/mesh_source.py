@@ -24,7 +24,7 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 
-async def settings_in_force(client: Client) -> Settings:
+async def active_settings(client: Client) -> Settings:
     """Return the settings with which the running headgate compiles. Raises HeadgateError."""
     found = (await InspectClient(client).status()).status.settings
     return Settings(**structs.asdict(found))

@@ -23,13 +23,13 @@ from headgate.api.http_server import Server, serve
 from headgate.backoff import Backoff
 from headgate.cli.output import note
 from headgate.cli.proxy_calls import ANSWER_S, Calls
-from headgate.cli.rendered_files import in_force
+from headgate.cli.rendered_files import activation_note
 from headgate.envoy.node_ids import PROBE_PORT
 from headgate.envoy.proxy_container import DIRECTORY, READY_PATH
 from headgate.errors import HeadgateError, ProxyError
 from headgate.kubernetes.sockets import listen
 from headgate.plane.rendered_gateways import LONGEST_WAIT_S, METHOD, Configuration, GatewayQuery
-from headgate.proxy_programs.files import put_in_force, write_files
+from headgate.proxy_programs.files import activate, write_files
 from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started, stream_module
 from headgate.proxy_programs.programs import find_program
 from headgate.render.output import Rendered
@@ -103,9 +103,9 @@ class _RunningNginx:
         rendered = Rendered(main=found.main, files=found.files)
         if self._process is None:
             self._start(rendered)
-        elif failure := put_in_force(rendered, self._directory, self._program):
+        elif failure := activate(rendered, self._directory, self._program):
             raise ProxyError(failure)
-        note(in_force(self._directory, len(found.omissions)))
+        note(activation_note(self._directory, len(found.omissions)))
 
     def quit(self) -> NoReturn:
         """Let nginx complete its requests; then this process ends with its exit code."""

@@ -15,7 +15,7 @@ from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
 from headgate.cli.common_options import Namespace
 from headgate.cli.connection import find_api
 from headgate.cli.mesh_options import with_mesh_options
-from headgate.cli.mesh_source import current_mesh, followed_objects, settings_in_force
+from headgate.cli.mesh_source import active_settings, current_mesh, followed_objects
 from headgate.cli.offline import compile_files, reject_mistakes
 from headgate.cli.output import EXIT_FAILURE, note, usage_error
 from headgate.cli.rendered_files import ReloadCommand, keep_current
@@ -150,7 +150,7 @@ def render(
     if filename:
         mesh, place = _mesh_of_files(filename, settings), namespace or DEFAULT_NAMESPACE
     else:
-        settings = asyncio.run(settings_in_force(find_api(api)))
+        settings = asyncio.run(active_settings(find_api(api)))
         mesh = asyncio.run(current_mesh(client := find_api(api), settings))
         place = namespace or client.namespace
     chosen = Chosen(

@@ -12,7 +12,7 @@ from headgate.cli.output import note
 from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
 from headgate.latest import Latest
-from headgate.proxy_programs.files import ProxyProgram, put_in_force
+from headgate.proxy_programs.files import ProxyProgram, activate
 from headgate.proxy_programs.programs import output_of_failure
 from headgate.render.output import Rendered
 
@@ -53,9 +53,9 @@ async def keep_current(
             last = rendered
             backoff.reset()
         if rendered and (is_new or failure):
-            before, failure = failure, await asyncio.to_thread(put_in_force, rendered, directory, program)
+            before, failure = failure, await asyncio.to_thread(activate, rendered, directory, program)
             if not failure or _without_numbers(failure) != _without_numbers(before):
-                note(failure or in_force(directory, len(rendered.omissions)))
+                note(failure or activation_note(directory, len(rendered.omissions)))
             pause = backoff.next_pause() if failure else None
             await asyncio.sleep(PAUSE_S)
         with contextlib.suppress(TimeoutError):
@@ -75,6 +75,6 @@ def _without_numbers(failure: str) -> str:
     return re.sub(r"\d+", "", failure)
 
 
-def in_force(directory: Path, omissions: int) -> str:
+def activation_note(directory: Path, omissions: int) -> str:
     """Return a message about a configuration that a proxy loads; `omissions` is their number."""
     return f"{directory} has a new configuration with {pluralize(omissions, 'omission')}; the proxy loads it"

@@ -64,7 +64,7 @@ class UpTasks:
         The wait for Deployments ends after READY_S.
         """
         missing = await self._until_available()
-        await self._live_state.wait_in_force()
+        await self._live_state.wait_until_active()
         self._reporter.ready(self._current, missing)
 
     async def _until_available(self) -> Sequence[str]:
@@ -183,7 +183,7 @@ class UpTasks:
             if compiled is None:
                 continue
             revision = self._current.store.revision
-            await live_state.wait_in_force()
+            await live_state.wait_until_active()
             now = live_state.findings_of()
             changed = differing(known, now)
             if compiled is not before or changed:

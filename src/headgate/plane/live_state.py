@@ -153,7 +153,7 @@ class LiveState:
         # If the wait is canceled, the task continues until its thread ends, and then releases `_previewing`.
         return await asyncio.shield(running)
 
-    async def wait_in_force(self) -> Compiled:
+    async def wait_until_active(self) -> Compiled:
         """Wait until all stored objects are compiled and the proxies have answered; return the result."""
         await self.feed.wait_until_current()
         await self.wait_distributed()

@@ -30,7 +30,7 @@ def write_files(rendered: Rendered, directory: Path) -> None:
         write_private(path, (text.reveal() if isinstance(text, PrivateText) else text).encode())
 
 
-def put_in_force(rendered: Rendered, directory: Path, program: ProxyProgram) -> str:
+def activate(rendered: Rendered, directory: Path, program: ProxyProgram) -> str:
     """Check a configuration, replace the files and reload the proxy; return why that failed, or an empty text."""
     candidate = directory / CANDIDATE
     shutil.rmtree(candidate, ignore_errors=True)

@@ -333,7 +333,7 @@ class RolloutController:
         made = wanted_objects(obj, plan.canary, plan.weights(rollout.state), plan.kind(rollout.state))
         return Facts(
             now=now,
-            in_force=all(is_applied(stored.get(key_of(content)), content) for content in made),
+            is_active=all(is_applied(stored.get(key_of(content)), content) for content in made),
             edit=edit_of(split) if split else None,
             command=plan.spec.command,
             counts={written[name]: counts for name, counts in taken.items() if name in written},

@@ -169,7 +169,7 @@ def state_fields(state: State) -> Mapping[str, Any]:
 class Facts(NamedTuple):
     """What a transition reads besides the spec and the state.
 
-    `now` is in seconds since the epoch. `in_force` says whether every proxy that needs the weights has acknowledged them,
+    `now` is in seconds since the epoch. `is_active` says whether every proxy that needs the weights has acknowledged them,
     `edit` is what a user has written into the owned split. `counts` are new since the last transition, by backend as written
     in the spec, and `copies` those of copies to the canary. `latency` is the histogram of the reference's last requests before
     them, and `answers` are those of webhooks in this step. `ready` says whether the canary has a ready endpoint, and `missing`
@@ -177,7 +177,7 @@ class Facts(NamedTuple):
     """
 
     now: float
-    in_force: bool = False
+    is_active: bool = False
     ready: bool = True
     missing: tuple[str, ...] = ()
     edit: Edit | None = None

@@ -129,12 +129,12 @@ def _conditions(plan: RolloutPlan, state: State, text: str) -> Iterator[StatusCo
         reason=Reason.BACKEND_NOT_FOUND.value if missing else "ResolvedRefs",
         message="; ".join(missing) or "every backend exists",
     )
-    in_force = state.since > 0
+    is_active = state.since > 0
     yield StatusCondition(
         type=ConditionType.PROGRAMMED.value,
-        status=in_force,
-        reason="Programmed" if in_force else "Pending",
-        message=f"{'every proxy has' if in_force else 'not every proxy has'} the weights of the TrafficSplit",
+        status=is_active,
+        reason="Programmed" if is_active else "Pending",
+        message=f"{'every proxy has' if is_active else 'not every proxy has'} the weights of the TrafficSplit",
     )
     if plan.analysis is None:
         return
@@ -142,7 +142,7 @@ def _conditions(plan: RolloutPlan, state: State, text: str) -> Iterator[StatusCo
     yield StatusCondition(
         type=PROMOTED, status=is_promoted if state.phase.is_over else None, reason=state.phase.value, message=text
     )
-    unused, old = is_promoted and in_force, plan.spec.primary
+    unused, old = is_promoted and is_active, plan.spec.primary
     yield StatusCondition(
         type=OLD_VERSION_UNUSED,
         status=unused,

@@ -26,18 +26,18 @@ def following(plan: RolloutPlan, before: State, facts: Facts) -> State:
     """Return the next state."""
     state = structs.replace(_started(plan, before), missing=facts.missing)
     if plan.analysis is None:
-        return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.in_force else 0.0))
+        return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.is_active else 0.0))
     state = _commanded(plan, state, facts)
     if state.begun_by != before.begun_by:
         facts = facts._replace(answers={})  # the webhooks were asked about the state before
     if plan.weights(state) != plan.weights(before):
-        facts = facts._replace(in_force=False)  # the proxies have acknowledged other weights
+        facts = facts._replace(is_active=False)  # the proxies have acknowledged other weights
     return _ended(plan, state, facts) if state.phase.is_over else _running(plan, _paused(plan, state, facts), facts)
 
 
 def _ended(plan: RolloutPlan, state: State, facts: Facts) -> State:
     """Note when every proxy has the last weights, and which webhooks know the end."""
-    since = state.since or (facts.now if facts.in_force else 0.0)
+    since = state.since or (facts.now if facts.is_active else 0.0)
     informed = {*state.informed, *(name for name, answer in facts.answers.items() if answer.agrees is not None)}
     return structs.replace(
         state, since=since, informed=tuple(name for name in plan.hooks(When.AFTER) if name in informed)
@@ -64,7 +64,7 @@ def _running(plan: RolloutPlan, state: State, facts: Facts) -> State:
     ):
         return _rolled_back(state, LOST)
     if not state.since:
-        return structs.replace(state, since=facts.now) if facts.in_force else state
+        return structs.replace(state, since=facts.now) if facts.is_active else state
     return _judged(plan, _counted(plan, state, facts), facts)
 
 

@@ -132,7 +132,7 @@ def route_of_host(name: str, host: str, *backends: str) -> Object:
     return route(name, rule(dict.fromkeys(backends, 1)), parents=[{"name": "edge"}], hostnames=[host])
 
 
-def test_a_split_is_in_force_when_the_hosts_of_routes_to_its_root_are_acknowledged_too() -> None:
+def test_a_split_is_active_when_the_hosts_of_routes_to_its_root_are_acknowledged_too() -> None:
     rig = QueueRig()
     rig.build(more=[EDGE, route_of_host("shop", "shop.example", "web"), route_of_host("mall", "mall.example", "other")])
     rig.clients[GATEWAY.id].take()

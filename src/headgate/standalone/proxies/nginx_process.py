@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headgate.backoff import Backoff, until_done
 from headgate.errors import HeadgateError, ProxyError
 from headgate.latest import Latest
-from headgate.proxy_programs.files import put_in_force, write_files
+from headgate.proxy_programs.files import activate, write_files
 from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started
 from headgate.render.output import Rendered
 from headgate.standalone.address_pool import GUARD_PORT
@@ -139,7 +139,7 @@ class NginxProcess:
         listening = self._listening()
         if not self._current or listening.rendered.files != self._current.rendered.files:
             nginx = Nginx(self._program.path)
-            if failure := await asyncio.to_thread(put_in_force, listening.rendered, self._directory, nginx):
+            if failure := await asyncio.to_thread(activate, listening.rendered, self._directory, nginx):
                 raise ProxyError(failure)
         self._current = listening
         self.failure.set("")
