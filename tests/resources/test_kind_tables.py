@@ -85,7 +85,7 @@ def test_no_module_outside_the_rooms_has_a_table_keyed_by_kinds() -> None:
         '{("specs.smi-spec.io", "v1alpha4", "TCPRoute"): 1, ("", "v1", "Pod"): 2}',
         "{POD: 1, SERVICE: 2}",
         "{POD.kind: 1, service.KIND: 2}",
-        "{Pod: 1, TrafficSplit: 2}",
+        "{Service: 1, TrafficSplit: 2}",
         "dict(Pod=1, Service=2)",
         'dict([("Pod", 1), ("Service", 2)])',
         '(("Pod", "a pod"), ("Service", "a service"))',

@@ -57,7 +57,7 @@ class Program(NamedTuple):
     - `ended` is called with an exit code (None for an adopted process), and the seconds until the restart. It returns
       whether the program is to be restarted.
     - `fingerprint` returns that of a process to start.
-    - `reload` puts changed files in force in the running process.
+    - `reload` activates changed files in the running process.
     - `exited` waits for the exit of a process, and does what accompanies it until then, such as probes.
 
     `prepare` and `reload` raise HeadgateError and OSError when they fail.
