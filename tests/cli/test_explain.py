@@ -76,10 +76,10 @@ def test_a_header_that_the_proxy_removes_matches_no_condition(run: Run) -> None:
     assert (
         json.loads(run("explain", "http://website:8080/", *cookie).out)["status"]["route"]["name"] == "insiders/cookie"
     )
-    found = json.loads(run("explain", "http://website:8080/", "-H", "Connection: Cookie", *cookie).out)["status"]
-    assert found["route"] == {"object": None, "name": "", "matches": []}
-    assert found["sanitizing"]["statusCode"] == 0
-    assert found["sanitizing"]["messages"][0] == "cookie is removed: the header Connection names it"
+    status = json.loads(run("explain", "http://website:8080/", "-H", "Connection: Cookie", *cookie).out)["status"]
+    assert status["route"] == {"object": None, "name": "", "matches": []}
+    assert status["sanitizing"]["statusCode"] == 0
+    assert status["sanitizing"]["messages"][0] == "cookie is removed: the header Connection names it"
 
 
 def test_a_malformed_request_gets_400_before_it_is_routed(run: Run) -> None:
@@ -194,12 +194,12 @@ def test_explain_shows_the_backend_that_a_sticky_split_selects_for_the_user(run:
 
 def test_via_sends_the_request_to_a_gateway(run: Run) -> None:
     ended = run("explain", "GET", "http://edge.example/headers", "--via", "gateway/edge", "-f", GATEWAY, "-o", "json")
-    found = json.loads(ended.out)["status"]
-    assert (found["gateway"], found["port"], found["host"]) == ("default/edge", 80, "*")
-    assert (found["route"]["object"]["kind"], found["route"]["object"]["name"]) == ("HTTPRoute", "filters")
-    assert "set request header x-set: one" in [text.lower() for text in found["filterMessages"]]
-    assert [item["share"]["numerator"] for item in found["backends"]] == [3, 1]
-    assert "rewrite the host to v2.example" in found["backends"][1]["filterMessages"]
+    status = json.loads(ended.out)["status"]
+    assert (status["gateway"], status["port"], status["host"]) == ("default/edge", 80, "*")
+    assert (status["route"]["object"]["kind"], status["route"]["object"]["name"]) == ("HTTPRoute", "filters")
+    assert "set request header x-set: one" in [text.lower() for text in status["filterMessages"]]
+    assert [item["share"]["numerator"] for item in status["backends"]] == [3, 1]
+    assert "rewrite the host to v2.example" in status["backends"][1]["filterMessages"]
 
 
 def test_explain_shows_a_redirect(run: Run) -> None:

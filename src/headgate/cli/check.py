@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
-from headgate.cli.common_options import Output
+from headgate.cli.common_options import Output, namespace_option
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import CompiledFiles, compile_files
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, note, stdout, usage_error
@@ -50,13 +50,7 @@ SomeManifests = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Only the findings about objects of this namespace of the running mesh; by default those of all.",
-        show_default=False,
-    ),
+    namespace_option("Only the findings about objects of this namespace of the running mesh; by default those of all."),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with code 1 also for warnings.")]
 

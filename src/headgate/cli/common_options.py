@@ -4,7 +4,7 @@ A short option has one meaning in all commands, that of kubectl: -n is a namespa
 container, -p the previous run, -l a label selector, -w a watch.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,16 +12,14 @@ from headgate import durations
 from headgate.cli.output import Format, usage_error
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
-Namespace = Annotated[
-    str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace; by default that of the kubeconfig's context.",
-        show_default=False,
-    ),
-]
+
+
+def namespace_option(text: str) -> Any:
+    """Return the option `--namespace` of a command, with this text for its help."""
+    return typer.Option("-n", "--namespace", metavar="NAME", help=text, show_default=False)
+
+
+Namespace = Annotated[str, namespace_option("Namespace; by default that of the kubeconfig's context.")]
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import ApiOptions, with_api_options
-from headgate.cli.common_options import Output
+from headgate.cli.common_options import Output, namespace_option
 from headgate.cli.completion import proxy_names, types
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, make_table, print_table, stdout, usage_error
@@ -39,13 +39,7 @@ Name = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace of the pod; by default that of the kubeconfig's context.",
-        show_default=False,
-    ),
+    namespace_option("Namespace of the pod; by default that of the kubeconfig's context."),
 ]
 
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from rich.table import Table
 
 from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
-from headgate.cli.common_options import Output
+from headgate.cli.common_options import Output, namespace_option
 from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient, status_of
@@ -78,12 +78,8 @@ From = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace of the objects in --from and --via, and of short host names; by default that of the kubeconfig's context, with -f default.",
-        show_default=False,
+    namespace_option(
+        "Namespace of the objects in --from and --via, and of short host names; by default that of the kubeconfig's context, with -f default."
     ),
 ]
 
@@ -136,15 +132,15 @@ def explain_(
     if filename:
         from headgate.cli.explain_files import explain_files
 
-        found = explain_files(filename, given.mesh.settings(), request)
+        explanation = explain_files(filename, given.mesh.settings(), request)
     else:
         client = InspectClient.of(api)
         request = structs.replace(request, namespace=namespace or client.client.namespace)
-        found = asyncio.run(client.explanation(request, at))
+        explanation = asyncio.run(client.explanation(request, at))
     if at:
         note(f"with the objects of revision {at}; {NOT_RECORDED}")
-    status = status_of(found)
-    answer(found, output, lambda: show(found.spec.method, status))
+    status = status_of(explanation)
+    answer(explanation, output, lambda: show(explanation.spec.method, status))
     if all(backend.status_code >= ERROR_STATUSES or backend.is_denied for backend in status.backends):
         raise typer.Exit(EXIT_FAILURE)
 
@@ -305,12 +301,12 @@ def _candidate(item: Tried) -> Iterator[str]:
 def backends_table(backends: Iterable[ExplainedBackend]) -> Table:
     """Return the table of backends with the share of each."""
     numbers = ("SHARE", "PERCENT", "READY ENDPOINTS")
-    found = make_table(("BACKEND", *numbers), right=numbers)
+    table = make_table(("BACKEND", *numbers), right=numbers)
     for item in backends:
         style = "red" if item.status_code >= ERROR_STATUSES else None
         endpoints = str(item.ready_endpoints) if item.service else ""
-        found.add_row(_answers(item), str(item.share), f"{_percent(item.share):g} %", endpoints, style=style)
-    return found
+        table.add_row(_answers(item), str(item.share), f"{_percent(item.share):g} %", endpoints, style=style)
+    return table
 
 
 def _answers(item: ExplainedBackend) -> str:

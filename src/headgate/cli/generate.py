@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from headgate.cli.arguments import ApiOptions, with_api_options
-from headgate.cli.common_options import AllNamespaces, check_namespaces
+from headgate.cli.common_options import AllNamespaces, check_namespaces, namespace_option
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, usage_error, yaml_text
 from headgate.cli.traffic_rules import GeneratedTarget, Rules, derive, is_allowed
@@ -37,13 +37,7 @@ FromTraffic = Annotated[
 ]
 Namespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace of the called pods; by default that of the kubeconfig's context.",
-        show_default=False,
-    ),
+    namespace_option("Namespace of the called pods; by default that of the kubeconfig's context."),
 ]
 Exclude = Annotated[
     list[str] | None,

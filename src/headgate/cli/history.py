@@ -10,7 +10,7 @@ import typer
 
 from headgate.cli import completion
 from headgate.cli.arguments import ApiOptions, parse_kind_and_name, with_api_options
-from headgate.cli.common_options import AllNamespaces, Output, check_namespaces
+from headgate.cli.common_options import AllNamespaces, Output, check_namespaces, namespace_option
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import Format, answer, make_table, note, print_table, stdout, usage_error
 from headgate.formatting import NONE, pluralize
@@ -43,13 +43,7 @@ Selection = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace of the objects; by default that of the kubeconfig's context.",
-        show_default=False,
-    ),
+    namespace_option("Namespace of the objects; by default that of the kubeconfig's context."),
 ]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="NUMBER", min=0, help="The number of newest revisions to list; 0 lists all.")

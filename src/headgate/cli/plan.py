@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import PATHS, ApiOptions, check_paths, parse_kind_and_name, with_api_options
-from headgate.cli.common_options import Output
+from headgate.cli.common_options import Output, namespace_option
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.offline import compile_manifests, objects_in, reject_mistakes
@@ -93,12 +93,8 @@ Metrics = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace of objects and of names in --never without one; by default that of the kubeconfig's context, with --base `default`.",
-        show_default=False,
+    namespace_option(
+        "Namespace of objects and of names in --never without one; by default that of the kubeconfig's context, with --base `default`."
     ),
 ]
 

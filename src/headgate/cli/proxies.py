@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import ApiOptions, with_api_options
-from headgate.cli.common_options import Output, duration
+from headgate.cli.common_options import Output, duration, namespace_option
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, make_table, print_table, stdout, usage_error
@@ -36,12 +36,8 @@ ProxyName = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Only the sidecars of this namespace; the namespace of PROXY, by default that of the kubeconfig's context.",
-        show_default=False,
+    namespace_option(
+        "Only the sidecars of this namespace; the namespace of PROXY, by default that of the kubeconfig's context."
     ),
 ]
 Level = Literal["trace", "debug", "info", "warning", "error", "critical", "off"]
@@ -107,14 +103,16 @@ def _list(every: Sequence[Proxy]) -> None:
 def table(every: Sequence[Proxy]) -> Table:
     """Return the table with a row for each proxy."""
     counted = ("LAST ACK", *_SHOWN.values())
-    found = make_table(("PROXY", "STATE", *counted), right=counted)
+    proxies = make_table(("PROXY", "STATE", *counted), right=counted)
     for item in every:
         status = item.status
         by_type = {one.type: one for one in status.types}
         counts = (_count(by_type[name]) if name in by_type else NONE for name in _SHOWN)
         style = None if status.state == "InSync" else STYLES[status.state]
-        found.add_row(display_name(item.node), status.state, since(status.last_acknowledged_time), *counts, style=style)
-    return found
+        proxies.add_row(
+            display_name(item.node), status.state, since(status.last_acknowledged_time), *counts, style=style
+        )
+    return proxies
 
 
 def _count(one: ResourceType) -> str:
@@ -168,12 +166,12 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
 
 def _types(every: Sequence[ResourceType]) -> Table:
     titles = ("TYPE", "RESOURCES", "ACKNOWLEDGED", "VERSION", "ACKNOWLEDGED VERSION", "LAST ACK")
-    found = make_table(titles, right=("RESOURCES", "ACKNOWLEDGED", "LAST ACK"))
+    types = make_table(titles, right=("RESOURCES", "ACKNOWLEDGED", "LAST ACK"))
     for one in every:
         style = None if one.version == one.held_version else STYLES["Lagging"]
         cells = (one.type, str(one.resources), str(one.held), one.version or NONE, one.held_version or NONE)
-        found.add_row(*cells, since(one.last_acknowledged_time), style=style)
-    return found
+        types.add_row(*cells, since(one.last_acknowledged_time), style=style)
+    return types
 
 
 def since(moment: str | None) -> str:

@@ -37,13 +37,13 @@ def status(*, output: Output = Format.TABLE, api: ApiOptions) -> None:
     The last lines name the problems. Warnings do not count: `headgate check` lists them.
     """
     try:
-        found = asyncio.run(_status(InspectClient.of(api)))
+        mesh = asyncio.run(_status(InspectClient.of(api)))
     except Unavailable as error:
         if not (api.kubeconfig or api.context) and (texts := remains_texts(api.state)):
             raise Unavailable("\n".join((str(error), *texts))) from error
         raise
-    answer(found, output, lambda: _show(found.status))
-    if not found.status.healthy:
+    answer(mesh, output, lambda: _show(mesh.status))
+    if not mesh.status.healthy:
         raise typer.Exit(EXIT_FAILURE)
 
 

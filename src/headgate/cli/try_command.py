@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from headgate.cli.arguments import ApiOptions, with_api_options
-from headgate.cli.common_options import Output, duration
+from headgate.cli.common_options import Output, duration, namespace_option
 from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stderr, stdout, usage_error
@@ -56,12 +56,8 @@ From = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Namespace of --from; on a cluster without --from, of a short Service name. By default that of the kubeconfig's context.",
-        show_default=False,
+    namespace_option(
+        "Namespace of --from; on a cluster without --from, of a short Service name. By default that of the kubeconfig's context."
     ),
 ]
 Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Timeout of one request.")]
@@ -220,16 +216,16 @@ def _print(result: TryResult) -> None:
 def table(result: TryResult) -> Table:
     """Return the table of expected and observed shares. Observed shares are `-` when no backend responded."""
     numbers = ("WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)")
-    found = make_table(("BACKEND", *numbers, "FITS"), right=numbers)
+    shares = make_table(("BACKEND", *numbers, "FITS"), right=numbers)
     is_observed = any(row.requests for row in result.rows)
     for row in result.rows:
         if not is_observed:
-            found.add_row(row.backend, f"{row.wanted:.2%}", "-", "0", "-", "-")
+            shares.add_row(row.backend, f"{row.wanted:.2%}", "-", "0", "-", "-")
             continue
         band = f"{row.lowest:.2%} .. {row.highest:.2%}"
         cells = (row.backend, f"{row.wanted:.2%}", f"{row.observed:.2%}", str(row.requests), band)
-        found.add_row(*cells, "yes" if row.fits else "NO", style=None if row.fits else "red")
-    return found
+        shares.add_row(*cells, "yes" if row.fits else "NO", style=None if row.fits else "red")
+    return shares
 
 
 def _describe_failure(failure: FailureKey) -> str:
