@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -57,6 +58,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("tests/pods/"):
             item.add_marker(pytest.mark.timeout(TEST_S))
+
+
+RUN_ONCE = 'output=$1; shift; python3 -c "$0" "$@" > "$output" && cat "$output"'
+"""Runs the Python program `$0`, and keeps its output in the file `$1`."""
 
 
 class Cluster:
@@ -183,9 +188,14 @@ class Cluster:
         wait_for_port(found["clusterIP"], found["ports"][0]["port"])
 
     def python(self, namespace: str, deployment: str, program: str, *arguments: object) -> Any:
-        """Run a Python program in the container `app` of a Deployment; return its JSON output."""
-        target = ("-n", namespace, "exec", f"deployment/{deployment}", "-c", "app")
-        return json.loads(self.kubectl(*target, "--", "python3", "-c", program, *arguments))
+        """Run a Python program in the container `app` of a Deployment; return its JSON output.
+
+        `kubectl exec` now and then loses all output, and still succeeds (kubernetes/kubernetes#34256). A file keeps it.
+        """
+        target = ("-n", namespace, "exec", f"deployment/{deployment}", "-c", "app", "--")
+        kept = f"/tmp/{uuid.uuid4()}"
+        output = self.kubectl(*target, "sh", "-c", RUN_ONCE, program, kept, *arguments)
+        return json.loads(output or until(lambda: self.kubectl(*target, "cat", kept), "the output of a program"))
 
 
 def is_deleted(pod: dict[str, Any]) -> bool:

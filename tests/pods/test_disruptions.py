@@ -354,7 +354,9 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
     installed.wait_in_sync(place)
     assert rollout.send("foobar", 50) == {NEW: 50}
     until(lambda: counted(installed, place, "deployments") == rollout.received)
-    with rollout.load(NEW):  # before the deletion of the old version
+    with rollout.load(
+        OLD, NEW
+    ):  # before the deletion of the old version, whose last pods the root selects without a split
         disturb(installed, place)
         for what in (f"deployment/{OLD}", f"service/{OLD}", "trafficsplit/foobar-rollout"):
             installed.kubectl("-n", place, "delete", what)

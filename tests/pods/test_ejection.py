@@ -72,7 +72,8 @@ class Shop:
     def ejected(self) -> list[str]:
         """Return the addresses that the client's sidecar has ejected."""
         program = ("exec", "deployment/client", "-c", SIDECAR, "--", "python3", "-c", EJECTED)
-        return list(json.loads(self.cluster.kubectl("-n", PLACE, *program)))
+        printed = until(lambda: self.cluster.kubectl("-n", PLACE, *program))  # `kubectl exec` may lose it
+        return list(json.loads(printed))
 
     def run(self, pod: str, *command: str) -> None:
         """Run a command in the application's container of a pod."""

@@ -125,7 +125,7 @@ def assert_only_new_root(cluster: Cluster, old: x509.Certificate) -> None:
     assert new != old
     for name, address in running(cluster, BANK).items():
         target = ("-n", BANK, "exec", name, "-c", "headgate-sidecar", "--", "python3", "-c", SECRETS)
-        chain, roots = json.loads(cluster.kubectl(*target))
+        chain, roots = json.loads(until(lambda target=target: cluster.kubectl(*target)))  # it may lose its output
         x509.load_pem_x509_certificate(chain.encode()).verify_directly_issued_by(new)
         assert x509.load_pem_x509_certificates(roots.encode()) == [new]
         if name.startswith(SERVERS):
