@@ -10,7 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 ENVOY_INSTANCES = 4
-"""The number of inotify instances of an Envoy on a cluster. It watches its token and its roots. Worker threads need none."""
+"""The number of inotify instances of an Envoy on a cluster. It watches its token and its roots. Worker threads need none.
+
+The limit is one of each user of a node, so sidecars have different ones (`admission.proxy_users`).
+"""
 _LIMITS = ("fs.inotify.max_user_instances", "user.max_inotify_instances")
 
 

@@ -275,7 +275,7 @@ def test_only_the_redirection_container_has_capabilities() -> None:
     found = with_transparent_sidecar(web_pod(), OPTIONS)["spec"]
     added = [item["securityContext"]["capabilities"] for item in (found["initContainers"][0], found["containers"][0])]
     assert added == [{"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]}, {"drop": ["ALL"]}]
-    assert found["containers"][0]["securityContext"]["runAsUser"] == 1337
+    assert found["containers"][0]["securityContext"]["runAsNonRoot"] is True
 
 
 def test_the_token_is_for_headgate_and_bound_to_the_pod() -> None:

@@ -1,5 +1,6 @@
 """`headgate inject`: sidecars in manifests, without a cluster."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import yaml
 from tests.decoding import completed
 from tests.processes import Ran
 
+from headgate.admission.proxy_users import user_of_manifest
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.snapshot import Snapshot
 from headgate.kubernetes.names import XDS_ADDRESS
@@ -69,7 +71,8 @@ def test_the_pods_of_a_workload_get_what_the_webhook_adds(inject: Inject, kind: 
     labels = {**written["metadata"]["labels"], "headgate.dev/inject": "true"}
     metadata = {**written["metadata"], "labels": labels, "namespace": "shop"}
     pod = {"apiVersion": "v1", "kind": "Pod", **written, "metadata": metadata}
-    by_webhook = completed(transparent_sidecars("labelled", options))(pod, None, SnapshotView(Snapshot()))
+    users = itertools.repeat(user_of_manifest(workload(kind)))
+    by_webhook = completed(transparent_sidecars("labelled", options, users))(pod, None, SnapshotView(Snapshot()))
     assert found["spec"] == by_webhook["spec"]
     assert found["metadata"]["annotations"] == by_webhook["metadata"]["annotations"]
     assert found["metadata"]["labels"] == {"app": "web"}

