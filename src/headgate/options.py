@@ -12,6 +12,18 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headgate.option import DeclaredOption, Option, check_collector, declared_options
+from headgate.resources.core.proxy_annotations import (
+    CONCURRENCY,
+    CPU,
+    CPU_LIMIT,
+    DEFAULTS,
+    LOG_LEVEL,
+    MEMORY,
+    MEMORY_LIMIT,
+    PROXY_ANNOTATIONS,
+    RESOURCES,
+    checked,
+)
 from headgate.resources.meta import SYSTEM_NAMESPACE, Value, is_dns_label, is_dns_subdomain
 from headgate.settings import COLLECTOR_SCHEMA, Settings
 
@@ -98,6 +110,29 @@ def parse_metrics_source(text: str) -> str:
             " read it"
         )
     return url
+
+
+def _field_of(annotation: str) -> str:
+    """Return the field of the option that an annotation of a pod or namespace replaces."""
+    return annotation.rpartition("/")[2].replace("-", "_")
+
+
+def _of_proxies(annotation: str, sentence: str, metavar: str = "QUANTITY") -> Option:
+    """Return the option that an annotation of a pod or namespace replaces. Empty quantities are no request, or no limit."""
+
+    def read(text: str) -> str:
+        return text if not text and annotation in RESOURCES else checked(annotation, text)
+
+    _, _, words = _field_of(annotation).partition("_")
+    first, *more = words.split("_")
+    return Option(
+        help=f"{sentence} The annotation {annotation} of a pod or namespace is stronger.",
+        read=read,
+        cluster=True,
+        metavar=metavar,
+        value=f"proxy.{first}{''.join(map(str.capitalize, more))}",
+        schema={"type": ["string", "number"]},
+    )
 
 
 class MeshOptions(Settings, frozen=True, kw_only=True):
@@ -198,6 +233,22 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
         ),
     ] = ""
 
+    proxy_cpu: Annotated[str, _of_proxies(CPU, "Processor time that sidecars request.")] = DEFAULTS[CPU]
+    proxy_memory: Annotated[str, _of_proxies(MEMORY, "Memory that sidecars request.")] = DEFAULTS[MEMORY]
+    proxy_cpu_limit: Annotated[str, _of_proxies(CPU_LIMIT, "Limit of the processor time of sidecars.")] = ""
+    proxy_memory_limit: Annotated[str, _of_proxies(MEMORY_LIMIT, "Limit of the memory of sidecars.")] = DEFAULTS[
+        MEMORY_LIMIT
+    ]
+    proxy_concurrency: Annotated[str, _of_proxies(CONCURRENCY, "Number of worker threads of sidecars.", "NUMBER")] = (
+        DEFAULTS[CONCURRENCY]
+    )
+    proxy_log_level: Annotated[str, _of_proxies(LOG_LEVEL, "Log level of sidecars.", "LEVEL")] = DEFAULTS[LOG_LEVEL]
+
+    @property
+    def proxy(self) -> Mapping[str, str]:
+        """The settings of sidecars by the annotations of pods and namespaces that replace them."""
+        return {key: getattr(self, _field_of(key)) for key in PROXY_ANNOTATIONS}
+
     @property
     def series_by(self) -> By:
         """The labels of series for Prometheus: those of pods if it is the source of the metrics API, which is about pods."""
@@ -209,6 +260,8 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
         return Settings(**{**own, **replaced})
 
 
+PROXY_OPTIONS = tuple(map(_field_of, PROXY_ANNOTATIONS))
+"""The options of injected proxies."""
 OPTIONS: Mapping[str, DeclaredOption] = declared_options(MeshOptions)
 """All options of the mesh, by the names of their fields."""
 

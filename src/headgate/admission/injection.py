@@ -88,11 +88,12 @@ class InjectionDecision(NamedTuple):
 
 
 class PodNamespace(NamedTuple):
-    """The properties of a pod's namespace that injection uses: the namespace's labels, and the TLSConfigs and Sidecars in it."""
+    """The properties of a pod's namespace that injection uses: its labels and annotations, and the TLSConfigs and Sidecars in it."""
 
     labels: Mapping[str, str]
     configs: Iterable[Object]
     sidecars: Iterable[Object] = ()
+    annotations: Mapping[str, str] = {}
 
 
 class Sidecars(NamedTuple):
@@ -230,8 +231,8 @@ def pod_namespace(view: View, obj: Object) -> PodNamespace:
     namespace = obj["metadata"].get("namespace", "")
     stored = view.get(Key("", "Namespace", "", namespace))
     configs, sidecars = (view.select(kind.group, kind.kind, namespace) for kind in (TLS_CONFIG, SIDECAR_KIND))
-    labels = part(stored["metadata"], "labels") if stored else {}
-    return PodNamespace(labels=labels, configs=configs, sidecars=sidecars)
+    labels, annotations = (part(stored["metadata"], field) if stored else {} for field in ("labels", "annotations"))
+    return PodNamespace(labels=labels, configs=configs, sidecars=sidecars, annotations=annotations)
 
 
 class SelectedNamespace(View):

@@ -6,15 +6,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import InjectionDecision, PodNamespace, Sidecars, decide
-from headgate.admission.proxy_resources import proxy_resources
+from headgate.admission.proxy_settings import ProxySettings, proxy_settings
 from headgate.admission.proxy_users import PROXY_USERS, proxy_user
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.node_ids import DEFAULT_USER, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.envoy.proxy_container import (
     COLLECTOR,
+    CONCURRENCY,
     DIRECTORY,
     EXCLUDED_INBOUND_PORTS,
     JOB,
+    LOG_LEVEL,
     PROXY_USER,
     READY_PATH,
     ROOTS_KEY,
@@ -26,6 +28,7 @@ from headgate.resources.meta import Object, Value, part
 
 CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"
+NO_ANNOTATIONS: Mapping[str, str] = {}
 ROOTS_CONFIG_MAP = "headgate-roots"
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 _PERIOD_S = 2
@@ -48,7 +51,8 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
 
     `pull_secrets` are names of Secrets in the pod's namespace with which the image is pulled. With `native`, the sidecar is
     an init container with the restart policy Always (Kubernetes 1.29 and newer). `collector` is the address of an
-    OpenTelemetry collector, to which proxies report too; empty means none.
+    OpenTelemetry collector, to which proxies report too; empty means none. `proxy` is the mesh's settings of proxies, by the
+    annotations that replace them.
     """
 
     image: str
@@ -57,7 +61,7 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     pull_secrets: tuple[str, ...] = ()
     native: bool = False
     collector: str = ""
-    log_level: str = "warning"
+    proxy: Mapping[str, str] = {}
 
 
 def transparent_sidecars(mode: InjectionMode, options: SidecarOptions, users: Iterator[int] | None = None) -> Sidecars:
@@ -67,7 +71,7 @@ def transparent_sidecars(mode: InjectionMode, options: SidecarOptions, users: It
     def create(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`
         if not injected:
             return pod
-        return with_transparent_sidecar(with_sidecars(pod, around.sidecars), options, next(users))
+        return with_transparent_sidecar(with_sidecars(pod, around.sidecars), options, next(users), around.annotations)
 
     return Sidecars(
         lambda pod, around: decide_transparent(pod, mode, around),
@@ -93,12 +97,17 @@ def decide_transparent(pod: Object, mode: InjectionMode, around: PodNamespace) -
     return decide(pod, mode, around)
 
 
-def with_transparent_sidecar(pod: Object, options: SidecarOptions, first_user: int = PROXY_USERS[0]) -> Object:
+def with_transparent_sidecar(
+    pod: Object,
+    options: SidecarOptions,
+    first_user: int = PROXY_USERS[0],
+    namespace: Mapping[str, str] = NO_ANNOTATIONS,
+) -> Object:
     """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
     The kubelet sends the application's HTTP, TCP and gRPC probes to the proxy, which makes the checks. A sidecar that is not native starts
     after all init containers, so these run before the redirection and use the network directly. It runs as `first_user`, or as
-    the next user that no container has.
+    the next user that no container has. `namespace` are the annotations of the pod's namespace.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     initial = spec.get("initContainers") or ()
@@ -111,10 +120,10 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions, first_user: i
     annotations = {**part(metadata, "annotations"), SIDECAR: "transparent"}
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
-    resources, user = proxy_resources(annotations), proxy_user(pod, first_user)
+    settings, user = proxy_settings(options.proxy, namespace, annotations), proxy_user(pod, first_user)
     is_job = (spec.get("restartPolicy") or "Always") != "Always"
-    sidecar = _sidecar(options, user, is_job=is_job) | {"resources": resources}
-    redirection = _redirection(options, user) | {"resources": resources}
+    sidecar = _sidecar(options, settings, user, is_job=is_job)
+    redirection = _redirection(options, user) | {"resources": settings.resources}
     applications = [_redirected(container) for container in spec.get("containers") or ()]
     spec["volumes"] = [*(spec.get("volumes") or ()), *proxy_volumes()]
     if secrets := pull_secrets(spec.get("imagePullSecrets") or (), options):
@@ -166,17 +175,24 @@ def _moved_check(probe: Mapping[str, Any]) -> str:
     return next((field for field in _MOVED_CHECKS if probe.get(field) and not probe[field].get("host")), "")
 
 
-def _sidecar(options: SidecarOptions, user: int, *, is_job: bool) -> dict[str, Any]:
+def _sidecar(options: SidecarOptions, settings: ProxySettings, user: int, *, is_job: bool) -> dict[str, Any]:
     """Return the container of a sidecar. With `is_job` the pod ends by itself, and a sidecar that is not native does too."""
     stopped = ("preStop", ["drain"])
     if options.native:
-        return {**proxy_container(options, "sidecar", [stopped], user), "startupProbe": _probe(failureThreshold=600)}
-    container = proxy_container(options, "sidecar", [("postStart", ["wait"]), stopped], user)
+        return {
+            **proxy_container(options, "sidecar", [stopped], settings, user),
+            "startupProbe": _probe(failureThreshold=600),
+        }
+    container = proxy_container(options, "sidecar", [("postStart", ["wait"]), stopped], settings, user)
     return {**container, "command": [*container["command"], JOB]} if is_job else container
 
 
 def proxy_container(
-    options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]], user: int = DEFAULT_USER
+    options: SidecarOptions,
+    role: str,
+    hooks: Sequence[tuple[str, Sequence[str]]],
+    settings: ProxySettings,
+    user: int = DEFAULT_USER,
 ) -> dict[str, Any]:
     """Return the container of a proxy. The names of `hooks` are those of the container's lifecycle."""
     command = ["headgate", role]
@@ -187,12 +203,14 @@ def proxy_container(
         "command": [*command, "run"],
         "env": [
             {"name": "HEADGATE_XDS", "value": options.xds},
-            {"name": "HEADGATE_LOG_LEVEL", "value": options.log_level},
+            {"name": LOG_LEVEL, "value": settings.log_level},
+            {"name": CONCURRENCY, "value": settings.concurrency},
             *([{"name": COLLECTOR, "value": options.collector}] if options.collector else []),
             _field_variable("POD_NAMESPACE", "metadata.namespace"),
             _field_variable("POD_NAME", "metadata.name"),
         ],
         "securityContext": _restricted(runAsUser=user, runAsGroup=user, runAsNonRoot=True),
+        "resources": settings.resources,
         "lifecycle": {name: {"exec": {"command": [*command, *words]}} for name, words in hooks},
         "readinessProbe": _probe(failureThreshold=_STARVED_S // _PERIOD_S),
         "volumeMounts": [

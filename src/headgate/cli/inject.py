@@ -18,7 +18,7 @@ from headgate.formatting import json_text
 from headgate.kubernetes.names import XDS_ADDRESS
 from headgate.manifests.files import FileProblem, read_texts
 from headgate.manifests.streams import WrittenDocument, join, written_documents
-from headgate.options import GivenOptions
+from headgate.options import PROXY_OPTIONS, GivenOptions
 from headgate.resources.meta import Object, part
 
 Files = Annotated[
@@ -37,7 +37,7 @@ Output = Annotated[
 ]
 
 
-@with_mesh_options("pull_secrets", "otlp_collector")
+@with_mesh_options("pull_secrets", "otlp_collector", *PROXY_OPTIONS)
 def inject(
     filename: Files,
     *,
@@ -57,6 +57,7 @@ def inject(
         pull_secrets=given.mesh.pull_secrets,
         native=native,
         collector=given.mesh.otlp_collector,
+        proxy=given.mesh.proxy,
     )
     files, unreadable = read_texts(check_paths(filename))
     documents, broken = written_documents(files)

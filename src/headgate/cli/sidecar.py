@@ -15,9 +15,11 @@ from headgate.envoy.node_ids import SIDECAR as NODE_PREFIX
 from headgate.envoy.pod_bootstrap import BOOTSTRAP, pod_bootstrap
 from headgate.envoy.proxy_container import (
     COLLECTOR,
+    CONCURRENCY,
     DIRECTORY,
     EXCLUDED_INBOUND_PORTS,
     JOB,
+    LOG_LEVEL,
     PROXY_USER,
     READY_PATH,
     ROOTS_KEY,
@@ -139,7 +141,7 @@ def exec_envoy(environ: Mapping[str, str], node_id: str) -> None:
         (directory / path).parent.mkdir(exist_ok=True)
         (directory / path).write_bytes(content)
     binary = str(find_envoy(environ))
-    flags = EnvoyFlags(log_level=environ.get("HEADGATE_LOG_LEVEL") or "warning")
+    flags = EnvoyFlags(environ.get(LOG_LEVEL) or "warning", concurrency=int(environ.get(CONCURRENCY) or "1"))
     os.execv(binary, [binary, "-c", str(directory / BOOTSTRAP), *flags.arguments()])  # noqa: S606 - Envoy replaces this process
 
 

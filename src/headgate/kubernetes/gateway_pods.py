@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.admission.proxy_resources import DEFAULTS
+from headgate.admission.proxy_settings import proxy_settings
 from headgate.admission.sidecar_containers import SidecarOptions, proxy_container, proxy_volumes, pull_secrets
 from headgate.envoy.proxy_container import WITHDRAWAL_S
 
@@ -14,13 +14,16 @@ def gateway_pod(options: SidecarOptions, resources: Mapping[str, Any]) -> Mappin
     `resources` are the requests and limits of its container; if they are empty, it has the default requests of sidecars.
     When the pod ends, its proxy requests clients to close their connections, and waits until they have.
     """
-    proxy = proxy_container(options, "gateway", [("preStop", ["drain"])])
+    settings = proxy_settings()
+    proxy = proxy_container(options, "gateway", [("preStop", ["drain"])], settings)
     secrets = pull_secrets((), options)
     return {
         **({"imagePullSecrets": secrets} if secrets else {}),
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
-        "containers": [{**proxy, "name": "proxy", "resources": resources or {"requests": DEFAULTS["requests"]}}],
+        "containers": [
+            {**proxy, "name": "proxy", "resources": resources or {"requests": settings.resources["requests"]}}
+        ],
         "volumes": proxy_volumes(),
     }
 

@@ -33,4 +33,5 @@ class Options(Value, frozen=True, kw_only=True):
             pull_secrets=self.mesh.pull_secrets,
             native=native,
             collector=self.mesh.otlp_collector,
+            proxy=self.mesh.proxy,
         )

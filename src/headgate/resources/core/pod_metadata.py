@@ -5,12 +5,11 @@ All other fields of pods are checked by admission, or by the cluster that runs t
 
 import re
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
 from headgate.errors import Cause
 from headgate.option import parse_sampling
-from headgate.quantity import parse_quantity
+from headgate.resources.core.proxy_annotations import PROXY_ANNOTATIONS, proxy_annotation_causes
 from headgate.resources.meta import Object, is_dns_subdomain, part
 from headgate.resources.pod_templates import pod_template, template_path
 from headgate.resources.schema.builders import LARGEST_PORT
@@ -28,13 +27,6 @@ APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
 """Annotation of a pod: ports that bypass its sidecar, `9090,9102`, for example for a Prometheus outside the mesh."""
-PROXY_RESOURCES: Mapping[tuple[str, str], str] = {
-    ("requests", "cpu"): "headgate.dev/proxy-cpu",
-    ("requests", "memory"): "headgate.dev/proxy-memory",
-    ("limits", "cpu"): "headgate.dev/proxy-cpu-limit",
-    ("limits", "memory"): "headgate.dev/proxy-memory-limit",
-}
-"""Annotations of a pod on a cluster: the resource requests and limits of its sidecar, by field and resource."""
 PROBES = "headgate.dev/probes"
 """Annotation of a pod, written by injection on Kubernetes: its HTTP probes as JSON, by `CONTAINER/FIELD`.
 
@@ -66,7 +58,7 @@ ANNOTATIONS_OF_PODS = frozenset(
         PROCESS,
         PROCESS_ID,
         SIDECAR,
-        *PROXY_RESOURCES.values(),
+        *PROXY_ANNOTATIONS,
     }
 )
 """The annotations of pods that headgate reads or writes."""
@@ -74,7 +66,6 @@ ANNOTATIONS_OF_PODS = frozenset(
 
 _PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 _PAIRS = re.compile(r"[0-9]{1,5}=[0-9]{1,5}(,[0-9]{1,5}=[0-9]{1,5})*")
-_LEAST_MEMORY = parse_quantity("1Mi")
 _NUMBERS = re.compile(r"[0-9]+")
 
 
@@ -93,7 +84,7 @@ def pod_metadata_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
     yield from _sidecar(annotations, place)
     yield from _numbers(annotations, EXCLUDED_PORTS, _PORTS, place)
     yield from _numbers(annotations, APPLICATION_PORTS, _PAIRS, place)
-    yield from _proxy_resources(annotations, place)
+    yield from proxy_annotation_causes(annotations, place)
     yield from trace_sampling_causes(annotations, place)
     account = part(pod, "spec").get("serviceAccountName")
     if isinstance(account, str) and account and not is_dns_subdomain(account):
@@ -129,29 +120,6 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
             yield Cause(f"{where}.{name}", f"contains port {number}; port numbers are from 1 to {LARGEST_PORT}")
 
 
-def _proxy_resources(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
-    """Yield mistakes in the annotations for the resources of a sidecar."""
-    values: dict[tuple[str, str], Fraction] = {}
-    for (kind, resource), key in PROXY_RESOURCES.items():
-        text = annotations.get(key)
-        if not isinstance(text, str):
-            continue
-        try:
-            value = values[kind, resource] = parse_quantity(text)
-        except ValueError as error:
-            yield Cause(f"{where}.{key}", str(error))
-            continue
-        if value <= 0:
-            yield Cause(f"{where}.{key}", f"must be more than 0, not {text!r}")
-        elif resource == "memory" and value < _LEAST_MEMORY:
-            yield Cause(f"{where}.{key}", f"{text!r} is less than 1Mi; write the unit, for example 128Mi")
-    for resource in ("cpu", "memory"):
-        request, limit = values.get(("requests", resource)), values.get(("limits", resource))
-        if request is not None and limit is not None and request > limit:
-            name = PROXY_RESOURCES["limits", resource]
-            yield Cause(f"{where}.{PROXY_RESOURCES['requests', resource]}", f"must be at most the limit in {name}")
-
-
 def trace_sampling_causes(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
     text = annotations.get(TRACE_SAMPLING)
     if isinstance(text, str):
@@ -168,7 +136,7 @@ def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any], where: str) -> I
     """
     for field, names in (
         ("labels", (INJECT,)),
-        ("annotations", (INJECT, EXCLUDED_PORTS, TRACE_SAMPLING, *PROXY_RESOURCES.values())),
+        ("annotations", (INJECT, EXCLUDED_PORTS, TRACE_SAMPLING, *PROXY_ANNOTATIONS)),
     ):
         for name in names:
             if name in part(own, field) and name not in part(pods, field):

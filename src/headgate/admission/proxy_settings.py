@@ -1,0 +1,57 @@
+"""What an injected proxy may use: the resources of its container, its threads, and its log level."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from headgate.quantity import parse_quantity
+from headgate.resources.core.proxy_annotations import (
+    CONCURRENCY,
+    DEFAULTS,
+    LOG_LEVEL,
+    PROXY_ANNOTATIONS,
+    RESOURCES,
+    checked,
+)
+
+Resources = Mapping[str, Mapping[str, str]]
+
+
+class ProxySettings(NamedTuple):
+    """The resources of the container, and the number of Envoy's worker threads."""
+
+    resources: Resources
+    concurrency: str
+    log_level: str
+
+
+def proxy_settings(*layers: Mapping[str, str]) -> ProxySettings:
+    """Return the settings of the proxy of a pod.
+
+    `layers` are annotations, or the mesh's options by the annotations that replace them; a later layer is stronger. An empty
+    option removes a default. Malformed annotations have no effect: those of Namespaces may be older than the mesh.
+
+    A request above its limit would be refused by the API server. Of two that contradict each other, both get the value of the
+    stronger layer, and the limit if the layer is the same.
+    """
+    texts: dict[str, str] = {}
+    strength: dict[tuple[str, str], int] = {}
+    for number, layer in enumerate((DEFAULTS, *layers)):
+        for key in PROXY_ANNOTATIONS:
+            text = layer.get(key)
+            if text is None or text == texts.get(key):
+                continue
+            with suppress(ValueError):
+                texts[key] = text and checked(key, text)
+                if key in RESOURCES:
+                    strength[RESOURCES[key]] = number
+    resources: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
+    for key, (kind, resource) in RESOURCES.items():
+        if text := texts.get(key):
+            resources[kind][resource] = text
+    for resource in resources["requests"].keys() & resources["limits"].keys():
+        request, limit = resources["requests"][resource], resources["limits"][resource]
+        if parse_quantity(request) > parse_quantity(limit):
+            stands = request if strength["requests", resource] > strength["limits", resource] else limit
+            resources["requests"][resource] = resources["limits"][resource] = stands
+    return ProxySettings(resources, texts[CONCURRENCY], texts[LOG_LEVEL])
