@@ -56,6 +56,29 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         {"certManager": {"issuer": "ClusterIssuer/mesh"}},
         Values(image=IMAGE, options={"cert_manager_issuer": "ClusterIssuer/mesh"}),
     ),
+    "proxies": (
+        {
+            "proxy": {
+                "cpu": 0.5,
+                "memory": "96Mi",
+                "cpuLimit": 2,
+                "memoryLimit": "",
+                "concurrency": 2,
+                "logLevel": "info",
+            }
+        },
+        Values(
+            image=IMAGE,
+            options={
+                "proxy_cpu": "0.5",
+                "proxy_memory": "96Mi",
+                "proxy_cpu_limit": "2",
+                "proxy_memory_limit": "",
+                "proxy_concurrency": "2",
+                "proxy_log_level": "info",
+            },
+        ),
+    ),
     "namespaces": ({"namespaces": ["shop", "pay"]}, Values(image=IMAGE, options={"namespaces": "shop,pay"})),
     "the namespace of Events": ({"namespaces": ["default"]}, Values(image=IMAGE, options={"namespaces": "default"})),
     "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, options={"custom_metrics": "true"})),
