@@ -66,7 +66,7 @@ class Simulated:
                 for _ in range(8):
                     buckets[min(max(int(self._random.gauss(60, 6)), 0), len(buckets) - 1)] += 1
             place = [("backend", "default/web"), ("cluster", "outbound/default/web/8080"), ("pod", pod)]
-            tags = _attributes([*place, ("code", "200-"), ("grpc", "")])
+            tags = _attributes([*place, ("code", "200- ")])
             points.append(
                 pb.HistogramDataPoint(
                     attributes=tags,

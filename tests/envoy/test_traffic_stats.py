@@ -56,6 +56,9 @@ def scope(logger):
         ("200-a", Code(200, audited=True)),
         ("503UFa", Code(503, frozenset({"UF"}), audited=True)),
         ("403DCt", Code(403, frozenset({"DC"}), marked=True)),
+        ("200- ", Code(200)),
+        ("200- 14", Code(200, grpc="14")),
+        ("200UFt 7", Code(200, frozenset({"UF"}), marked=True, grpc="7")),
     ],
 )
 def test_a_code_has_the_status_and_the_response_flags(text, code):
@@ -68,7 +71,7 @@ def test_a_code_has_the_status_and_the_response_flags(text, code):
 )
 def test_a_denial_has_the_proxys_mark_and_the_status_of_a_denial(code, grpc, denied):
     """An application without a sidecar may send the mark with other statuses, which are not denials."""
-    assert parse_code(code).is_denied(grpc) is denied
+    assert parse_code(f"{code} {grpc}").is_denied is denied
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"
 
 
 class Code(NamedTuple):
-    """The outcome of a request. `status` is 0 without a response; `flags` are Envoy's response flags.
+    """The outcome of a request. `status` is 0 without a response; `flags` are Envoy's response flags. `grpc` is the gRPC status.
 
     `marked`: the response has the header of a denial by access rules. `audited`: the response says that access rules would
     deny the request without audit mode.
@@ -32,6 +32,7 @@ class Code(NamedTuple):
     flags: frozenset[str] = frozenset()
     marked: bool = False
     audited: bool = False
+    grpc: str = ""
 
     @property
     def is_flagged(self) -> bool:
@@ -53,9 +54,10 @@ class Code(NamedTuple):
         """Whether the last attempt found no connection, and the client's proxy responded."""
         return _UNCONNECTED_FLAG in self.flags and (self.status >= FIRST_FAILURE or not self.status)
 
-    def is_denied(self, grpc: str = "") -> bool:
-        """Return whether access rules denied the request: it has the mark of a denial, and the status of a denial."""
-        return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)
+    @property
+    def is_denied(self) -> bool:
+        """Whether access rules denied the request: it has the mark of a denial, and the status of a denial."""
+        return self.marked and (self.grpc == _PERMISSION_DENIED if self.grpc else self.status == _FORBIDDEN)
 
     @property
     def complete_status(self) -> int:
@@ -71,12 +73,13 @@ class Code(NamedTuple):
 def parse_code(text: str) -> Code:
     """Parse the attribute `code`: the status, then Envoy's response flags or `-`, as in `200-` or `503UF,URX`.
 
-    The mark of a denial or of an audit is at the end, as in `403-t` or `200-a`. A server without a sidecar may send any
-    other character there.
+    The mark of a denial or of an audit follows, as in `403-t` or `200-a`. A server without a sidecar may send any
+    other character there. The gRPC status follows after a blank, as in `200- 14`.
     """
-    rest = text.lstrip("0123456789")
-    status = int(text.removesuffix(rest) or 0)
+    outcome, _, grpc = text.partition(" ")
+    rest = outcome.lstrip("0123456789")
+    status = int(outcome.removesuffix(rest) or 0)
     marks = rest.endswith(DENIED_MARK), rest.endswith(_AUDITED_MARK)
     if not rest or rest.startswith("-"):
-        return Code(status, frozenset(), *marks)
-    return Code(status, frozenset(rest.rstrip(_MARKS).split(",")), *marks)
+        return Code(status, frozenset(), *marks, grpc)
+    return Code(status, frozenset(rest.rstrip(_MARKS).split(",")), *marks, grpc)

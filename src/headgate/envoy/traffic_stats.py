@@ -4,19 +4,19 @@ The caller's proxy counts all traffic, because only it knows which pod answered.
 workload of the reporting proxy. The server's proxy also counts plaintext traffic, by the caller's address. Series and
 attributes:
 
-mesh.latency      cluster, pod, backend, code, grpc   histogram in microseconds, on the client's side, from the
-                                                      first byte of a request to the last of its response
-mesh.flagged      cluster, pod, backend, code, grpc   requests with one of Envoy's response flags, or without a response
-                                                      status of 200 or above
-mesh.attempts     cluster, pod, backend, code         attempts at a server in which no program answered: no
-                                                      connection, or no response on it. The request may have been
-                                                      repeated at another server, and then counts there
-mesh.connections  cluster, pod, backend               connections that reached a server, on ports that are not HTTP
-mesh.failed       cluster, pod, backend               connections that reached no server
-mesh.sent         cluster, pod, backend               bytes from client to server, counted when a connection ends
-mesh.received     cluster, pod, backend               bytes from server to client, counted when a connection ends
+mesh.latency      cluster, pod, backend, code   histogram in microseconds, on the client's side, from the first byte of
+                                                a request to the last of its response
+mesh.flagged      cluster, pod, backend, code   requests with one of Envoy's response flags, or without a response
+                                                status of 200 or above
+mesh.attempts     cluster, pod, backend, code   attempts at a server in which no program answered: no connection, or no
+                                                response on it. The request may have been repeated at another server,
+                                                and then counts there
+mesh.connections  cluster, pod, backend         connections that reached a server, on ports that are not HTTP
+mesh.failed       cluster, pod, backend         connections that reached no server
+mesh.sent         cluster, pod, backend         bytes from client to server, counted when a connection ends
+mesh.received     cluster, pod, backend         bytes from server to client, counted when a connection ends
 
-mesh.denied       port, source, identity              on the server's side: connections that access rules denied
+mesh.denied       port, source, identity        on the server's side: connections that access rules denied
 
 Series of the server's side have `port` and `source` instead of cluster, pod and backend. `port` is that of the pod,
 or `other` if it belongs to no Service. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
@@ -28,7 +28,8 @@ If a route reached the backend through the split of a root, `backend` also has a
 there was none, of the listener or routes (`route_name_without_cluster`). It is empty if the client named no Service,
 `passthrough` for unknown addresses, and `tunnel` for tunnels whose requests are counted a second time. `pod` and
 `backend` are empty if no server was tried; if none could be reached, they are those of the last attempt. An attribute
-without a value is empty or missing. `code` is for `outcomes.parse_code`.
+without a value is empty or missing. `code` is for `outcomes.parse_code`; the gRPC status is a part of it, since each
+attribute costs 500 instructions for each request.
 
 Requests without flags are counted by `mesh.latency` only. All other requests are counted by `mesh.flagged`, and by
 `mesh.latency` too if their response is complete (see `outcomes.Code`). A second series for each request would cost
@@ -77,9 +78,8 @@ SERVER_ATTRIBUTES: Attributes = (_POD, _BACKEND)
 UPSTREAM_ATTRIBUTES: Attributes = (_ROUTE_AND_CLUSTER, *SERVER_ATTRIBUTES)
 """The attributes that describe the cluster and the endpoint of a request."""
 _DENIED = f"%RESP({DENIED_HEADER}):1%"  # only the first character, as servers without a sidecar may send any text
-_CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
+_CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED} %GRPC_STATUS_NUMBER%")
 _OUTCOME = ("code", "%RESPONSE_CODE%%RESPONSE_FLAGS%")
-_GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
 _WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
 _UNTIL_ANSWERED = "%COMMON_DURATION(DS_RX_BEG:US_RX_END:us)%"
 _INTERNAL = "x-envoy-internal"
@@ -276,7 +276,7 @@ def scope_anchor() -> pb.AccessLog:
 
 
 def _requests(attributes: Attributes, *filters: pb.AccessLogFilter, latency: str = "") -> list[pb.AccessLog]:
-    attributes = (*attributes, _CODE, _GRPC)
+    attributes = (*attributes, _CODE)
     histogram = pb.StatsAccessLog.Histogram(
         stat=_stat(LATENCY, attributes),
         unit=pb.StatsAccessLog.Histogram.Unit.Microseconds,

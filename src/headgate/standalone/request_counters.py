@@ -19,7 +19,7 @@ from headgate.standalone.proxies.admin import Admin
 from headgate.telemetry.counters.counts import Counts, class_index
 
 CLUSTERS = "/clusters?format=json"
-_MAY_FAIL = rf"^{traffic_stats.PREFIX}\.({traffic_stats.FLAGGED}|{traffic_stats.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
+_MAY_FAIL = rf"^{traffic_stats.PREFIX}\.({traffic_stats.FLAGGED}|{traffic_stats.LATENCY}.*\.code\.(5|.* [1-9]))"
 """A regular expression for the Envoy series that count failures. It leaves out histograms, which have many lines."""
 SERIES = f"/stats/prometheus?filter={quote(_MAY_FAIL)}"
 _PARTS_OF_A_PLACE = 4
@@ -123,14 +123,14 @@ def _failed(series: str) -> Iterator[tuple[CounterKey, Count]]:
     """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
         values = dict(_LABEL.findall(labels))
-        backend, code, grpc = traffic_stats.parse_backend(values), values.get("code", ""), values.get("grpc", "")
+        backend, code = traffic_stats.parse_backend(values), values.get("code", "")
         read = parse_code(code)
         is_counted = read.is_flagged == (name == traffic_stats.FLAGGED)
-        if backend and is_counted and read.status and Counts.of({class_index(read.status, grpc): 1}).failure:
-            endpoint = CounterKey(
-                _cluster(values.get("cluster", "")), backend, f"{values.get('pod', '')} {code} {grpc}"
+        if backend and is_counted and read.status and Counts.of({class_index(read.status, read.grpc): 1}).failure:
+            yield (
+                CounterKey(_cluster(values.get("cluster", "")), backend, f"{values.get('pod', '')} {code}"),
+                Count(failures=int(value)),
             )
-            yield endpoint, Count(failures=int(value))
 
 
 def _cluster(text: str) -> str:

@@ -32,7 +32,7 @@ def flow_of(
 def requests(**tags):
     return flow_of(
         "flagged" if parse_code(tags.get("code", "200-")).is_flagged else "latency",
-        **{"backend": "", "cluster": "outbound/default/web/8080", "code": "200-", "grpc": "", "pod": "", **tags},
+        **{"backend": "", "cluster": "outbound/default/web/8080", "code": "200-", "pod": "", **tags},
     )
 
 
@@ -75,7 +75,7 @@ def test_a_request_that_reached_no_pod_is_a_failure():
     ],
 )
 def test_a_response_has_a_class_and_counts_as_success_or_failure(code, grpc, name, is_success):
-    _, found = requests(code=code, grpc=grpc)
+    _, found = requests(code=f"{code} {grpc}")
     assert found.classes == ((name, 3),)
     assert bool(found.success) is is_success
 
@@ -143,12 +143,12 @@ def test_connections_and_bytes_are_counted_and_are_not_requests():
 
 def test_the_source_of_plaintext_at_a_server_is_the_callers_address():
     """R96. A caller without a proxy has a flow too."""
-    flow, _ = flow_of("latency", node="sidecar/default/web-0", code="200-", grpc="", port="8080", source="10.1.2.3")
+    flow, _ = flow_of("latency", node="sidecar/default/web-0", code="200- ", port="8080", source="10.1.2.3")
     assert flow == Flow(source=Peer(outside="10.1.2.3"), destination=WEB, target=8080)
 
 
 def test_a_request_that_the_callers_proxy_counted_does_not_count_twice():
-    tags = {"node": "sidecar/default/web-0", "code": "200-", "grpc": "", "port": "8080", "source": "10.1.2.3"}
+    tags = {"node": "sidecar/default/web-0", "code": "200- ", "port": "8080", "source": "10.1.2.3"}
     assert flow_of("latency", **tags, callers=lambda *_: None) is None
     flow, _ = flow_of("latency", **tags, callers=lambda *_: CLIENT)
     assert flow == Flow(source=CLIENT, destination=WEB, target=8080)
@@ -166,7 +166,7 @@ def test_a_flow_has_the_port_of_the_pod_and_is_marked_as_mutual_tls():
 @pytest.mark.parametrize(("code", "grpc"), [("403-t", ""), ("200-t", "7")])
 def test_a_denied_request_is_neither_success_nor_failure_and_has_no_latency(code, grpc):
     """R68. A denial is fast, and its latency says nothing about the application."""
-    _, found = requests(code=code, grpc=grpc, pod="default/web-0:80 ", buckets={17: 3})
+    _, found = requests(code=f"{code} {grpc}", pod="default/web-0:80 ", buckets={17: 3})
     assert (found.denied, found.success, found.failure, found.classes) == (3, 0, 0, (("denied", 3),))
     assert found.latency == 0
 

@@ -155,9 +155,9 @@ def _counters_of(name: str, attributes: Mapping[str, str]) -> tuple[tuple[int, .
         return (counts.UNCONNECTED if is_unconnected else counts.BROKEN_OFF,), False
     if name not in (_LATENCY, _FLAGGED):
         return _INDEXES.get(name, ()), False
-    code, grpc = parse_code(attributes.get("code", "")), attributes.get("grpc", "")
-    denied = code.is_denied(grpc)
-    index = counts.DENIED_REQUESTS if denied else class_index(code.complete_status, grpc)
+    code = parse_code(attributes.get("code", ""))
+    denied = code.is_denied
+    index = counts.DENIED_REQUESTS if denied else class_index(code.complete_status, code.grpc)
     is_dropped = DROPPED_FLAG in code.flags and names.is_mirror(attributes.get("cluster", ""))  # counted by `_DROPPED`
     is_counted = code.is_flagged == (name == _FLAGGED) and not is_dropped
     audited = (counts.AUDITED,) if code.audited else ()

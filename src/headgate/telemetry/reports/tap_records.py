@@ -88,7 +88,7 @@ def _record(node: str, time: float, fields: Mapping[str, str]) -> TapRecord:
         server=parse_pod(fields.get("pod", "")),
         cluster=fields.get("cluster") or fields.get("place", ""),
         denied=fields.get("verdict") == "denied"
-        or code._replace(marked=fields.get("denied") == DENIED_MARK).is_denied(fields.get("grpc", "")),
+        or code._replace(marked=fields.get("denied") == DENIED_MARK, grpc=fields.get("grpc", "")).is_denied,
         headers=tuple((key.removeprefix(_HEADER), text) for key, text in fields.items() if key.startswith(_HEADER)),
         backend=parse_backend({"backend": fields.get("backend", "")}),
         **{name: fields.get(name, "") for name in _TEXTS},  # the proxy sends these fields under the same names
