@@ -20,6 +20,7 @@ from headgate.kubernetes.install.custom_resources import custom_resource_definit
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
 from headgate.objects.ports import Change, Relist, follow
+from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.kind import Kind
 from headgate.resources.meta import Key
 
@@ -230,15 +231,22 @@ async def _first(number: int, changes: AsyncIterator[Change]) -> list[Change]:
 
 async def test_only_the_metadata_of_workloads_is_read(own: StoreInNamespace) -> None:
     """Metrics need their labels and owners; the specs of all ReplicaSets of a cluster are large."""
-    before = await own.store.list("apps", "Deployment", own.namespace)
+    before = await own.store.list("apps", "ReplicaSet", own.namespace)
     labels = {"app": "web"}
     web = deployment("web", container(image="web"), namespace=own.namespace, metadata={"labels": labels})
-    await own.store.create(web)
+    await own.store.create({**web, "kind": "ReplicaSet"})
     async with contextlib.aclosing(
-        own.store.watch("apps", "Deployment", own.namespace, since=before.version)
+        own.store.watch("apps", "ReplicaSet", own.namespace, since=before.version)
     ) as changes:
         change = await anext(changes)
-    (listed,) = (await own.store.list("apps", "Deployment", own.namespace)).items
+    (listed,) = (await own.store.list("apps", "ReplicaSet", own.namespace)).items
     for found in (change.object, listed):
-        assert (found["apiVersion"], found["kind"], found["metadata"]["labels"]) == ("apps/v1", "Deployment", labels)
+        assert (found["apiVersion"], found["kind"], found["metadata"]["labels"]) == ("apps/v1", "ReplicaSet", labels)
         assert "spec" not in found
+
+
+async def test_the_status_of_the_mesh_knows_how_many_pods_a_deployment_wants(own: StoreInNamespace) -> None:
+    await own.store.create(deployment("web", container(image="web"), namespace=own.namespace, replicas=3))
+    deployments = (await own.store.list("apps", "Deployment", own.namespace)).items
+    counts = workload_counts((), deployments, now=time.time())
+    assert (counts.ready, counts.wanted) == (0, 3)

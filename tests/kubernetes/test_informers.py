@@ -5,12 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.make.objects import Object, container, endpoint_slice, pod
+from tests.make.objects import Object, container, deployment, endpoint_slice, pod
 
 from headgate.errors import Unavailable
 from headgate.kubernetes import informers as module
 from headgate.kubernetes.informers import Informers
 from headgate.objects.ports import Lister, Listing, Reader
+from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
@@ -67,6 +68,18 @@ async def test_an_unchanged_object_is_the_same_in_each_list(store: MemoryStore) 
     async with following(store) as informers:
         (first,), (second,) = [(await informers.list("", "Pod")).items for _ in range(2)]
     assert first is second
+
+
+async def test_the_pods_that_a_deployment_lacks_are_counted(store: MemoryStore) -> None:
+    full = deployment("web", container("app"), replicas=3)
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+    await store.create({**full, "status": {"conditions": [failure]}})
+    await store.update({**full, "status": {"conditions": [failure]}}, subresource="status")
+    async with following(store) as informers:
+        deployments = (await informers.list("apps", "Deployment")).items
+    counts = workload_counts((), deployments, now=0)
+    assert (counts.ready, counts.wanted) == (0, 3)
+    assert [row.message for row in counts.unready] == ["FailedCreate: exceeded quota"]
 
 
 async def test_only_hand_written_slices_are_listed_with_endpoints(store: MemoryStore) -> None:

@@ -101,10 +101,17 @@ def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     """D29: one kubeconfig, no port-forward."""
     status = until(lambda: shop.cluster.headgate("status"))  # it fails while a proxy lags
     assert "in sync" in status
+    until(lambda: f"pods          {meshed_pods(shop)} of {meshed_pods(shop)} ready" in shop.cluster.headgate("status"))
     assert "Route      TrafficSplit shop/canary" in shop.cluster.headgate("explain", "http://website.shop:8080/")
     until(lambda: shows_all_in_sync(shop))
     assert "NotRouted Service kube-system/kube-dns" in shop.cluster.headgate("check")
     assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")
+
+
+def meshed_pods(shop: Shop) -> int:
+    """Return the number of pods with sidecars in the whole cluster, without those that are being deleted or have ended."""
+    pods = (pod for pod in shop.cluster.get("pods")["items"] if not is_deleted(pod))
+    return sum("headgate.dev/sidecar-mode" in pod["metadata"].get("annotations", {}) for pod in pods)
 
 
 def shows_all_in_sync(shop: Shop) -> bool:

@@ -18,8 +18,8 @@ WAIT_S = 20.0
 class Informers:
     """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
 
-    Pods have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that follow from
-    selectors have no endpoints. Later lists contain the same Python object while it is unchanged.
+    Pods and Deployments have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that
+    follow from selectors have no endpoints. Later lists contain the same Python object while it is unchanged.
     """
 
     def __init__(self, reader: Reader, tasks: asyncio.TaskGroup) -> None:
@@ -59,9 +59,13 @@ def _reduced(obj: Object) -> Object:
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     if obj["kind"] == "EndpointSlice" and (metadata.get("labels") or {}).get(SLICE_MANAGER_LABEL) in SELECTING_MANAGERS:
         return {**obj, "metadata": metadata, "endpoints": []}
+    spec: Mapping[str, Any] = obj.get("spec") or {}
+    if obj["kind"] == "Deployment":
+        replicas = {name: spec[name] for name in ("replicas",) if name in spec}
+        conditions = (obj.get("status") or {}).get("conditions") or []
+        return {**obj, "metadata": metadata, "spec": replicas, "status": {"conditions": conditions}}
     if obj["kind"] != "Pod":
         return {**obj, "metadata": metadata}
-    spec: Mapping[str, Any] = obj.get("spec") or {}
     kept = {name: spec[name] for name in ("nodeName", "serviceAccountName", "hostNetwork") if name in spec}
     ports = [{"ports": container.get("ports") or []} for container in spec.get("containers") or ()]
     status = obj.get("status") or {}

@@ -37,7 +37,8 @@ LATE_S = 30
 BOOKMARK_S = 150.0
 """Seconds without an event or a bookmark, after which a watch is broken. Servers that send bookmarks send one a minute."""
 _METADATA_ONLY = {(names.group, names.kind) for names in METRICS_KINDS} - {
-    (kind.group, kind.kind) for kind in KINDS if kind.shape is not None
+    ("apps", "Deployment"),  # the status of the mesh has their replicas and failures
+    *((kind.group, kind.kind) for kind in KINDS if kind.shape is not None),
 }
 """Kinds whose lists and watches have no other fields than `metadata`: metrics read their labels and owners only."""
 Selectors = Mapping[tuple[str, str], Mapping[str, str]]
