@@ -161,8 +161,10 @@ def _with_list(value: Any, old: list[str], new: str) -> Any:
     return value
 
 
-def _edit_definition(obj: dict[str, Any], _expressions: Expressions) -> None:
-    obj["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+def _edit_definition(obj: dict[str, Any], expressions: Expressions) -> None:
+    name = obj["metadata"]["name"]
+    annotations = f'(include "headgate.annotationsOfDefinition" "{name}" | fromYaml)'
+    obj["metadata"]["annotations"] = expressions.block(annotations)
 
 
 def _edit_deployment(obj: dict[str, Any], expressions: Expressions) -> None:
