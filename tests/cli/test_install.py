@@ -22,6 +22,8 @@ class Cluster:
         self._ready = asyncio.Event()
 
     async def get(self, path: str, **_query: str) -> Any:
+        if path.endswith("/apiservices"):
+            return {"items": [{}]}
         if not path.endswith("/pods"):
             return {}
         waiting = next(self._states, None)
@@ -50,7 +52,10 @@ async def test_each_reason_is_printed_once_while_the_installation_waits(
     ]
 
 
-async def test_the_error_at_the_timeout_has_the_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_at_the_timeout_has_the_last_reason_and_the_effect_on_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(install, "REPORT_S", 60)
-    with pytest.raises(TimedOut, match=r"not ready after 0.01 s:\n  pod headgate-1: ErrImagePull: registry"):
+    with pytest.raises(TimedOut, match=r"not ready after 0.01 s:\n  pod headgate-1: ErrImagePull: registry") as raised:
         await wait(Cluster([STATES[1]]), 0.01)
+    assert "Kubernetes deletes no namespace" in str(raised.value)

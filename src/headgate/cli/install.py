@@ -23,7 +23,7 @@ from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
-from headgate.kubernetes.install.unready import UnreadyPods
+from headgate.kubernetes.install.unready import UnreadyPods, blocked_deletions
 from headgate.options import GivenOptions, MeshOptions
 from headgate.resources.meta import Object
 
@@ -151,11 +151,13 @@ async def wait_ready(client: Client, installer: Installer, patience: float) -> N
     finally:
         reporting.cancel()
     reasons = await unready.reasons() or ["its pods are ready, but its API does not respond"]
+    blocked = await blocked_deletions(client)
     raise TimedOut(
         "\n".join(
             (
                 f"the control plane is not ready after {patience:g} s:",
                 *(f"  {reason}" for reason in reasons),
+                *blocked,
                 "see `kubectl -n headgate-system describe pods`",
             )
         )

@@ -8,7 +8,7 @@ from tests.cluster import replica
 from tests.cluster.api_server import KubeApiServer
 from tests.cluster.control_planes import eventually
 from tests.cluster.installation import VALUES, on_this_machine
-from tests.make.smi_definitions import ORIGINS, Origin, plural
+from tests.make.smi_definitions import ORIGINS, Origin, plural, split
 
 from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.definitions import DEFINITION
@@ -74,6 +74,28 @@ class Cluster:
         """Return whether the control plane has written the status of each split."""
         splits = [obj for obj in self.origin.objects if obj["kind"] == "TrafficSplit"]
         return all("conditions" in self.get(f"{object_path(obj)}/web").get("status", {}) for obj in splits)
+
+
+async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(cluster: KubeApiServer) -> None:
+    """The definition of another mesh has accepted it; the API server converts all objects of a kind at a time."""
+    linkerd = ORIGINS[0]
+    heavy = {**split("v1alpha1", v1="heavy"), "metadata": {"name": "heavy", "namespace": "shop"}}
+    mesh = Cluster(cluster, linkerd._replace(objects=[*linkerd.objects, heavy]))
+    await mesh.begin()
+    async with cluster.client() as client:
+        installer = Installer(client)
+        objects = tuple(on_this_machine(cluster, VALUES))
+        async for _ in installer.apply(objects):
+            pass
+        with replica.serving(cluster):
+            await eventually(mesh.has_statuses)
+            (outcome,) = [outcome async for _, outcome in installer.migrate(objects)]
+            assert "correct or delete them, and install again: shop/heavy: " in outcome
+            assert cluster.call("DELETE", f"{object_path(heavy)}/heavy")[0] == 200
+            (outcome,) = [outcome async for _, outcome in installer.migrate(objects)]
+            assert outcome == "migrated: 1 object is stored in v1alpha4"
+        outcomes = [outcome async for _, outcome in installer.delete(objects) if outcome != "deleted"]
+        assert outcomes == ["kept: it was there before headgate, and has its earlier content again"]
 
 
 @pytest.mark.parametrize("origin", ORIGINS, ids=lambda origin: origin.name)

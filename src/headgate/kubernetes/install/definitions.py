@@ -69,7 +69,7 @@ def completed(before: Object, definition: Object, *, converts: bool = False) -> 
             " status.storedVersions"
         )
     metadata = definition["metadata"]
-    if not is_own(before):
+    if is_installed(definition) and not is_own(before):
         annotations = {**metadata.get("annotations", {}), ADOPTED: _adoption(before)}
         metadata = {**metadata, "annotations": annotations}
     spec = definition["spec"]
