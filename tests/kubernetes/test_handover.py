@@ -8,9 +8,10 @@ from tests.ports import free_port
 
 from headgate.errors import Unavailable
 from headgate.kubernetes import handover
-from headgate.kubernetes.handover import end_conversions, hand_over
+from headgate.kubernetes.handover import begin_conversions, end_conversions, hand_over
 
 DEADLINE_S = 60
+POD = "/api/v1/namespaces/headgate-system/pods/headgate-1"
 
 
 @pytest.fixture
@@ -68,5 +69,12 @@ async def test_a_replica_that_ends_gets_no_conversions(caplog: pytest.LogCapture
     await end_conversions(server, "headgate-1")  # type: ignore[arg-type]
     assert "may still send conversions to pod headgate-1: restarts" in caplog.text
     await end_conversions(server, "headgate-1")  # type: ignore[arg-type]
-    path = "/api/v1/namespaces/headgate-system/pods/headgate-1"
-    assert server.applied == {path: {"metadata": {"labels": {"headgate.dev/converts": None}}}}
+    assert server.applied == {POD: {"metadata": {"labels": {"headgate.dev/converts": None}}}}
+
+
+async def test_a_replica_that_starts_again_in_its_pod_gets_conversions_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet restarts a container in the same pod, whose label the process before has removed."""
+    monkeypatch.setattr("headgate.backoff.FIRST_S", 0)
+    server = Patches(Unavailable("restarts"))
+    await begin_conversions(server, "headgate-1")  # type: ignore[arg-type]
+    assert server.applied == {POD: {"metadata": {"labels": {"headgate.dev/converts": "true"}}}}

@@ -191,7 +191,7 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
                 f"{remaining} Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain"
                 " pod/NAME` names, and restart the pods; or add --force"
             )
-        is_installed = await installer.has_any(every)
+        is_installed = await installer.has_any(every) or bool(await installer.terminating(every))
         for deletion in (installer.prune(()), installer.delete(every)):
             async for obj, outcome in deletion:
                 _print(obj, outcome)

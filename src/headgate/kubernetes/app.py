@@ -20,7 +20,7 @@ from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIss
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
-from headgate.kubernetes.handover import end_conversions, hand_over
+from headgate.kubernetes.handover import begin_conversions, end_conversions, hand_over
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
@@ -97,7 +97,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        for name, work in plane.work():
+        for name, work in (*plane.work(), ("conversions", begin_conversions(client, options.pod))):
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         for name, work in serving.work(store, certificate):

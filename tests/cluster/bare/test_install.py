@@ -77,6 +77,22 @@ async def test_the_deletion_of_the_own_namespace_is_finished(cluster: KubeApiSer
     assert again == {"created", "configured", "unchanged"}
 
 
+async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer, installer: Installer) -> None:
+    """So another installation can follow at once."""
+    async for _ in installer.apply(manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))):
+        pass
+    words = ["uninstall", "--kubeconfig", str(cluster.kubeconfig())]
+    ended = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--timeout", "2s"])
+    assert ended.exit_code == 124
+    assert "not deleted after 2 s:\n  namespace/headgate-system: it is being deleted" in ended.output
+    with controller(cluster, "namespace"):
+        ended = await asyncio.to_thread(CliRunner().invoke, app, words)
+    assert ended.output.splitlines()[-1] == "headgate is removed"
+    assert cluster.call("GET", "/api/v1/namespaces/headgate-system")[0] == 404
+    ended = await asyncio.to_thread(CliRunner().invoke, app, words)
+    assert ended.output.splitlines()[-1] == "headgate is not installed"
+
+
 async def test_a_definition_is_deleted_although_no_replica_converts_its_objects(
     cluster: KubeApiServer, installer: Installer
 ) -> None:
