@@ -32,6 +32,15 @@ def test_custom_metrics_are_registered_only_on_request() -> None:
     }
 
 
+def test_no_api_is_registered_without_the_option() -> None:
+    """While no server answers for a registered API, Kubernetes deletes no namespace."""
+    without = manifests(Values(image="headgate:1", options={"aggregated_apis": ""}))
+    assert "APIService" not in {item["kind"] for item in without}
+    (deployment,) = (item for item in without if item["kind"] == "Deployment")
+    assert "--no-aggregated-apis" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--aggregated-apis" in found("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
 def test_services_select_the_pods_and_their_ports() -> None:
     template = found("Deployment")["spec"]["template"]
     labels = {**template["metadata"]["labels"], "headgate.dev/active": "true"}

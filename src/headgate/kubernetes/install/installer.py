@@ -22,13 +22,14 @@ from headgate.kubernetes.permissions import Reviewer, Role, describe, permission
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.gateway_api.gateway import OWN_CLASS
-from headgate.resources.inspect import API_VERSION
+from headgate.resources.inspect import API_VERSION, GROUP, VERSION
 from headgate.resources.meta import Object
 
 MANAGER = "headgate-install"
 BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")
 POLL_S = 0.5
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_INSPECT_API = f"{_API_SERVICES}/{VERSION}.{GROUP}"
 _RBAC = "rbac.authorization.k8s.io/v1"
 _PRUNED = (
     (_RBAC, "roles", "Role"),
@@ -235,8 +236,11 @@ class Installer:
 
     async def _is_ready(self) -> bool:
         try:
-            deployment = await self._client.get(_DEPLOYMENT)
-            return _is_rolled_out(deployment) and bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
+            if not _is_rolled_out(await self._client.get(_DEPLOYMENT)):
+                return False
+            if not await self._existing(_INSPECT_API):  # --no-aggregated-apis
+                return True
+            return bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
         except (NotFound, Unavailable):
             return False
 

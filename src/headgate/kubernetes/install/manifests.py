@@ -22,7 +22,7 @@ from headgate.kubernetes.names import (
 )
 from headgate.kubernetes.permissions import Role, RoleRule
 from headgate.model.identities import GATEWAY_ACCOUNT
-from headgate.options import NEVER_INJECTED, pod_arguments
+from headgate.options import NEVER_INJECTED, OPTIONS, pod_arguments
 from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
 from headgate.resources.meta import Object, Value
 
@@ -55,6 +55,11 @@ class Values(Value, frozen=True, kw_only=True):
         return bool(self.options.get("custom_metrics"))
 
     @property
+    def aggregated_apis(self) -> bool:
+        """Whether the metrics and inspect APIs are registered."""
+        return bool(self.options.get("aggregated_apis", OPTIONS["aggregated_apis"].text))
+
+    @property
     def namespaces(self) -> Sequence[str]:
         """The namespaces that belong to the mesh; empty means all."""
         return _names(self.options.get("namespaces", ""))
@@ -75,7 +80,10 @@ def manifests(values: Values) -> tuple[Object, ...]:
         _network_policy(),
         _injection(values.namespaces),
         _validation(values.namespaces),
-        *map(_labeled, api_services(_SERVICE, b"", custom_metrics=values.custom_metrics)),
+        *map(
+            _labeled,
+            api_services(_SERVICE, b"", own=values.aggregated_apis, custom_metrics=values.custom_metrics),
+        ),
     )
 
 
