@@ -192,10 +192,14 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
                 " pod/NAME` names, and restart the pods; or add --force"
             )
         is_installed = await installer.has_any(every) or bool(await installer.terminating(every))
-        for deletion in (installer.prune(()), installer.delete(every)):
-            async for obj, outcome in deletion:
-                _print(obj, outcome)
-        await installer.delete_created()
+        try:
+            async with asyncio.timeout(patience):
+                for deletion in (installer.prune(()), installer.delete(every)):
+                    async for obj, outcome in deletion:
+                        _print(obj, outcome)
+                await installer.delete_created()
+        except TimeoutError:
+            raise TimedOut(f"not deleted after {patience:g} s; another `headgate uninstall` continues") from None
         await _finish_deletion(installer, every, patience)
         stdout().print("headgate is removed" if is_installed else "headgate is not installed")
         if pods:

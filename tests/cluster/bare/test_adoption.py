@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.cluster import replica
-from tests.cluster.api_server import KubeApiServer
+from tests.cluster.api_server import MERGE, KubeApiServer
 from tests.cluster.control_planes import eventually
 from tests.cluster.installation import VALUES, on_this_machine
 from tests.make.smi_definitions import ORIGINS, Origin, plural, split
@@ -70,6 +70,15 @@ class Cluster:
             for obj in self.origin.objects
         ]
 
+    def write_all(self) -> None:
+        """Write each object in its version, as a client of the other mesh."""
+        for obj in self.origin.objects:
+            labels = {"metadata": {"labels": {"written": "again"}}}
+            status, answer = self.server.call(
+                "PATCH", f"{object_path(obj)}/{obj['metadata']['name']}", labels, content_type=MERGE
+            )
+            assert status == 200, answer
+
     def has_statuses(self) -> bool:
         """Return whether the control plane has written the status of each split."""
         splits = [obj for obj in self.origin.objects if obj["kind"] == "TrafficSplit"]
@@ -110,6 +119,7 @@ async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeA
         async for _ in installer.apply(objects):
             pass
         expected = [content(obj) for obj in origin.objects]
+        mesh.write_all()  # no replica converts objects yet
         with replica.serving(cluster):
             await eventually(mesh.has_statuses)
             assert mesh.objects() == expected

@@ -84,7 +84,7 @@ async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer
     words = ["uninstall", "--kubeconfig", str(cluster.kubeconfig())]
     ended = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--timeout", "2s"])
     assert ended.exit_code == 124
-    assert "not deleted after 2 s:\n  namespace/headgate-system: it is being deleted" in ended.output
+    assert "not deleted after 2 s" in ended.output
     with controller(cluster, "namespace"):
         ended = await asyncio.to_thread(CliRunner().invoke, app, words)
     assert ended.output.splitlines()[-1] == "headgate is removed"

@@ -33,6 +33,7 @@ LONGEST_ANNOTATION = 128 * 1024
 """The longest annotation in bytes; the API server accepts 256 KiB of annotations on an object."""
 PAGE = 500
 MOST_WRITES = 8  # at the same time, which limits the load on the API server
+MOST_SHOWN = 10  # failures in an outcome
 POLL_S = 0.2
 _APP = "app.kubernetes.io/name"
 _NO_CONVERSION = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
@@ -100,7 +101,7 @@ class Definitions:
         if failures:
             return (
                 f"keeps several stored versions, because objects can't be written in {version}; correct or delete them, and"
-                f" install again: {'; '.join(failures)}"
+                f" install again: {_shown(failures)}"
             )
         return f"migrated: {pluralize(count, 'object is', 'objects are')} stored in {version}"
 
@@ -145,7 +146,7 @@ class Definitions:
             await until_done(partial(self._store_in, path, version), "", on=Conflict)
             _, failures = await self._rewrite_all(kind, version)
             if failures:
-                return f"kept with headgate's content: objects can't be written in {version}: {'; '.join(failures)}"
+                return f"kept with headgate's content: objects can't be written in {version}: {_shown(failures)}"
         try:
             await until_done(partial(self._restore, path, adoption), "", on=Conflict)
         except Invalid as error:
@@ -218,8 +219,14 @@ class Definitions:
     async def _rewrite(self, kind: Kind, place: tuple[str, str], version: str) -> None:
         obj = await self._client.get(path_of(kind, *place))
         if version != kind.versions[0]:
-            obj = as_version(obj, kind, kind.group, version)
+            without_status = {name: value for name, value in obj.items() if name != "status"}
+            obj = as_version(without_status, kind, kind.group, version)
         await self._client.put(path_of(kind, *place, version=version), obj)
+
+
+def _shown(failures: Sequence[str]) -> str:
+    more = [f"and {len(failures) - MOST_SHOWN} more"] if len(failures) > MOST_SHOWN else []
+    return "; ".join((*failures[:MOST_SHOWN], *more))
 
 
 def _path(definition: Object) -> str:

@@ -168,9 +168,15 @@ class Installer:
                     yield obj, "configured: without the conversion, whose server is gone"
 
     async def wait_gone(self, objects: Sequence[Object]) -> None:
-        """Wait until the namespace and the definitions among the objects are gone that are being deleted."""
-        while await self.terminating(objects):  # noqa: ASYNC110 - one watch for each object would cost more
-            await asyncio.sleep(POLL_S)
+        """Wait until the namespace and the definitions among the objects are gone that are being deleted.
+
+        The API server may fail meanwhile: many deletions keep it busy.
+        """
+        while True:
+            with contextlib.suppress(Unavailable):
+                if not await self.terminating(objects):
+                    return
+            await asyncio.sleep(POLL_S)  # one watch for each object would cost more
 
     async def terminating(self, objects: Iterable[Object]) -> Sequence[str]:
         """Return a line for the namespace and each definition that is being deleted, with what blocks its deletion."""
