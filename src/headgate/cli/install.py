@@ -88,7 +88,7 @@ async def _install(client: Client, values: Values, mesh: MeshOptions, *, patienc
         installer = Installer(client)
         if mesh.custom_metrics:
             await installer.check_custom_metrics()
-        await _finish_deletion(installer, manifests(values), patience)
+        await finish_deletion(installer, manifests(values), patience)
         unlabeled = await installer.check_namespaces(mesh.namespaces)
         values = structs.replace(values, budget_version=await installer.budget_version())
         objects = manifests(values)
@@ -107,7 +107,7 @@ async def _install(client: Client, values: Values, mesh: MeshOptions, *, patienc
         stdout().print(f"headgate is ready{hint if mesh.sidecars == 'labelled' else ''}")
 
 
-async def _finish_deletion(installer: Installer, objects: Sequence[Object], patience: float) -> None:
+async def finish_deletion(installer: Installer, objects: Sequence[Object], patience: float) -> None:
     """Finish the deletion of an earlier installation: its namespace accepts no new objects. Raises TimedOut."""
     async for obj, outcome in installer.unblock_deletion(objects):
         _print(obj, outcome)
@@ -200,7 +200,7 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
                 await installer.delete_created()
         except TimeoutError:
             raise TimedOut(f"not deleted after {patience:g} s; another `headgate uninstall` continues") from None
-        await _finish_deletion(installer, every, patience)
+        await finish_deletion(installer, every, patience)
         stdout().print("headgate is removed" if is_installed else "headgate is not installed")
         if pods:
             note(

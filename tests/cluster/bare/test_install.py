@@ -82,9 +82,6 @@ async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer
     async for _ in installer.apply(manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))):
         pass
     words = ["uninstall", "--kubeconfig", str(cluster.kubeconfig())]
-    ended = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--timeout", "2s"])
-    assert ended.exit_code == 124
-    assert "not deleted after 2 s" in ended.output
     with controller(cluster, "namespace"):
         ended = await asyncio.to_thread(CliRunner().invoke, app, words)
     assert ended.output.splitlines()[-1] == "headgate is removed"
