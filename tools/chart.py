@@ -38,12 +38,13 @@ PERMISSIONS = re.compile(
 )
 CONDITIONS = {
     CERTIFICATE_REQUESTS_ROLE: ".Values.certManager.issuer",
+    "APIService": ".Values.aggregatedApis",
     "NetworkPolicy": ".Values.networkPolicy.enabled",
     "PodDisruptionBudget": ".Values.podDisruptionBudget.enabled",
     "v1beta2.custom.metrics.k8s.io": ".Values.customMetrics.enabled",
     CUSTOM_METRICS_ROLE: ".Values.customMetrics.enabled",
 }
-"""The conditions of optional objects, by kind or by name."""
+"""The conditions of optional objects, by name or else by kind."""
 BUDGET = '{{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternary "policy/v1" "policy/v1beta1" }}'
 RULES_OF_TEXT = re.compile(rf"^( *){RULES}:\n(?:\1[- ] .*\n)+", re.MULTILINE)
 WITH_RULES = 'semverCompare ">=1.25-0" .Capabilities.KubeVersion.Version'
@@ -145,7 +146,7 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
             raise ValueError(f"{kind} {obj['metadata']['name']} contains {{{{, which Helm would evaluate")
         text = expressions.render(text)
         text = RULES_OF_TEXT.sub(rf"{{{{- if {WITH_RULES} }}}}\n\g<0>{{{{- end }}}}\n", text)
-        if condition := CONDITIONS.get(kind) or CONDITIONS.get(obj["metadata"]["name"]):
+        if condition := CONDITIONS.get(obj["metadata"]["name"]) or CONDITIONS.get(kind):
             text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
         metadata = obj["metadata"]
         texts[kind, metadata["name"], expressions.render(metadata.get("namespace", ""))] = text
@@ -161,8 +162,10 @@ def _with_list(value: Any, old: list[str], new: str) -> Any:
     return value
 
 
-def _edit_definition(obj: dict[str, Any], _expressions: Expressions) -> None:
-    obj["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+def _edit_definition(obj: dict[str, Any], expressions: Expressions) -> None:
+    name = obj["metadata"]["name"]
+    annotations = f'(include "headgate.annotationsOfDefinition" "{name}" | fromYaml)'
+    obj["metadata"]["annotations"] = expressions.block(annotations)
 
 
 def _edit_deployment(obj: dict[str, Any], expressions: Expressions) -> None:

@@ -198,6 +198,14 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
             cluster=True,
         ),
     ] = False
+    aggregated_apis: Annotated[
+        bool,
+        Option(
+            help="Register the metrics and inspect APIs. Without them, headgate's commands can't read the mesh; with them,"
+            " Kubernetes deletes no namespace while no replica is active.",
+            cluster=True,
+        ),
+    ] = True
     metrics_by: Annotated[
         By,
         Option(help="Labels of the traffic metrics for Prometheus; pod creates many more series.", value="metrics.by"),

@@ -249,6 +249,14 @@ async def test_the_error_about_a_failed_conversion_names_the_invalid_field(app: 
     assert answer["response"]["result"]["message"].startswith("spec.backends: must be a list")
 
 
+async def test_a_stored_object_with_a_mistake_does_not_hide_the_remaining_objects(app: Starlette) -> None:
+    """Another mesh has accepted it. The API server asks for all objects of a kind at a time."""
+    heavy = {"service": "website", "backends": [{"service": "v1", "weight": "heavy"}]}
+    metadata = {**SPLIT["metadata"], "uid": "5e3c"}
+    old = {**SPLIT, "apiVersion": "split.smi-spec.io/v1alpha1", "metadata": metadata, "spec": heavy}
+    assert await converted(app, "split.smi-spec.io/v1alpha4", old) == {**old, "apiVersion": SPLIT["apiVersion"]}
+
+
 async def test_a_replica_is_ready_once_it_has_compiled_the_objects() -> None:
     for is_ready, status in ((False, 503), (True, 200)):
         app = create_webhooks(

@@ -140,6 +140,7 @@ ARGUMENTS = {
     "headgate control-plane": ["--image", "a"],
     "headgate generate": ["traffictargets"],
     "headgate install": [],
+    "headgate uninstall": [],
     "headgate proxies": ["gateway", "--log-level", "debug"],
     "headgate rollout": ["status", "website"],
     "headgate try": ["http://website/"],

@@ -1,7 +1,7 @@
 """`headgate install` while the control plane is not ready, with the answers of an API server."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -22,6 +22,8 @@ class Cluster:
         self._ready = asyncio.Event()
 
     async def get(self, path: str, **_query: str) -> Any:
+        if path.endswith("/apiservices"):
+            return {"items": [{}]}
         if not path.endswith("/pods"):
             return {}
         waiting = next(self._states, None)
@@ -50,7 +52,29 @@ async def test_each_reason_is_printed_once_while_the_installation_waits(
     ]
 
 
-async def test_the_error_at_the_timeout_has_the_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_at_the_timeout_has_the_last_reason_and_the_effect_on_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(install, "REPORT_S", 60)
-    with pytest.raises(TimedOut, match=r"not ready after 0.01 s:\n  pod headgate-1: ErrImagePull: registry"):
+    with pytest.raises(TimedOut, match=r"not ready after 0.01 s:\n  pod headgate-1: ErrImagePull: registry") as raised:
         await wait(Cluster([STATES[1]]), 0.01)
+    assert "Kubernetes deletes no namespace" in str(raised.value)
+
+
+class Deletions:
+    """An installer whose deletions never end."""
+
+    async def unblock_deletion(self, _objects: Any) -> AsyncIterator[tuple[Any, str]]:
+        yield {"kind": "APIService", "metadata": {"name": "v1.a"}}, "deleted: its server is gone"
+
+    async def wait_gone(self, _objects: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def terminating(self, _objects: Any) -> Sequence[str]:
+        return ["namespace/headgate-system: finalizers remain: example.com/x"]
+
+
+async def test_what_is_not_deleted_in_time_is_named_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TimedOut, match=r"not deleted after 0.01 s:\n  namespace/headgate-system: finalizers remain"):
+        await install.finish_deletion(cast("Installer", Deletions()), (), 0.01)
+    assert capsys.readouterr().out == "apiservice/v1.a deleted: its server is gone\n"

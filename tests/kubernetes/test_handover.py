@@ -1,14 +1,17 @@
 """What the end of a replica waits for: that webhook requests go elsewhere, and that proxies reach the next replica."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.ports import free_port
 
+from headgate.errors import Unavailable
 from headgate.kubernetes import handover
-from headgate.kubernetes.handover import hand_over
+from headgate.kubernetes.handover import begin_conversions, end_conversions, hand_over
 
 DEADLINE_S = 60
+POD = "/api/v1/namespaces/headgate-system/pods/headgate-1"
 
 
 @pytest.fixture
@@ -45,3 +48,33 @@ async def test_a_standby_replica_waits_for_no_other_replica(monkeypatch: pytest.
     monkeypatch.setattr(handover, "LONGEST_S", 10 * DEADLINE_S)
     async with asyncio.timeout(DEADLINE_S):
         await hand_over(was_active=False)
+
+
+class Patches:
+    """An API server that records merge patches by path, or fails."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.applied: dict[str, Any] = {}
+
+    async def merge(self, path: str, patch: Any) -> Any:
+        if self.failures:
+            raise self.failures.pop()
+        self.applied[path] = patch
+
+
+async def test_a_replica_that_ends_gets_no_conversions(caplog: pytest.LogCaptureFixture) -> None:
+    """D28. The Service of conversions also has the addresses of pods that end."""
+    server = Patches(Unavailable("restarts"))
+    await end_conversions(server, "headgate-1")  # type: ignore[arg-type]
+    assert "may still send conversions to pod headgate-1: restarts" in caplog.text
+    await end_conversions(server, "headgate-1")  # type: ignore[arg-type]
+    assert server.applied == {POD: {"metadata": {"labels": {"headgate.dev/converts": None}}}}
+
+
+async def test_a_replica_that_starts_again_in_its_pod_gets_conversions_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet restarts a container in the same pod, whose label the process before has removed."""
+    monkeypatch.setattr("headgate.backoff.FIRST_S", 0)
+    server = Patches(Unavailable("restarts"))
+    await begin_conversions(server, "headgate-1")  # type: ignore[arg-type]
+    assert server.applied == {POD: {"metadata": {"labels": {"headgate.dev/converts": "true"}}}}

@@ -82,14 +82,21 @@ def credential(roots: str) -> Credential:
 
 @contextlib.asynccontextmanager
 async def running(
-    client: FakeClient, store: Store, roots: Latest[Credential], *pods: Any, custom_metrics: bool = False
+    client: FakeClient,
+    store: Store,
+    roots: Latest[Credential],
+    *pods: Any,
+    custom_metrics: bool = False,
+    serves: bool = True,
 ) -> AsyncIterator[Latest[str]]:
-    """Run a registration; yield the roots that all clients trust."""
+    """Run the registration of a replica that serves; yield the roots that all clients trust."""
     options = Options(
         pod="headgate-1", image="headgate:1", mesh=MeshOptions(custom_metrics=custom_metrics), volume_seconds=0
     )
     trusted = Latest("")
     registration = Registration(store, client, options, roots, trusted)  # type: ignore[arg-type]
+    if serves:
+        registration.serve()
     snapshot = Latest(snapshot_of({key_of(pod): pod for pod in pods}))
     task = asyncio.create_task(registration.run(snapshot))  # type: ignore[arg-type]
     yield trusted
@@ -109,6 +116,21 @@ async def test_the_active_replica_is_labeled_and_its_ca_is_trusted(client: FakeC
         await until(lambda: client.writes.get() == 4, client.writes)
     assert client.objects[POD]["metadata"]["labels"] == {"headgate.dev/active": "true"}
     assert set(bundles(client)) == {"ROOTS"}
+
+
+async def test_the_api_server_can_convert_objects_before_the_replica_serves(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica lists objects before it serves, and the API server may have stored them in another version."""
+    monkeypatch.setattr(module, "RESTORE_S", 0)
+    async with running(client, MemoryStore(), Latest(credential("ROOTS")), serves=False) as trusted:
+        await until(lambda: client.writes.get() == 1, client.writes)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert trusted.get() == ""
+    assert client.writes.get() == 1
+    assert client.objects[SPLITS]["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
+    assert "labels" not in client.objects[POD]["metadata"]
 
 
 async def test_new_roots_and_reset_bundles_are_written_and_equal_ones_are_not(

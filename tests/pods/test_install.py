@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from tests.make.objects import Object
+from tests.make.smi_definitions import ORIGINS
 from tests.pods.conftest import IMAGE, SYSTEM, Cluster, app_deployment, mesh_namespace, split_in, until
 
 PLACE = "installed"
@@ -54,5 +56,50 @@ def test_an_installation_can_be_repeated_and_removed(empty_cluster: Cluster) -> 
         installed.headgate("uninstall")
     installed.kubectl("-n", PLACE, "delete", "deployment/client")
     until(lambda: installed.headgate("uninstall"))  # once the pod is gone
-    installed.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
     assert leftovers(installed) == []
+
+
+def test_splits_of_another_mesh_are_adopted_and_given_back(empty_cluster: Cluster) -> None:
+    """The control plane reads them as soon as it runs. After the uninstallation they and their definition are as before."""
+    cluster, linkerd = empty_cluster, ORIGINS[0]
+    (definition,), (split,) = linkerd.definitions, linkerd.objects
+    name = definition["metadata"]["name"]
+
+    def spec(what: str) -> Object:
+        found: Object = json.loads(cluster.kubectl("-n", "shop", "get", what, "web", "-o", "json"))
+        return found["spec"]  # type: ignore[no-any-return]
+
+    def content() -> Object:
+        found: Object = json.loads(cluster.kubectl("get", "customresourcedefinition", name, "-o", "json"))
+        return found["spec"]  # type: ignore[no-any-return]
+
+    cluster.apply(mesh_namespace("shop", injected=False), definition)
+    until(lambda: cluster.kubectl("apply", "-f", "-", stdin=json.dumps(split)), "the definition is served")
+    before = content()
+    try:
+        printed = cluster.headgate("install", "--image", IMAGE)
+        assert f"customresourcedefinition/{name} migrated: 1 object is stored in v1alpha4" in printed
+        assert spec("trafficsplits.v1alpha1.split.smi-spec.io") == split["spec"]
+        assert [row["weight"] for row in spec("trafficsplits.v1alpha4.split.smi-spec.io")["backends"]] == [9, 1]
+        status = ("-n", "shop", "get", "trafficsplits.split.smi-spec.io", "web", "-o", "jsonpath={.status.conditions}")
+        until(lambda: "Accepted" in cluster.kubectl(*status), "the status of the split")
+        cluster.headgate("uninstall")
+        assert content() == before
+        assert spec("trafficsplits.split.smi-spec.io") == split["spec"]
+    finally:
+        cluster.kubectl("delete", "customresourcedefinition", name, "--ignore-not-found")
+        cluster.kubectl("delete", "namespace", "shop")
+
+
+def test_an_installation_whose_namespace_was_deleted_is_repaired(empty_cluster: Cluster) -> None:
+    """The APIServices name a Service of this namespace, so Kubernetes can't delete it, nor any other namespace."""
+    cluster = empty_cluster
+    cluster.headgate("install", "--image", IMAGE)
+    cluster.kubectl("delete", "namespace", SYSTEM, "--wait=false")
+    blocked = ("get", "namespace", SYSTEM, "-o", "jsonpath={.status.conditions}")
+    until(lambda: "Discovery failed" in cluster.kubectl(*blocked), "the deletion is blocked")
+    printed = cluster.headgate("install", "--image", IMAGE)
+    assert "apiservice/v1beta1.inspect.headgate.dev deleted: its server is gone" in printed
+    assert f"namespace/{SYSTEM} created" in printed
+    cluster.headgate("uninstall")
+    assert leftovers(cluster) == []

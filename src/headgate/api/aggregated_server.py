@@ -192,12 +192,12 @@ async def refresh_request_header_config(
 
 
 def api_services(
-    service: str, authority: bytes, *, port: int = 443, custom_metrics: bool = False
+    service: str, authority: bytes, *, port: int = 443, own: bool = True, custom_metrics: bool = False
 ) -> tuple[Object, ...]:
     """Return the APIServices that register `service` (`namespace/name`), one for each group (R80 to R82).
 
     `authority` is the PEM of the CA that signed the Service's certificate; empty if it is written later. A cluster has one server
-    of custom metrics, so their APIService is included only with `custom_metrics`.
+    of custom metrics, so their APIService is included only with `custom_metrics`; those of headgate's `own` groups by default.
     """
     namespace, name = service.split("/")
     trusted = {"caBundle": base64.b64encode(authority).decode()} if authority else {}
@@ -216,5 +216,5 @@ def api_services(
             },
         }
         for (group, version), served in COMPUTED_GROUPS.items()
-        if custom_metrics or not served.optional
+        if (custom_metrics if served.optional else own)
     )

@@ -25,7 +25,7 @@ from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import View
 from headgate.plan.quote import LONGEST, shortened
 from headgate.resources.decode import Check, type_mistakes, without_nulls
-from headgate.resources.kind import split_api_version
+from headgate.resources.kind import api_version, split_api_version
 from headgate.resources.meta import Input, Key, Object, part
 from headgate.resources.pod_templates import pod_of_template, template_path
 from headgate.resources.versions import from_hub, to_hub
@@ -135,7 +135,11 @@ class _Handlers:
         return await _with_text_errors(self._reviewed(request, self._validated))
 
     async def convert(self, request: Request) -> Response:
-        """Answer a ConversionReview with all objects in the desired version, or with the mistake of the first invalid one."""
+        """Answer a ConversionReview with all objects in the desired version, or with the mistake of the first invalid one.
+
+        A stored object with a mistake, which another mesh has accepted, keeps its content: with an error, the API server
+        could not list the objects of its kind at all. The control plane reports the mistake.
+        """
         return await _with_text_errors(self._converted(request))
 
     async def _reviewed(self, request: Request, review: Callable[[_Request], Awaitable[dict[str, Any]]]) -> Response:
@@ -156,7 +160,7 @@ class _Handlers:
         group, version = split_api_version(review.request.desired_api_version)
         answer: dict[str, Any] = {"uid": review.request.uid}
         try:
-            answer["convertedObjects"] = [from_hub(to_hub(obj), group, version) for obj in review.request.objects]
+            answer["convertedObjects"] = [_in_version(obj, group, version) for obj in review.request.objects]
             answer["result"] = {"status": "Success"}
         except DecodeError as error:
             answer["result"] = {"status": "Failure", "message": str(error)}
@@ -205,6 +209,16 @@ class _Handlers:
         _check_types(pod_of_template(new), "v1", "Pod", where=f"{template_path(obj)}.")
         is_readable = old and not type_mistakes(pod_of_template(before), "v1", "Pod")
         return _warnings(self._review(new, before if is_readable else None).warnings)
+
+
+def _in_version(obj: Object, group: str, version: str) -> Object:
+    """Return an object in a version. Raises DecodeError for a mistake in an object that is not stored yet."""
+    try:
+        return from_hub(to_hub(obj), group, version)
+    except DecodeError:
+        if part(obj, "metadata").get("uid"):
+            return {**obj, "apiVersion": api_version(group, version)}
+        raise
 
 
 def _stored(asked: _Request) -> Object | None:

@@ -214,7 +214,7 @@ COMMANDS: Mapping[str, Command] = {
         "Remove headgate from a Kubernetes cluster.",
         KUBERNETES,
         ("headgate uninstall --context kind-shop",),
-        UNREACHABLE | {EXIT_FAILURE: "an error, or pods still have sidecars"},
+        UNREACHABLE | _TIMEOUT | {EXIT_FAILURE: "an error, or pods still have sidecars"},
     ),
     "inject": Command(
         "inject:inject",

@@ -31,7 +31,7 @@ from headgate.resources.revisions import Revision, RevisionList, RevisionRestora
 if TYPE_CHECKING:
     from headgate.plan.planning import PlanSpec, PlanStatus
 
-NO_GROUP = f"does not serve {GROUP}: headgate is not installed there, or is an older version; run `headgate install`, or use another kubeconfig"
+NO_GROUP = f"does not serve {GROUP}: headgate is not installed there, is an older version, or was installed with --no-aggregated-apis; run `headgate install`, or use another kubeconfig"
 NOT_AVAILABLE = f"no replica of headgate serves {GROUP} now; within seconds after an installation one does, else see "
 SEE_STATUS = "`headgate status` and "
 SEE_API_SERVICE = f"`kubectl get apiservice {VERSION}.{GROUP} -o yaml`"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -22,8 +23,7 @@ from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
-from headgate.kubernetes.install.unready import UnreadyPods
-from headgate.kubernetes.names import NAMESPACE
+from headgate.kubernetes.install.unready import UnreadyPods, blocked_deletions
 from headgate.options import GivenOptions, MeshOptions
 from headgate.resources.meta import Object
 
@@ -68,10 +68,19 @@ def uninstall(
     force: Annotated[
         bool, typer.Option("--force", help="Uninstall although pods still have sidecars, which then get no updates.")
     ] = False,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="DURATION", help="The longest time to wait until all is deleted: 90s, 5m."),
+    ] = "5m",
     api: ApiOptions,
 ) -> None:
-    """Remove headgate from a Kubernetes cluster, with its CustomResourceDefinitions and all of their objects."""
-    asyncio.run(_uninstall(Client(cluster_credentials(api, changes=True), _HINTS), force=force))
+    """Remove headgate from a Kubernetes cluster, with its CustomResourceDefinitions and all of their objects.
+
+    Definitions that were there before headgate stay, with their objects.
+    """
+    patience = duration(timeout, "--timeout")
+    client = Client(cluster_credentials(api, changes=True), _HINTS)
+    asyncio.run(_uninstall(client, force=force, patience=patience))
 
 
 async def _install(client: Client, values: Values, mesh: MeshOptions, *, patience: float) -> None:
@@ -79,7 +88,7 @@ async def _install(client: Client, values: Values, mesh: MeshOptions, *, patienc
         installer = Installer(client)
         if mesh.custom_metrics:
             await installer.check_custom_metrics()
-        await installer.check_own_namespace()
+        await finish_deletion(installer, manifests(values), patience)
         unlabeled = await installer.check_namespaces(mesh.namespaces)
         values = structs.replace(values, budget_version=await installer.budget_version())
         objects = manifests(values)
@@ -88,6 +97,7 @@ async def _install(client: Client, values: Values, mesh: MeshOptions, *, patienc
         async for obj, outcome in installer.prune(objects):
             _print(obj, outcome)
         await wait_ready(client, installer, patience)
+        await _migrate(installer, objects, patience)
         for name in unlabeled:
             note(
                 f"the namespace {name} has no label {NAMESPACE_NAME}, by which the webhooks select it, so its pods get no"
@@ -95,6 +105,36 @@ async def _install(client: Client, values: Values, mesh: MeshOptions, *, patienc
             )
         hint = "; label a namespace with headgate.dev/inject=true to add sidecars to its new pods"
         stdout().print(f"headgate is ready{hint if mesh.sidecars == 'labelled' else ''}")
+
+
+async def finish_deletion(installer: Installer, objects: Sequence[Object], patience: float) -> None:
+    """Finish the deletion of an earlier installation: its namespace accepts no new objects. Raises TimedOut."""
+    async for obj, outcome in installer.unblock_deletion(objects):
+        _print(obj, outcome)
+    await _wait_gone(installer, objects, patience)
+
+
+async def _wait_gone(installer: Installer, objects: Sequence[Object], patience: float) -> None:
+    """Wait until nothing is being deleted any more. Raises TimedOut with what remains."""
+    spinner = Status("waiting until the namespace and the definitions are deleted", console=stderr())
+    with contextlib.suppress(TimeoutError), spinner:
+        async with asyncio.timeout(patience):
+            return await installer.wait_gone(objects)
+    lines = await installer.terminating(objects)
+    raise TimedOut("\n".join((f"not deleted after {patience:g} s:", *(f"  {line}" for line in lines))))
+
+
+async def _migrate(installer: Installer, objects: Sequence[Object], patience: float) -> None:
+    """Store objects of definitions that were there before in headgate's versions. Raises TimedOut."""
+    try:
+        async with asyncio.timeout(patience):
+            async for obj, outcome in installer.migrate(objects):
+                _print(obj, outcome)
+    except TimeoutError:
+        raise TimedOut(
+            f"the objects of earlier definitions are not all stored in headgate's versions after {patience:g} s; everything"
+            " works meanwhile, and another `headgate install` continues"
+        ) from None
 
 
 async def wait_ready(client: Client, installer: Installer, patience: float) -> None:
@@ -111,11 +151,13 @@ async def wait_ready(client: Client, installer: Installer, patience: float) -> N
     finally:
         reporting.cancel()
     reasons = await unready.reasons() or ["its pods are ready, but its API does not respond"]
+    blocked = await blocked_deletions(client)
     raise TimedOut(
         "\n".join(
             (
                 f"the control plane is not ready after {patience:g} s:",
                 *(f"  {reason}" for reason in reasons),
+                *blocked,
                 "see `kubectl -n headgate-system describe pods`",
             )
         )
@@ -135,7 +177,7 @@ async def _report(unready: UnreadyPods, console: Console) -> None:
                     note(f"waiting: {line}", console)
 
 
-async def _uninstall(client: Client, *, force: bool) -> None:
+async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
     async with client:
         installer = Installer(client)
         pods = await installer.pods_with_sidecar()
@@ -149,17 +191,17 @@ async def _uninstall(client: Client, *, force: bool) -> None:
                 f"{remaining} Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain"
                 " pod/NAME` names, and restart the pods; or add --force"
             )
-        found = False
-        for deletion in (installer.prune(()), installer.delete(every)):
-            async for obj, outcome in deletion:
-                found = True
-                _print(obj, outcome)
-        await installer.delete_created()
-        stdout().print(
-            f"headgate is removed; the namespace {NAMESPACE} is gone when its pods have ended"
-            if found
-            else "headgate is not installed"
-        )
+        is_installed = await installer.has_any(every) or bool(await installer.terminating(every))
+        try:
+            async with asyncio.timeout(patience):
+                for deletion in (installer.prune(()), installer.delete(every)):
+                    async for obj, outcome in deletion:
+                        _print(obj, outcome)
+                await installer.delete_created()
+        except TimeoutError:
+            raise TimedOut(f"not deleted after {patience:g} s; another `headgate uninstall` continues") from None
+        await finish_deletion(installer, every, patience)
+        stdout().print("headgate is removed" if is_installed else "headgate is not installed")
         if pods:
             note(
                 f"{remaining} Without headgate, their calls over mutual TLS fail when their certificates expire; restart the"

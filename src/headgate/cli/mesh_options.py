@@ -40,7 +40,8 @@ def with_mesh_options(*fields: str, **defaults: str) -> Callable[[Callable[..., 
 def _parameter(declared: DeclaredOption, default: str | None) -> inspect.Parameter:
     option = declared.option
     names = [declared.flag] if declared.type is not bool else [f"{declared.flag}/--no-{declared.flag[2:]}"]
-    text: str | bool = (declared.text if default is None else default) if declared.type is not bool else bool(default)
+    text: str | bool = declared.text if default is None else default
+    text = text if declared.type is not bool else bool(text)
     # Choices and booleans are read by typer, other values by `_value`.
     form = declared.type if get_origin(declared.type) is Literal or declared.type is bool else str
     annotation: Any = Annotated[

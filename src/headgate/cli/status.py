@@ -19,7 +19,7 @@ from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.unready import unready_reasons
+from headgate.kubernetes.install.unready import blocked_deletions, unready_reasons
 from headgate.resources.mesh_status import (
     CertificateCounts,
     FindingCounts,
@@ -56,14 +56,12 @@ async def _status(client: InspectClient) -> MeshStatus:
         return await _with_replicas(client.client, await client.status())
     except Unavailable as error:
         reasons: list[str] = []
-        with contextlib.suppress(
-            HeadgateError
-        ):  # Not every user may read these pods and review permissions of other users.
-            async with client.client:
-                from headgate.kubernetes.install.installer import missing_permissions  # it imports the control plane
+        async with client.client:
+            from headgate.kubernetes.install.installer import missing_permissions  # it imports the control plane
 
-                reasons += await unready_reasons(client.client)
-                reasons += await missing_permissions(client.client)
+            for read in (unready_reasons, missing_permissions, blocked_deletions):
+                with contextlib.suppress(HeadgateError):  # not every user may read these objects
+                    reasons += await read(client.client)
         raise Unavailable("\n".join((str(error).replace(SEE_STATUS, ""), *reasons))) from error
 
 

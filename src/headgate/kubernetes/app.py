@@ -20,7 +20,7 @@ from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIss
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
-from headgate.kubernetes.handover import hand_over
+from headgate.kubernetes.handover import begin_conversions, end_conversions, hand_over
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
@@ -36,7 +36,7 @@ from headgate.kubernetes.rate_limits import RequestLimits
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.service_gateways import ProxyImages, ServiceGateways
-from headgate.kubernetes.serving_certificate import ServingCertificate, follow_keys, follow_roots
+from headgate.kubernetes.serving_certificate import ServingCertificate
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
 from headgate.kubernetes.token_reviews import TokenReview, pod_uids
@@ -90,20 +90,18 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        stack.push_async_exit(_Ending(plane, lease).end)
+        stack.push_async_exit(_Ending(plane, lease, client, options.pod).end)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         stack.callback(plane.drain)
         draining = asyncio.Event()
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        for name, work in plane.work():
+        for name, work in (*plane.work(), ("conversions", begin_conversions(client, options.pod))):
             tasks.create_task(work, name=name)
         certificate = await serving.first()
-        tasks.create_task(serving.renew(certificate), name="serving certificate")
-        tasks.create_task(follow_roots(issuer_of_servers, certificate), name="roots of the serving certificate")
-        if isinstance(issuer_of_servers, EmbeddedIssuer):
-            tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
+        for name, work in serving.work(store, certificate):
+            tasks.create_task(work, name=name)
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(hold(lease, client, reviews), name="lease")
@@ -111,13 +109,15 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         registration = Registration(roots, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
         log.warning("replica %s is active now", options.pod)
+        registering = tasks.create_task(registration.run(plane.live_state.feed.snapshot), name="registration")
         metrics = MeshMetrics(plane, by_pod=options.mesh.series_by == "pod")
         sources = Sources(plane, metrics, Informers(store, tasks), versions, missing)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         tasks.create_task(gateways.run(plane.live_state), name="gateways")
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
-        await registration.run(plane.live_state.feed.snapshot)
+        registration.serve()
+        await registering
 
 
 def _proxies(api: ApiServer) -> ProxyOptions:
@@ -159,10 +159,13 @@ class _Ending(NamedTuple):
 
     plane: ControlPlane
     lease: Lease
+    client: Client
+    pod: str
 
     async def end(self, reason: type[BaseException] | None, *_: object) -> None:
-        """Release the Lease, wait for the next replica, and close the streams."""
+        """Release the Lease and the Service of conversions, wait for the next replica, and close the streams."""
         await self.lease.release()
+        await end_conversions(self.client, self.pod)
         if reason is asyncio.CancelledError:
             await hand_over(was_active=self.lease.active.get())
         await self.plane.stop()

@@ -2,15 +2,23 @@
 
 import asyncio
 import contextlib
+import logging
 
+from headgate.backoff import until_done
 from headgate.envoy.proxy_container import WITHDRAWAL_S
-from headgate.kubernetes.names import XDS_ADDRESS
+from headgate.errors import HeadgateError
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.names import CONVERTS, NAMESPACE, XDS_ADDRESS
 
 PROPAGATION_S: float = WITHDRAWAL_S
 """The time in which all nodes learn that a deleted pod is no endpoint of its Services any more; busy nodes need more than 2 s."""
 LONGEST_S = 10.0
 """The longest wait for the next active replica."""
 ATTEMPT_S, POLL_S = 1.0, 0.05
+
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+log = logging.getLogger(__name__)
 
 
 async def hand_over(*, was_active: bool) -> None:
@@ -19,6 +27,26 @@ async def hand_over(*, was_active: bool) -> None:
         waits.create_task(asyncio.sleep(PROPAGATION_S), name="propagation")
         if was_active:
             waits.create_task(_until_reachable(XDS_ADDRESS), name="next active replica")
+
+
+async def begin_conversions(client: Client, pod: str) -> None:
+    """Add a pod to the Service of conversions again, if its container has ended before. Retry until this is done."""
+    labels = {"metadata": {"labels": {CONVERTS: "true"}}}
+    await until_done(
+        lambda: client.merge(f"{_PODS}/{pod}", labels),
+        f"the API server sends no conversions to pod {pod}",
+        on=HeadgateError,
+    )
+
+
+async def end_conversions(client: Client, pod: str) -> None:
+    """Remove a pod from the Service of conversions: its endpoints are also pods that are not ready, and pods that end."""
+    labels = {"metadata": {"labels": {CONVERTS: None}}}
+    try:
+        async with asyncio.timeout(ATTEMPT_S):
+            await client.merge(f"{_PODS}/{pod}", labels)
+    except (TimeoutError, HeadgateError) as error:
+        log.warning("the API server may still send conversions to pod %s: %s", pod, str(error) or "no answer in time")
 
 
 async def _until_reachable(address: str) -> None:

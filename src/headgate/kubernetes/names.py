@@ -6,14 +6,19 @@ NAME = "headgate"
 """The name of the Deployment, the ServiceAccount, the roles and the webhook configurations, and of the Service that
 selects the active replica."""
 WEBHOOKS = "headgate-webhooks"
-"""The name of the Service that selects all replicas."""
+"""The name of the Service that selects all ready replicas."""
+CONVERSION = "headgate-conversion"
+"""The name of the Service that selects all replicas, also those that are not ready yet: conversion needs no state, and
+a replica becomes ready after it has listed objects that the API server may have to convert."""
 NAMESPACE = SYSTEM_NAMESPACE
 EVENTS_NAMESPACE = "default"  # that of Events about objects without a namespace, by a rule of Kubernetes
 LEASE = "headgate-control-plane"
 ACTIVE = "headgate.dev/active"
 """The label that the pod of the active replica has."""
+CONVERTS = "headgate.dev/converts"
+"""The label of the pods that `CONVERSION` selects: a replica removes it from its pod when it ends."""
 XDS_PORT, WEBHOOK_PORT, API_PORT = 15010, 15017, 15019
-SERVER_NAMES = tuple(f"{name}.{NAMESPACE}.svc" for name in (NAME, WEBHOOKS))
+SERVER_NAMES = tuple(f"{name}.{NAMESPACE}.svc" for name in (NAME, WEBHOOKS, CONVERSION))
 """The DNS names in the certificate of the control plane's servers."""
 XDS_ADDRESS = f"{SERVER_NAMES[0]}:{XDS_PORT}"
 """The address of the xDS server for proxies."""

@@ -17,7 +17,7 @@ from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.retries import ReconcileStep, Steps
 from headgate.kubernetes.sidecar_roots import SidecarRoots
-from headgate.latest import Latest, wait_for_any
+from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.objects.ports import Store, version_of
 
@@ -31,6 +31,9 @@ class Registration:
 
     It sets `trusted` to the root certificates that the API server and all sidecars have read. `store` has the ConfigMaps
     with the roots of sidecars; its lists and watches need no other objects (`sidecar_roots.SELECTORS`).
+
+    Before `serve`, only the definitions get the CA bundle. The replica may have to list objects that the API server can't
+    return without the conversion, and it serves only after that.
     """
 
     def __init__(
@@ -42,39 +45,53 @@ class Registration:
         self._certificate = certificate
         self._trusted = trusted
         self._in_bundles: Latest[str] = Latest("")
+        self._serves: Latest[bool] = Latest(value=False)
         self._checked: dict[str, tuple[str, str]] = {}  # the version and the CA bundle of each object, by path
+
+    def serve(self) -> None:
+        """Write the label and the other CA bundles too: the replica serves now."""
+        self._serves.set(value=True)
 
     async def run(self, snapshot: Latest[Snapshot | None]) -> None:
         """Write the label and the root certificates, and restore them after changes by other clients, until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._restore(), name="label and CA bundles")
+            await until(self._serves.get, self._serves)
             tasks.create_task(self._of_sidecars.run(snapshot), name="roots of sidecars")
             tasks.create_task(self._confirm(), name="trusted roots")
 
     async def _restore(self) -> None:
-        """Write the label and the CA bundles that differ: after each change to the roots, and every RESTORE_S seconds.
+        """Write the label and the CA bundles that differ: after each change, and every RESTORE_S seconds.
 
         An upgrade may have reset them. A write that fails is tried again with growing pauses: without the label, no proxy
         finds this replica.
         """
         retries = Steps()
         while True:
-            changed, roots = self._certificate.next_change(), self._certificate.get().roots
-            await retries.run(tuple(self._steps(roots)))
-            if not retries.failures:
+            changes = self._certificate.next_change(), self._serves.next_change()
+            roots, serves = self._certificate.get().roots, self._serves.get()
+            bundle = base64.b64encode(roots.encode()).decode()
+            steps = [*self._conversions(bundle), *(self._bundles_of_servers(bundle) if serves else ())]
+            await retries.run(steps)
+            if serves and not retries.failures:
                 self._in_bundles.set(roots)
-            await retries.wait(changed, longest_s=RESTORE_S)
+            await retries.wait(*changes, longest_s=RESTORE_S)
 
-    def _steps(self, roots: str) -> Iterator[ReconcileStep]:
-        """Yield the writes of the label and of the CA bundle of each object."""
-        bundle = base64.b64encode(roots.encode()).decode()
-        yield ReconcileStep("the pod of the active replica can't be labeled", self._label)
-        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-            yield self._step(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
+    def _conversions(self, bundle: str) -> Iterator[ReconcileStep]:
+        """Yield the writes of the CA bundle of each definition."""
         for custom in converted_kinds():
             name = f"{custom.plural}.{custom.group}"
             yield self._step(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
-        services = api_services(f"{NAMESPACE}/{NAME}", b"", custom_metrics=self._options.mesh.custom_metrics)
+
+    def _bundles_of_servers(self, bundle: str) -> Iterator[ReconcileStep]:
+        """Yield the writes of the label and of the CA bundle of each other object."""
+        yield ReconcileStep("the pod of the active replica can't be labeled", self._label)
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            yield self._step(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
+        mesh = self._options.mesh
+        services = api_services(
+            f"{NAMESPACE}/{NAME}", b"", own=mesh.aggregated_apis, custom_metrics=mesh.custom_metrics
+        )
         for service in services:
             path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
             yield self._step(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])

@@ -5,7 +5,7 @@ the mesh, and a rotation of the root covers the servers of all replicas too.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from msgspec import structs
@@ -19,6 +19,7 @@ from headgate.identity.keys import SECRET
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential, spiffe_id
 from headgate.objects.ports import Reader, Relist, follow
+from headgate.plane.control_plane import Work
 from headgate.resources.meta import SYSTEM_NAMESPACE
 
 ACCOUNT = "headgate"
@@ -37,6 +38,13 @@ class ServingCertificate:
     async def first(self) -> Latest[Credential]:
         """Return the first certificate. Retry until it can be issued."""
         return Latest(await self._issue())
+
+    def work(self, reader: Reader, current: Latest[Credential]) -> Iterator[Work]:
+        """Yield the tasks that keep the certificate current, with their names; each runs until canceled."""
+        yield "serving certificate", self.renew(current)
+        yield "roots of the serving certificate", follow_roots(self._issuer, current)
+        if isinstance(self._issuer, EmbeddedIssuer):
+            yield "keys of the authority", follow_keys(reader, self._issuer)
 
     async def renew(self, current: Latest[Credential]) -> None:
         """Replace the certificate after a quarter of its life, and when another root signs, until canceled."""

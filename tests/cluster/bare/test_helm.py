@@ -1,5 +1,6 @@
 """The Helm chart on a real API server: Helm installs it, upgrades its values and definitions, and uninstalls it."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from tests.cluster.api_server import KubeApiServer
 from tests.helm import CHART, helm
+from tests.make.smi_definitions import ORIGINS
 
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
@@ -113,6 +115,31 @@ def test_a_release_with_custom_metrics_fails_while_another_server_has_them(relea
     assert found["spec"]["service"]["name"] == "headgate"
     values = ("--set", "customMetrics.enabled=true,replicas=3", "--dry-run=server")
     assert "replicas: 3" in release.helm("upgrade", *options[1:3], *values)
+
+
+async def test_helm_takes_over_definitions_of_another_mesh_which_stay_after_the_uninstallation(
+    release: Release,
+) -> None:
+    linkerd = ORIGINS[0]
+    release.cluster.make(CONVERTED.rpartition("/")[0], linkerd.definitions[0])
+    before = release.get(CONVERTED)
+    assert "invalid ownership metadata" in release.helm(
+        "install", "headgate", CHART, "--create-namespace", CLIENT_SIDE, fails=True
+    )
+    release.helm("install", "headgate", CHART, "--create-namespace", "--take-ownership", CLIENT_SIDE)
+    release.helm("upgrade", "headgate", CHART, "--set", "replicas=3", CLIENT_SIDE)
+    found = release.get(CONVERTED)
+    assert len(found["spec"]["versions"]) == 4
+    adopted = json.loads(found["metadata"]["annotations"]["headgate.dev/adopted"])
+    assert adopted == {"labels": {"linkerd.io/extension": "smi"}, "spec": before["spec"]}
+    assert "headgate.dev/adopted" not in release.get(DEFINITION)["metadata"]["annotations"]
+    async with release.cluster.client() as client:
+        objects = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))
+        outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in Installer(client).delete(objects)}
+    assert outcomes[CONVERTED.rpartition("/")[2]].startswith(
+        "kept with headgate's content: its objects are stored in v1alpha"
+    )
+    assert release.get(CONVERTED)["spec"]["conversion"] == {"strategy": "None"}
 
 
 async def test_helm_takes_over_an_installation_by_headgate_install(release: Release) -> None:

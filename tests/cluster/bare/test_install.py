@@ -1,12 +1,14 @@
 """The installation on a real API server: it accepts every object, a repetition changes nothing, and all can be deleted."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from tests.cluster.api_server import MERGE, KubeApiServer, controller
-from tests.cluster.control_planes import eventually
+from tests.cluster.control_planes import DEADLINE_S, eventually
+from tests.make.smi_definitions import ORIGINS
 from typer.testing import CliRunner
 
 from headgate.admission.injection import NAMESPACE_NAME
@@ -17,6 +19,8 @@ from headgate.kubernetes.install.manifests import Values, manifests
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SPLITS = "trafficsplits.split.smi-spec.io"
+LINKERD = ORIGINS[0]
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
 
@@ -30,7 +34,6 @@ async def installer(cluster: KubeApiServer) -> AsyncIterator[Installer]:
 async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_deleted(
     cluster: KubeApiServer, installer: Installer
 ) -> None:
-    await installer.check_own_namespace()
     values = Values(image="headgate:1", budget_version=await installer.budget_version())
     first = [outcome async for _, outcome in installer.apply(manifests(values))]
     assert set(first) == {"created"}
@@ -49,9 +52,76 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     )
     left = [obj["kind"] async for obj, _ in installer.delete(manifests(values))]
     assert left == ["Namespace"]  # the other objects are gone
-    with pytest.raises(HeadgateError, match=r"the namespace headgate-system is being deleted; wait until it is gone"):
-        await installer.check_own_namespace()
+    (line,) = await installer.terminating(manifests(values))
+    assert line.startswith("namespace/headgate-system: ")
     assert not await installer.has_any(manifests(values))
+
+
+async def test_the_deletion_of_the_own_namespace_is_finished(cluster: KubeApiServer, installer: Installer) -> None:
+    """Kubernetes' controller deletes a namespace after it has read all APIs, also those whose server was in this namespace."""
+    objects = manifests(Values(image="headgate:1", budget_version=await installer.budget_version()))
+    async for _ in installer.apply(objects):
+        pass
+    with controller(cluster, "namespace"):
+        assert cluster.call("DELETE", "/api/v1/namespaces/headgate-system")[0] == 200
+        await eventually(lambda: "metrics" in str(cluster.call("GET", "/api/v1/namespaces/headgate-system")[1]))
+        (line,) = await installer.terminating(objects)
+        assert "Discovery failed for some groups" in line
+        unblocked = [(obj["kind"], outcome) async for obj, outcome in installer.unblock_deletion(objects)]
+        assert ("APIService", "deleted: its server is gone") in unblocked
+        assert ("CustomResourceDefinition", "configured: without the conversion, whose server is gone") in unblocked
+        async with asyncio.timeout(DEADLINE_S):
+            await installer.wait_gone(objects)
+    assert cluster.call("GET", "/api/v1/namespaces/headgate-system")[0] == 404
+    again = {outcome async for _, outcome in installer.apply(objects)}
+    assert again == {"created", "configured", "unchanged"}
+
+
+async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer, installer: Installer) -> None:
+    """So another installation can follow at once."""
+    async for _ in installer.apply(manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))):
+        pass
+    words = ["uninstall", "--kubeconfig", str(cluster.kubeconfig())]
+    with controller(cluster, "namespace"):
+        ended = await asyncio.to_thread(CliRunner().invoke, app, words)
+    assert ended.output.splitlines()[-1] == "headgate is removed"
+    assert cluster.call("GET", "/api/v1/namespaces/headgate-system")[0] == 404
+    ended = await asyncio.to_thread(CliRunner().invoke, app, words)
+    assert ended.output.splitlines()[-1] == "headgate is not installed"
+
+
+async def test_a_definition_is_deleted_although_no_replica_converts_its_objects(
+    cluster: KubeApiServer, installer: Installer
+) -> None:
+    """An uninstallation of an earlier time left a definition that the API server can't delete."""
+    cluster.namespace("shop")
+    cluster.make(DEFINITIONS, LINKERD.definitions[0])
+    path = "/apis/split.smi-spec.io/v1alpha1/namespaces/shop/trafficsplits"
+    await eventually(lambda: cluster.call("GET", path)[0] == 200)
+    cluster.make(path, LINKERD.objects[0])
+    objects = [obj for obj in manifests(Values(image="headgate:1")) if obj["metadata"]["name"] == SPLITS]
+    status, answer = cluster.call("PATCH", f"{DEFINITIONS}/{SPLITS}", {"spec": objects[0]["spec"]}, content_type=MERGE)
+    assert status == 200, answer
+    await eventually(lambda: cluster.call("GET", path.replace("v1alpha1", "v1alpha4"))[0] == 500)
+    assert cluster.call("DELETE", f"{DEFINITIONS}/{SPLITS}")[0] == 200
+    await eventually(lambda: "conversion webhook" in str(cluster.call("GET", f"{DEFINITIONS}/{SPLITS}")[1]["status"]))
+    assert [outcome async for _, outcome in installer.unblock_deletion(objects)] == [
+        "configured: without the conversion, whose server is gone"
+    ]
+    async with asyncio.timeout(DEADLINE_S):
+        await installer.wait_gone(objects)
+    assert [outcome async for _, outcome in installer.apply(objects)] == ["created"]
+
+
+async def test_definitions_of_other_meshes_are_not_touched_without_an_installation(
+    cluster: KubeApiServer, installer: Installer
+) -> None:
+    cluster.make(DEFINITIONS, LINKERD.definitions[0])
+    objects = [obj for obj in manifests(Values(image="headgate:1")) if obj["metadata"]["name"] == SPLITS]
+    before = cluster.call("GET", f"{DEFINITIONS}/{SPLITS}")[1]["spec"]
+    assert not await installer.has_any(objects)
+    assert [outcome async for _, outcome in installer.delete(objects)] == ["kept: headgate did not install it"]
+    assert cluster.call("GET", f"{DEFINITIONS}/{SPLITS}")[1]["spec"] == before
 
 
 async def test_a_definition_whose_rules_the_api_server_rejects_is_installed_without_them(

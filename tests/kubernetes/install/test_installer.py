@@ -11,6 +11,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.resources.schema.builders import RULES
 
+INSPECT = "v1beta1.inspect.headgate.dev"
 RESOURCES = [{"name": "customresourcedefinitions", "kind": "CustomResourceDefinition", "namespaced": False}]
 
 
@@ -70,12 +71,23 @@ async def test_the_wait_continues_while_the_api_server_fails_or_does_not_serve_t
         Unavailable("restarts"),
         starting,
         ready,
+        {"spec": {}},
         NotFound("not served"),
         ready,
+        {"spec": {}},
         Unavailable("503"),
         ready,
+        {"spec": {}},
         {"items": []},
     )
     cluster = StartingCluster(*answers)
     await Installer(cluster).wait_ready()  # type: ignore[arg-type]
-    assert cluster.requested == ["headgate"] * 2 + ["headgate", "meshstatuses"] * 3
+    assert cluster.requested == ["headgate"] * 2 + ["headgate", INSPECT, "meshstatuses"] * 3
+
+
+async def test_without_registered_apis_the_control_plane_is_ready_when_its_pods_are() -> None:
+    counts = {"updatedReplicas": 2, "replicas": 2, "readyReplicas": 2, "observedGeneration": 1}
+    ready = {"metadata": {"generation": 1}, "spec": {"replicas": 2}, "status": counts}
+    cluster = StartingCluster(ready, NotFound("no APIService"))
+    await Installer(cluster).wait_ready()  # type: ignore[arg-type]
+    assert cluster.requested == ["headgate", INSPECT]

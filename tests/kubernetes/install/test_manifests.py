@@ -32,14 +32,35 @@ def test_custom_metrics_are_registered_only_on_request() -> None:
     }
 
 
+def test_no_api_is_registered_without_the_option() -> None:
+    """While no server answers for a registered API, Kubernetes deletes no namespace."""
+    without = manifests(Values(image="headgate:1", options={"aggregated_apis": ""}))
+    assert "APIService" not in {item["kind"] for item in without}
+    (deployment,) = (item for item in without if item["kind"] == "Deployment")
+    assert "--no-aggregated-apis" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--aggregated-apis" in found("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
 def test_services_select_the_pods_and_their_ports() -> None:
     template = found("Deployment")["spec"]["template"]
     labels = {**template["metadata"]["labels"], "headgate.dev/active": "true"}
     ports = {port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
-    for name in ("headgate", "headgate-webhooks"):
+    for name in ("headgate", "headgate-webhooks", "headgate-conversion"):
         spec = found("Service", name)["spec"]
         assert spec["selector"].items() <= labels.items()
         assert {port["targetPort"] for port in spec["ports"]} <= ports
+
+
+def test_only_conversions_are_sent_to_replicas_that_are_not_ready() -> None:
+    """A replica becomes ready after it has listed objects, which the API server may have to convert."""
+    services = {item["metadata"]["name"]: item["spec"] for item in manifests(VALUES) if item["kind"] == "Service"}
+    unready = {name for name, spec in services.items() if spec.get("publishNotReadyAddresses")}
+    converting = {
+        item["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["name"]
+        for item in manifests(VALUES)
+        if item["kind"] == "CustomResourceDefinition" and "conversion" in item["spec"]
+    }
+    assert unready == converting == {"headgate-conversion"}
 
 
 def test_webhooks_and_conversions_use_dns_names_of_the_serving_certificate() -> None:

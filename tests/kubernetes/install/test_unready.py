@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import NotFound
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.unready import UnreadyPods, unready_reasons
+from headgate.kubernetes.install.unready import UnreadyPods, blocked_deletions, unready_reasons
 
 READY = [{"type": "Ready", "status": "True"}]
 UNSCHEDULED = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]
@@ -97,3 +97,21 @@ async def test_a_pause_between_pulls_keeps_the_cause_of_the_last_failure() -> No
     assert await unready.reasons() == first == ["pod headgate-1: ErrImagePull: not found"]
     cluster.pods = (replica_pod({"reason": "ContainerCreating"}),)
     assert await unready.reasons() == ["pod headgate-1: ContainerCreating"]
+
+
+class ClusterWithApis:
+    """A cluster with these APIServices of headgate."""
+
+    def __init__(self, *api_services: Any) -> None:
+        self._api_services = api_services
+
+    async def get(self, _path: str, *, labelSelector: str) -> Any:  # noqa: N803 - as in the query
+        assert labelSelector == "app.kubernetes.io/name=headgate"
+        return {"items": self._api_services}
+
+
+async def test_registered_apis_without_a_replica_are_named_with_their_effect_on_the_cluster() -> None:
+    (line,) = await blocked_deletions(cast("Client", ClusterWithApis({"metadata": {}})))
+    assert line.startswith("until a replica is active, Kubernetes deletes no namespace")
+    assert line.endswith("kubectl delete apiservices --selector app.kubernetes.io/name=headgate")
+    assert not await blocked_deletions(cast("Client", ClusterWithApis()))

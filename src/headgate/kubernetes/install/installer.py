@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ from headgate.errors import HeadgateError, Invalid, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.custom_resources import without_rules
+from headgate.kubernetes.install.definitions import DEFINITION, Definitions, completed, is_installed
 from headgate.kubernetes.install.manifests import LABELS, is_own_api_service
 from headgate.kubernetes.install.roles import ACCOUNT, roles
 from headgate.kubernetes.names import NAME, NAMESPACE
@@ -21,13 +22,14 @@ from headgate.kubernetes.permissions import Reviewer, Role, describe, permission
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.gateway_api.gateway import OWN_CLASS
-from headgate.resources.inspect import API_VERSION
+from headgate.resources.inspect import API_VERSION, GROUP, VERSION
 from headgate.resources.meta import Object
 
 MANAGER = "headgate-install"
 BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")
 POLL_S = 0.5
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_INSPECT_API = f"{_API_SERVICES}/{VERSION}.{GROUP}"
 _RBAC = "rbac.authorization.k8s.io/v1"
 _PRUNED = (
     (_RBAC, "roles", "Role"),
@@ -38,6 +40,7 @@ _PRUNED = (
 )
 _OWN = ",".join(f"{name}={value}" for name, value in LABELS.items())
 log = logging.getLogger(__name__)
+_OWN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 
@@ -46,6 +49,7 @@ class Installer:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._definitions = Definitions(client)
         self._resources: dict[str, dict[str, Any]] = {}
 
     async def budget_version(self) -> str:
@@ -59,15 +63,31 @@ class Installer:
         with_rules = is_since(await self._client.get("/version"), RULES_OF_DEFINITIONS)
         for obj in objects:
             path = await self._path(obj)
-            try:
-                before = await self._client.get(path)
-            except NotFound:
-                before = {}
+            before = await self._existing(path)
             # API servers of Kubernetes 1.20 panic when an APIService is applied.
             write = self._replace if obj["kind"] == "APIService" else self._apply
-            if obj["kind"] == "CustomResourceDefinition":
+            if obj["kind"] == DEFINITION:
                 write = self._apply_definition if with_rules else self._apply_without_rules
-            yield obj, _outcome(before, await write(path, before, obj))
+            content = completed(before, obj) if obj["kind"] == DEFINITION else obj
+            yield obj, _outcome(before, await write(path, before, content))
+
+    async def migrate(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
+        """Store all objects in headgate's versions, once a replica converts them. Yield each changed definition with the outcome."""
+        with_rules = is_since(await self._client.get("/version"), RULES_OF_DEFINITIONS)
+        write = self._apply_definition if with_rules else self._apply_without_rules
+        for obj in objects:
+            if obj["kind"] == DEFINITION and await self._definitions.needs_migration(obj):
+                path = await self._path(obj)
+                before = await self._client.get(path)
+                await write(path, before, completed(before, obj, converts=True))
+                yield obj, await self._definitions.migrate(obj)
+
+    async def _existing(self, path: str) -> Object:
+        """Return an object; empty if it does not exist."""
+        try:
+            return await self._client.get(path)
+        except NotFound:
+            return {}
 
     async def _apply(self, path: str, _before: Object, obj: Object) -> Object:
         return await self._client.apply(path, obj, manager=MANAGER)
@@ -91,12 +111,15 @@ class Installer:
         return before if spec == before["spec"] else await self._client.put(path, {**before, "spec": spec})
 
     async def delete(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
-        """Delete objects in reverse order, except APIServices of other servers. Yield each that exists, with `deleted` or `kept`."""
+        """Delete objects in reverse order, except those of another server or mesh. Yield each that exists, with `deleted` or `kept`."""
         for obj in reversed(list(objects)):
             path = await self._path(obj)
             try:
                 if obj["kind"] == "APIService" and not is_own_api_service(await self._client.get(path)):
                     yield obj, "kept: it names the Service of another server"
+                    continue
+                if obj["kind"] == DEFINITION:
+                    yield obj, await self._definitions.release(obj)
                     continue
                 await self._client.remove(path, {"propagationPolicy": "Background"})
                 yield obj, "deleted"
@@ -104,11 +127,12 @@ class Installer:
                 continue
 
     async def has_any(self, objects: Iterable[Object]) -> bool:
-        """Return whether the cluster has one of the objects, and it is not being deleted."""
+        """Return whether the cluster has one of the objects, and it is neither foreign nor being deleted."""
         for obj in objects:
-            with contextlib.suppress(NotFound):
-                if not (await self._client.get(await self._path(obj)))["metadata"].get("deletionTimestamp"):
-                    return True
+            existing = await self._existing(await self._path(obj))
+            is_foreign = existing and obj["kind"] == DEFINITION and not is_installed(existing)
+            if existing and not is_foreign and not _is_terminating(existing):
+                return True
         return False
 
     async def prune(self, objects: Sequence[Object]) -> AsyncIterator[tuple[Object, str]]:
@@ -125,14 +149,45 @@ class Installer:
             async for deleted in self.delete(stale):
                 yield deleted
 
-    async def check_own_namespace(self) -> None:
-        """Raise HeadgateError while an earlier uninstallation deletes headgate's namespace: it accepts no new objects."""
-        with contextlib.suppress(NotFound):
-            if (await self._client.get(f"/api/v1/namespaces/{NAMESPACE}"))["metadata"].get("deletionTimestamp"):
-                raise HeadgateError(
-                    f"the namespace {NAMESPACE} is being deleted; wait until it is gone"
-                    f" (`kubectl wait --for=delete namespace/{NAMESPACE}`), and install again"
-                )
+    async def unblock_deletion(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
+        """Remove what blocks the deletion of headgate's namespace and definitions. Yield each changed object with the outcome.
+
+        Kubernetes deletes a namespace after it has read all APIs, also those of APIServices whose server is gone, and it
+        deletes a definition after its objects, which the webhook of a replica may have to convert.
+        """
+        is_ending = _is_terminating(await self._existing(_OWN_NAMESPACE))
+        if is_ending:
+            for api_service in (await self._client.get(_API_SERVICES))["items"]:
+                if is_own_api_service(api_service):
+                    await self._client.remove(f"{_API_SERVICES}/{api_service['metadata']['name']}", {})
+                    yield {"kind": "APIService", **api_service}, "deleted: its server is gone"
+        for obj in objects:
+            if obj["kind"] == DEFINITION and (before := await self._existing(await self._path(obj))):
+                is_blocked = _is_terminating(before) or (is_ending and is_installed(before))
+                if is_blocked and await self._definitions.unconvert(obj) != before:
+                    yield obj, "configured: without the conversion, whose server is gone"
+
+    async def wait_gone(self, objects: Sequence[Object]) -> None:
+        """Wait until the namespace and the definitions among the objects are gone that are being deleted.
+
+        The API server may fail meanwhile: many deletions keep it busy.
+        """
+        while True:
+            with contextlib.suppress(Unavailable):
+                if not await self.terminating(objects):
+                    return
+            await asyncio.sleep(POLL_S)  # one watch for each object would cost more
+
+    async def terminating(self, objects: Iterable[Object]) -> Sequence[str]:
+        """Return a line for the namespace and each definition that is being deleted, with what blocks its deletion."""
+        lines = []
+        for obj in objects:
+            if obj["kind"] in (DEFINITION, "Namespace"):
+                existing = await self._existing(await self._path(obj))
+                if _is_terminating(existing):
+                    blocked = " ".join(_blocked_by(existing)) or "it is being deleted"
+                    lines.append(f"{obj['kind'].lower()}/{obj['metadata']['name']}: {blocked}")
+        return lines
 
     async def check_namespaces(self, names: Iterable[str]) -> Sequence[str]:
         """Return the namespaces without the label that the webhooks select. Raises HeadgateError if a namespace does not exist."""
@@ -187,8 +242,11 @@ class Installer:
 
     async def _is_ready(self) -> bool:
         try:
-            deployment = await self._client.get(_DEPLOYMENT)
-            return _is_rolled_out(deployment) and bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
+            if not _is_rolled_out(await self._client.get(_DEPLOYMENT)):
+                return False
+            if not await self._existing(_INSPECT_API):  # --no-aggregated-apis
+                return True
+            return bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
         except (NotFound, Unavailable):
             return False
 
@@ -243,6 +301,17 @@ def _content(obj: Object) -> Object:
         name: value for name, value in obj["metadata"].items() if name not in ("managedFields", "resourceVersion")
     }
     return {**obj, "metadata": metadata}
+
+
+def _is_terminating(obj: Object) -> bool:
+    return bool(obj) and "deletionTimestamp" in obj["metadata"]
+
+
+def _blocked_by(obj: Object) -> Iterator[str]:
+    """Yield the messages of a terminating namespace or definition about failures, as Kubernetes' controllers write them."""
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition["status"] == "True" and condition["type"].startswith(("Namespace", "Terminating")):
+            yield str(condition.get("message", ""))
 
 
 def _is_ending(pod: Object) -> bool:

@@ -9,10 +9,20 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.install.user_roles import UserRole, user_roles
-from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
+from headgate.kubernetes.names import (
+    ACTIVE,
+    API_PORT,
+    CONVERSION,
+    CONVERTS,
+    NAME,
+    NAMESPACE,
+    WEBHOOK_PORT,
+    WEBHOOKS,
+    XDS_PORT,
+)
 from headgate.kubernetes.permissions import Role, RoleRule
 from headgate.model.identities import GATEWAY_ACCOUNT
-from headgate.options import NEVER_INJECTED, pod_arguments
+from headgate.options import NEVER_INJECTED, OPTIONS, pod_arguments
 from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
 from headgate.resources.meta import Object, Value
 
@@ -45,6 +55,11 @@ class Values(Value, frozen=True, kw_only=True):
         return bool(self.options.get("custom_metrics"))
 
     @property
+    def aggregated_apis(self) -> bool:
+        """Whether the metrics and inspect APIs are registered."""
+        return bool(self.options.get("aggregated_apis", OPTIONS["aggregated_apis"].text))
+
+    @property
     def namespaces(self) -> Sequence[str]:
         """The namespaces that belong to the mesh; empty means all."""
         return _names(self.options.get("namespaces", ""))
@@ -54,7 +69,7 @@ def manifests(values: Values) -> tuple[Object, ...]:
     """Return all objects, in the order in which they can be created."""
     return (
         _object("v1", "Namespace", NAMESPACE, namespace=""),
-        *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _webhooks_service()})),
+        *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _service_of_webhooks(CONVERSION)})),
         _object("v1", "ServiceAccount", NAME),
         _object("v1", "ServiceAccount", GATEWAY_ACCOUNT, automountServiceAccountToken=False),
         *_roles(values),
@@ -65,7 +80,10 @@ def manifests(values: Values) -> tuple[Object, ...]:
         _network_policy(),
         _injection(values.namespaces),
         _validation(values.namespaces),
-        *map(_labeled, api_services(_SERVICE, b"", custom_metrics=values.custom_metrics)),
+        *map(
+            _labeled,
+            api_services(_SERVICE, b"", own=values.aggregated_apis, custom_metrics=values.custom_metrics),
+        ),
     )
 
 
@@ -131,9 +149,11 @@ def _services() -> tuple[Object, ...]:
         {"name": "https", "port": 443, "targetPort": API_PORT, "protocol": "TCP"},
     ]
     every = [{"name": "https", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"}]
+    converting = {"selector": {**_SELECTOR, CONVERTS: "true"}, "ports": every, "publishNotReadyAddresses": True}
     return (
         _object("v1", "Service", NAME, spec={"selector": {**_SELECTOR, ACTIVE: "true"}, "ports": active}),
         _object("v1", "Service", WEBHOOKS, spec={"selector": dict(_SELECTOR), "ports": every}),
+        _object("v1", "Service", CONVERSION, spec=converting),
     )
 
 
@@ -143,7 +163,7 @@ def _deployment(values: Values) -> Object:
         "replicas": values.replicas,
         "selector": {"matchLabels": dict(_SELECTOR)},
         "strategy": strategy,
-        "template": {"metadata": {"labels": {**LABELS, INJECT: "false"}}, "spec": _pod(values)},
+        "template": {"metadata": {"labels": {**LABELS, INJECT: "false", CONVERTS: "true"}}, "spec": _pod(values)},
     }
     return _object("apps/v1", "Deployment", NAME, spec=spec)
 
@@ -219,8 +239,8 @@ def _network_policy() -> Object:
     return _object("networking.k8s.io/v1", "NetworkPolicy", NAME, spec=spec)
 
 
-def _webhooks_service() -> dict[str, Any]:
-    return {"namespace": NAMESPACE, "name": WEBHOOKS, "port": 443}
+def _service_of_webhooks(name: str = WEBHOOKS) -> dict[str, Any]:
+    return {"namespace": NAMESPACE, "name": name, "port": 443}
 
 
 def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
@@ -228,7 +248,7 @@ def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
         "name": f"{name}.headgate.dev",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
-        "clientConfig": {"service": {**_webhooks_service(), "path": path}},
+        "clientConfig": {"service": {**_service_of_webhooks(), "path": path}},
         **more,
     }
 

@@ -100,6 +100,20 @@ async def _log_end(client: Client, pod: Object) -> str:
     return f"its log ends with: {line}" if line else ""
 
 
+async def blocked_deletions(client: Client) -> Sequence[str]:
+    """Return what Kubernetes can't do while no replica serves headgate's APIs; nothing if they are not registered.
+
+    Raises HeadgateError.
+    """
+    selector = f"app.kubernetes.io/name={NAME}"
+    listed = await client.get("/apis/apiregistration.k8s.io/v1/apiservices", labelSelector=selector)
+    line = (
+        "until a replica is active, Kubernetes deletes no namespace, because it reads all APIs before, also headgate's; to end"
+        f" this without a replica: kubectl delete apiservices --selector {selector}"
+    )
+    return [line] if listed.get("items") else []
+
+
 def _creation_failures(deployment: Object) -> Iterator[str]:
     """Yield why pods can't be created, such as an exceeded quota."""
     for condition in _conditions(deployment):

@@ -1,0 +1,147 @@
+"""Installing over definitions of other meshes that have objects, and giving the definitions back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.cluster import replica
+from tests.cluster.api_server import MERGE, KubeApiServer
+from tests.cluster.control_planes import eventually
+from tests.cluster.installation import VALUES, on_this_machine
+from tests.make.smi_definitions import ORIGINS, Origin, plural, split
+
+from headgate.kubernetes.install.custom_resources import mesh_kinds
+from headgate.kubernetes.install.definitions import DEFINITION
+from headgate.kubernetes.install.installer import Installer
+from headgate.resources.kind import split_api_version
+from headgate.resources.meta import Object
+from headgate.resources.versions import to_hub
+
+HUBS = {kind.kind: kind.versions[0] for kind in mesh_kinds()}
+
+
+def definition_path(definition: Object) -> str:
+    return f"/apis/{definition['apiVersion']}/customresourcedefinitions"
+
+
+def object_path(obj: Object, version: str = "") -> str:
+    group, own = split_api_version(obj["apiVersion"])
+    return f"/apis/{group}/{version or own}/namespaces/shop/{plural(obj['kind'])}"
+
+
+def content(obj: Any) -> Any:
+    """Return what users write: an object without the API server's metadata and the status."""
+    metadata = {
+        name: obj["metadata"][name] for name in ("name", "annotations", "ownerReferences") if obj["metadata"].get(name)
+    }
+    return {name: value for name, value in obj.items() if name not in {"status", "metadata"}} | {"metadata": metadata}
+
+
+class Cluster:
+    """An API server with the definitions and objects of another mesh."""
+
+    def __init__(self, server: KubeApiServer, origin: Origin) -> None:
+        self.server = server
+        self.origin = origin
+        self.names = [definition["metadata"]["name"] for definition in origin.definitions]
+
+    async def begin(self) -> None:
+        """Create the definitions and the objects."""
+        self.server.namespace("shop")
+        for definition in self.origin.definitions:
+            self.server.make(definition_path(definition), definition)
+        for obj in self.origin.objects:
+            path = object_path(obj)
+            await eventually(lambda: self.server.call("GET", path)[0] == 200)  # noqa: B023 - called only here
+            self.server.make(path, obj)
+
+    def definition(self, name: str) -> Any:
+        return self.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+
+    def get(self, path: str) -> Any:
+        status, answer = self.server.call("GET", path)
+        assert status == 200, (path, answer)
+        return answer
+
+    def objects(self, version: str = "") -> Sequence[Any]:
+        """Return the objects, each in its own version, or in headgate's version (`hub`)."""
+        return [
+            content(self.get(f"{object_path(obj, version and HUBS[obj['kind']])}/{obj['metadata']['name']}"))
+            for obj in self.origin.objects
+        ]
+
+    def write_all(self) -> None:
+        """Write each object in its version, as a client of the other mesh."""
+        for obj in self.origin.objects:
+            labels = {"metadata": {"labels": {"written": "again"}}}
+            status, answer = self.server.call(
+                "PATCH", f"{object_path(obj)}/{obj['metadata']['name']}", labels, content_type=MERGE
+            )
+            assert status == 200, answer
+
+    def has_statuses(self) -> bool:
+        """Return whether the control plane has written the status of each split."""
+        splits = [obj for obj in self.origin.objects if obj["kind"] == "TrafficSplit"]
+        return all("conditions" in self.get(f"{object_path(obj)}/web").get("status", {}) for obj in splits)
+
+
+async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(cluster: KubeApiServer) -> None:
+    """The definition of another mesh has accepted it; the API server converts all objects of a kind at a time."""
+    linkerd = ORIGINS[0]
+    heavy = {**split("v1alpha1", v1="heavy"), "metadata": {"name": "heavy", "namespace": "shop"}}
+    mesh = Cluster(cluster, linkerd._replace(objects=[*linkerd.objects, heavy]))
+    await mesh.begin()
+    async with cluster.client() as client:
+        installer = Installer(client)
+        objects = tuple(on_this_machine(cluster, VALUES))
+        async for _ in installer.apply(objects):
+            pass
+        with replica.serving(cluster):
+            await eventually(mesh.has_statuses)
+            (outcome,) = [outcome async for _, outcome in installer.migrate(objects)]
+            assert "correct or delete them, and install again: shop/heavy: " in outcome
+            assert cluster.call("DELETE", f"{object_path(heavy)}/heavy")[0] == 200
+            (outcome,) = [outcome async for _, outcome in installer.migrate(objects)]
+            assert outcome == "migrated: 1 object is stored in v1alpha4"
+        outcomes = [outcome async for _, outcome in installer.delete(objects) if outcome != "deleted"]
+        assert outcomes == ["kept: it was there before headgate, and has its earlier content again"]
+
+
+@pytest.mark.parametrize("origin", ORIGINS, ids=lambda origin: origin.name)
+async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeApiServer, origin: Origin) -> None:
+    """The control plane reads them, then they are stored in its version, and after an uninstallation all is as before."""
+    mesh = Cluster(cluster, origin)
+    await mesh.begin()
+    before = {name: mesh.definition(name) for name in mesh.names}
+    async with cluster.client() as client:
+        installer = Installer(client)
+        objects = tuple(on_this_machine(cluster, VALUES))
+        async for _ in installer.apply(objects):
+            pass
+        expected = [content(obj) for obj in origin.objects]
+        mesh.write_all()  # no replica converts objects yet
+        with replica.serving(cluster):
+            await eventually(mesh.has_statuses)
+            assert mesh.objects() == expected
+            outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in installer.migrate(objects)}
+            assert all("migrated: 1 object is stored in v1alpha" in outcome for outcome in outcomes.values()), outcomes
+            assert [obj async for obj, _ in installer.migrate(objects)] == []
+            async for _ in installer.apply(objects):
+                pass
+            assert mesh.objects() == expected
+        for name in mesh.names:
+            assert mesh.definition(name)["status"]["storedVersions"] == [
+                HUBS[mesh.definition(name)["spec"]["names"]["kind"]]
+            ]
+        assert [obj["spec"] for obj in mesh.objects("hub")] == [content(to_hub(obj))["spec"] for obj in origin.objects]
+
+        outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in installer.delete(objects)}
+        assert {name for name, outcome in outcomes.items() if outcome != "deleted"} == set(mesh.names)
+        await installer.wait_gone([obj for obj in objects if obj["kind"] == DEFINITION])
+    for name in mesh.names:
+        after = mesh.definition(name)
+        assert after["status"]["storedVersions"] == before[name]["status"]["storedVersions"]
+        assert after["metadata"].get("labels", {}) == before[name]["metadata"].get("labels", {})
+        if origin.name != "early":  # v1beta1 had fields that v1 does not accept
+            assert after["spec"] == before[name]["spec"]
+    assert mesh.objects() == expected

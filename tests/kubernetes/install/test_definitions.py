@@ -1,0 +1,115 @@
+"""Definitions that are there before headgate: what is written over them, and objects that can't be migrated."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.make.smi_definitions import ORIGINS, definition
+
+from headgate.errors import Cause, Conflict, HeadgateError, Invalid, NotFound
+from headgate.kubernetes.client import Page
+from headgate.kubernetes.install.definitions import ADOPTED, LONGEST_ANNOTATION, Definitions, completed, is_own
+from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.resources.meta import Object
+
+NAME = "trafficsplits.split.smi-spec.io"
+LINKERD = ORIGINS[0].definitions[0]
+SPLITS = "/apis/split.smi-spec.io/v1alpha4"
+(OWN,) = (obj for obj in manifests(Values(image="headgate:1")) if obj["metadata"]["name"] == NAME)
+
+
+def existing(obj: Object, *stored: str) -> Object:
+    """Return a definition as the API server has it, with the versions in which objects are stored."""
+    return {**obj, "status": {"storedVersions": list(stored)}}
+
+
+def storage(obj: Object) -> list[str]:
+    return [version["name"] for version in obj["spec"]["versions"] if version["storage"]]
+
+
+def test_a_missing_definition_and_an_own_one_get_headgates_content() -> None:
+    assert completed({}, OWN) == OWN
+    assert completed(existing(OWN, "v1alpha4"), OWN) == OWN
+    assert is_own(OWN)
+
+
+def test_objects_stay_in_the_stored_version_of_another_mesh_until_a_replica_converts_them() -> None:
+    before = existing(LINKERD, "v1alpha1")
+    written = completed(before, OWN)
+    assert storage(written) == ["v1alpha1"]
+    assert [version["name"] for version in written["spec"]["versions"]] == [
+        "v1alpha4",
+        "v1alpha3",
+        "v1alpha2",
+        "v1alpha1",
+    ]
+    assert storage(completed(before, OWN, converts=True)) == ["v1alpha4"]
+    assert storage(completed(existing(written, "v1alpha1"), OWN)) == ["v1alpha1"]
+    assert storage(completed(existing({**written, "spec": OWN["spec"]}, "v1alpha1", "v1alpha4"), OWN)) == ["v1alpha4"]
+
+
+def test_the_content_before_headgate_is_kept_in_an_annotation_until_the_uninstallation() -> None:
+    written = completed(existing(LINKERD, "v1alpha1"), OWN)
+    adoption = msgspec.json.decode(written["metadata"]["annotations"][ADOPTED])
+    assert adoption == {"labels": {"linkerd.io/extension": "smi"}, "spec": LINKERD["spec"]}
+    assert not is_own(written)
+    assert completed(existing(written, "v1alpha4"), OWN)["metadata"] == written["metadata"]
+
+
+def test_a_content_that_is_too_long_for_an_annotation_is_only_marked() -> None:
+    long = definition("TrafficSplit", "v1alpha1", stored="v1alpha1", schema={"description": "x" * LONGEST_ANNOTATION})
+    assert completed(existing(long, "v1alpha1"), OWN)["metadata"]["annotations"] == {ADOPTED: "true"}
+
+
+def test_objects_in_an_unknown_version_are_an_error() -> None:
+    newer = definition("TrafficSplit", "v1alpha4", "v1", stored="v1")
+    with pytest.raises(HeadgateError, match=rf"{NAME} has objects in the version v1, which headgate does not know"):
+        completed(existing(newer, "v1alpha4", "v1"), OWN)
+
+
+class Server:
+    """An API server with splits; each write of an object takes the next one of its `answers`, of which errors are raised."""
+
+    def __init__(self, **answers: list[Exception]) -> None:
+        self.answers = answers
+        self.written: list[str] = []
+        self.stored: Any = None
+
+    async def get(self, path: str) -> Any:
+        if path == SPLITS:
+            return {"resources": [{"name": "trafficsplits"}]}
+        return {"metadata": {"name": path.rpartition("/")[2]}}
+
+    async def page(self, path: str, query: Any, *, metadata_only: bool) -> Page:
+        assert (path, metadata_only) == (f"{SPLITS}/trafficsplits", True)
+        names = list(self.answers)[::2] if "continue" not in query else list(self.answers)[1::2]
+        page = {
+            "items": [{"metadata": {"namespace": "shop", "name": name}} for name in names],
+            "metadata": {} if "continue" in query else {"continue": "more"},
+        }
+        return msgspec.json.decode(msgspec.json.encode(page), type=Page)
+
+    async def put(self, path: str, obj: Any) -> Any:
+        if failures := self.answers[obj["metadata"]["name"]]:
+            raise failures.pop(0)
+        self.written.append(path)
+
+    async def merge(self, path: str, patch: Any) -> Any:
+        self.stored = path.rpartition("/")[2], patch
+
+
+async def test_each_object_is_written_again_and_conflicts_are_retried() -> None:
+    server = Server(a=[], b=[Conflict("changed")], c=[NotFound("deleted")])
+    outcome = await Definitions(server).migrate(OWN)  # type: ignore[arg-type]
+    assert outcome == "migrated: 3 objects are stored in v1alpha4"
+    assert sorted(server.written) == [f"{SPLITS}/namespaces/shop/trafficsplits/{name}" for name in "ab"]
+    assert server.stored == ("status", {"status": {"storedVersions": ["v1alpha4"]}})
+
+
+async def test_an_object_that_the_api_server_rejects_is_named_and_its_version_stays_a_stored_one() -> None:
+    server = Server(a=[Invalid(Cause("spec.backends[0].weight", "must be an integer"))], b=[])
+    outcome = await Definitions(server).migrate(OWN)  # type: ignore[arg-type]
+    assert outcome.startswith("keeps several stored versions, because objects can't be written in v1alpha4")
+    assert outcome.endswith("shop/a: spec.backends[0].weight: must be an integer")
+    assert len(server.written) == 1
+    assert server.stored is None
