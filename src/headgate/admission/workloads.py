@@ -8,13 +8,16 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from headgate.admission.batch_rules import job_causes
+from headgate.admission.immutable_fields import immutable_causes
+from headgate.admission.pod_template_rules import container_causes, template_causes
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
-from headgate.resources.core.pod_fields import pod_field_causes, selector_causes, template_metadata_causes
-from headgate.resources.core.pod_spec import Pod, PodSpec
+from headgate.resources.core.pod_fields import pod_field_causes, selector_causes
+from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
-from headgate.resources.meta import Object, label_fault, part
+from headgate.resources.meta import Object, part
 from headgate.resources.selectors import selects
 
 _POD = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst"}
@@ -32,7 +35,6 @@ _DAEMON_SET = {
     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
 }
 _JOB = {
-    "parallelism": 1,
     "backoffLimit": 6,
     "completionMode": "NonIndexed",
     "suspend": False,
@@ -52,7 +54,6 @@ _FURTHER: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("apps/v1", "StatefulSet"): _STATEFUL_SET,
     ("apps/v1", "DaemonSet"): _DAEMON_SET,
     ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1},
-    ("batch/v1", "Job"): _JOB,
     ("batch/v1", "CronJob"): _CRON_JOB,
     ("networking.k8s.io/v1", "NetworkPolicy"): {"policyTypes": ["Ingress"]},
 }
@@ -116,26 +117,33 @@ def _further_spec(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dic
     return complete
 
 
+def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
+    """Set the defaults of a Job. Without completions and parallelism, one pod must succeed."""
+    alone = {"completions": 1} if "completions" not in given and "parallelism" not in given else {}
+    return _further_spec({**_JOB, **alone, "parallelism": 1})(given)
+
+
 DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Secret"): _secret,
     ("v1", "Pod"): _spec(_pod_spec),
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
     ("apps/v1", "Deployment"): _spec(_deployment_spec),
+    ("batch/v1", "Job"): _spec(_job_spec),
     **{kind: _spec(_further_spec(defaults)) for kind, defaults in _FURTHER.items()},
 }
 """Functions that set the default values of an object, by apiVersion and kind."""
 
 
-def check_workload(new: Object, _old: Object | None, _view: object = None) -> Object:
+def check_workload(new: Object, old: Object | None, _view: object = None) -> Object:
     """Check a workload, as an `objects.ports.AdmissionStep`. Raises Invalid if the workload can't run."""
-    causes = tuple(workload_causes(new))
+    causes = (*workload_causes(new), *(immutable_causes(new, old) if old else ()))
     if causes:
         raise Invalid(*causes)
     return new
 
 
 def workload_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in a Deployment, ReplicaSet or Pod. Objects of other kinds are not checked."""
+    """Yield the mistakes in a workload. Objects of other kinds are not checked."""
     check = CHECKS.get((obj["apiVersion"], obj["kind"]))
     if check:
         try:
@@ -151,7 +159,7 @@ def _deployment_causes(obj: Object) -> Iterator[Cause]:
     if typed.spec.strategy.type not in ("RollingUpdate", "Recreate"):
         yield Cause("spec.strategy.type", f"must be RollingUpdate or Recreate, not {typed.spec.strategy.type!r}")
     yield from _replicas(typed.spec.replicas)
-    yield from _template(typed.spec.template)
+    yield from template_causes(typed.spec.template)
 
 
 def _replicaset_causes(obj: Object) -> Iterator[Cause]:
@@ -159,12 +167,12 @@ def _replicaset_causes(obj: Object) -> Iterator[Cause]:
     check_selector(typed)
     yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
     yield from _replicas(typed.spec.replicas)
-    yield from _template(typed.spec.template)
+    yield from template_causes(typed.spec.template)
 
 
 def _pod_causes(obj: Object) -> Iterator[Cause]:
     spec = read(obj, Pod).spec
-    yield from _containers(spec, "spec")
+    yield from container_causes(spec, "spec")
     yield from pod_field_causes(spec, "spec")
 
 
@@ -173,37 +181,10 @@ def _replicas(number: int) -> Iterator[Cause]:
         yield Cause("spec.replicas", "must be 0 or more")
 
 
-def _template(template: Mapping[str, Any]) -> Iterator[Cause]:
-    try:
-        spec = read({"spec": template.get("spec") or {}}, Pod).spec
-    except DecodeError as error:
-        yield from (Cause(f"spec.template.{cause.field}", cause.message) for cause in error.causes)
-        return
-    yield from _containers(spec, "spec.template.spec")
-    yield from template_metadata_causes(template, "spec.template")
-    yield from pod_field_causes(spec, "spec.template.spec")
-
-
-def _containers(spec: PodSpec, where: str) -> Iterator[Cause]:
-    """Check the names of containers: they must be unique, and usable as directory names."""
-    if not spec.containers:
-        yield Cause(f"{where}.containers", "is missing: name at least one container")
-    seen: set[str] = set()
-    for field, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
-        for index, container in enumerate(containers):
-            place = f"{where}.{field}[{index}].name"
-            if fault := label_fault(container.name):
-                yield Cause(place, fault)
-            elif container.name in seen:
-                yield Cause(
-                    place, f"{container.name!r} is the name of two containers; give each container its own name"
-                )
-            seen.add(container.name)
-
-
 CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps/v1", "Deployment"): _deployment_causes,
     ("apps/v1", "ReplicaSet"): _replicaset_causes,
+    ("batch/v1", "Job"): job_causes,
     ("v1", "Pod"): _pod_causes,
 }
 """The kinds that `check_workload` checks, by apiVersion and kind."""

@@ -12,20 +12,29 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.batch.job import Job
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.standalone.controllers.actions import Action, TypedObject, apply_actions
+from headgate.standalone.controllers.actions import Action, Recheck, TypedObject, apply_actions
 from headgate.standalone.controllers.deployment_status import settled
 from headgate.standalone.controllers.deployments import plan_deployment
 from headgate.standalone.controllers.endpoints import managed_slices, plan_slices
+from headgate.standalone.controllers.jobs import plan_job, release_pods
 from headgate.standalone.controllers.replicasets import plan_replicaset
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLICES = "discovery.k8s.io"
-_KINDS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"), ("", "Service"), (_SLICES, "EndpointSlice"))
+_KINDS = (
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("batch", "Job"),
+    ("", "Pod"),
+    ("", "Service"),
+    (_SLICES, "EndpointSlice"),
+)
 _BATCH = 200  # The number of Services after which a reconciliation lets other tasks run.
 _TIMER = 2.0  # Seconds between checks for elapsed minReadySeconds and progress deadlines.
 
@@ -41,6 +50,7 @@ class Controllers:
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
         self._errors: dict[str, str] = {}
+        self._due: list[tuple[float, str]] = []  # Times at which a namespace is reconciled again, without a change.
         self._rejected: set[str] = set()  # Namespaces to reconcile again, because the store rejected a write.
         # By the UID of a Service: the versions of the objects from which the Service's slices were computed.
         self._computed_from: dict[str, tuple[str, ...]] = {}
@@ -63,7 +73,15 @@ class Controllers:
             await self._decide(deployment.object, partial(plan_deployment, deployment, replicasets, typed, now=now))
         for replicaset in await self._known("apps", "ReplicaSet", namespace, ReplicaSet):
             await self._decide(replicaset.object, partial(plan_replicaset, replicaset, pods, now=now))
+        await self._jobs(namespace, now)
         await self._endpoints(namespace)
+
+    async def _jobs(self, namespace: str, now: float) -> None:
+        pods = await self._known("", "Pod", namespace, Pod)
+        jobs = await self._known("batch", "Job", namespace, Job)
+        for job in jobs:
+            await self._decide(job.object, partial(plan_job, job, pods, now=now))
+        await apply_actions(self._store, self._recorder, release_pods([job.typed for job in jobs], pods))
 
     async def _endpoints(self, namespace: str) -> None:
         slices = managed_slices((await self._store.list(_SLICES, "EndpointSlice", namespace)).items)
@@ -83,7 +101,11 @@ class Controllers:
         """Plan and execute the actions for one object, and report its errors. Return False if the store rejected a write."""
         metadata = about["metadata"]
         try:
-            await apply_actions(self._store, plan())
+            actions = plan()
+            await apply_actions(self._store, self._recorder, actions)
+            self._due.extend(
+                (action.at, about["metadata"]["namespace"]) for action in actions if isinstance(action, Recheck)
+            )
             self._errors.pop(metadata["uid"], None)
         except (DecodeError, Invalid) as error:
             await self._report(about, str(error))
@@ -151,6 +173,9 @@ class Controllers:
             await asyncio.sleep(_TIMER)
             rejected, self._rejected = self._rejected, set()
             self._mark(rejected)
+            now = self._clock()
+            self._mark(namespace for at, namespace in self._due if at <= now)
+            self._due = [(at, namespace) for at, namespace in self._due if at > now]
             for deployment in await self._known("apps", "Deployment", "", Deployment):
                 if not settled(deployment.typed):
                     self._mark([deployment.typed.metadata.namespace])
