@@ -6,7 +6,9 @@ from typing import Any
 from headgate.errors import Cause
 from headgate.resources.meta import Object, part
 
+_SET = ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates")
 _FIXED: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("apps/v1", "StatefulSet"): _SET,
     ("batch/v1", "Job"): ("completions", "completionMode", "selector", "template", "podFailurePolicy"),
 }
 """The fields of `spec` by apiVersion and kind."""

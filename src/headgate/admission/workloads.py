@@ -14,6 +14,7 @@ from headgate.admission.pod_template_rules import container_causes, template_cau
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.apps.stateful_set import StatefulSet
 from headgate.resources.core.pod_fields import pod_field_causes, selector_causes
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
@@ -27,7 +28,6 @@ _STATEFUL_SET = {
     "replicas": 1,
     "revisionHistoryLimit": 10,
     "podManagementPolicy": "OrderedReady",
-    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
     "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
 }
 _DAEMON_SET = {
@@ -51,7 +51,6 @@ _FURTHER: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("v1", "ReplicationController"): {"replicas": 1},
     ("v1", "PersistentVolumeClaim"): {"volumeMode": "Filesystem"},
     ("v1", "PersistentVolume"): {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
-    ("apps/v1", "StatefulSet"): _STATEFUL_SET,
     ("apps/v1", "DaemonSet"): _DAEMON_SET,
     ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1},
     ("batch/v1", "CronJob"): _CRON_JOB,
@@ -117,6 +116,13 @@ def _further_spec(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dic
     return complete
 
 
+def _stateful_set_spec(given: dict[str, Any]) -> dict[str, Any]:
+    strategy = {"type": "RollingUpdate", **_given(given.get("updateStrategy", {}))}
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {"partition": 0, **_given(strategy.get("rollingUpdate", {}))}
+    return _further_spec({**_STATEFUL_SET})({**given, "updateStrategy": strategy})
+
+
 def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
     """Set the defaults of a Job. Without completions and parallelism, one pod must succeed."""
     alone = {"completions": 1} if "completions" not in given and "parallelism" not in given else {}
@@ -128,6 +134,7 @@ DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Pod"): _spec(_pod_spec),
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
     ("apps/v1", "Deployment"): _spec(_deployment_spec),
+    ("apps/v1", "StatefulSet"): _spec(_stateful_set_spec),
     ("batch/v1", "Job"): _spec(_job_spec),
     **{kind: _spec(_further_spec(defaults)) for kind, defaults in _FURTHER.items()},
 }
@@ -170,6 +177,29 @@ def _replicaset_causes(obj: Object) -> Iterator[Cause]:
     yield from template_causes(typed.spec.template)
 
 
+def _stateful_set_causes(obj: Object) -> Iterator[Cause]:
+    typed = read(obj, StatefulSet)
+    check_selector(typed)
+    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    yield from _replicas(typed.spec.replicas)
+    policy, strategy = typed.spec.pod_management_policy, typed.spec.update_strategy.type
+    if policy not in ("OrderedReady", "Parallel"):
+        yield Cause("spec.podManagementPolicy", f"must be OrderedReady or Parallel, not {policy!r}")
+    if strategy not in ("RollingUpdate", "OnDelete"):
+        yield Cause("spec.updateStrategy.type", f"must be RollingUpdate or OnDelete, not {strategy!r}")
+    for index, template in enumerate(typed.spec.volume_claim_templates):
+        if not part(template, "metadata").get("name"):
+            yield Cause(f"spec.volumeClaimTemplates[{index}].metadata.name", "is missing: name the volume")
+    yield from _always_restarts(typed.spec.template)
+    yield from template_causes(typed.spec.template)
+
+
+def _always_restarts(template: Mapping[str, Any]) -> Iterator[Cause]:
+    restart = part(template, "spec").get("restartPolicy") or "Always"
+    if restart != "Always":
+        yield Cause("spec.template.spec.restartPolicy", f"must be Always, not {restart!r}")
+
+
 def _pod_causes(obj: Object) -> Iterator[Cause]:
     spec = read(obj, Pod).spec
     yield from container_causes(spec, "spec")
@@ -184,13 +214,14 @@ def _replicas(number: int) -> Iterator[Cause]:
 CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps/v1", "Deployment"): _deployment_causes,
     ("apps/v1", "ReplicaSet"): _replicaset_causes,
+    ("apps/v1", "StatefulSet"): _stateful_set_causes,
     ("batch/v1", "Job"): job_causes,
     ("v1", "Pod"): _pod_causes,
 }
 """The kinds that `check_workload` checks, by apiVersion and kind."""
 
 
-def check_selector(owner: ReplicaSet | Deployment) -> None:
+def check_selector(owner: ReplicaSet | Deployment | StatefulSet) -> None:
     """Raise DecodeError if the selector does not select the template's pods: the controller would create pods forever."""
     labels = (owner.spec.template.get("metadata") or {}).get("labels") or {}
     chosen = owner.spec.selector

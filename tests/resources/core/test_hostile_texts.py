@@ -54,7 +54,7 @@ UNCHECKED = {
     "ReferenceGrant": ("spec.to[0].name",),
 }
 IN_ROUTES = ("backendRefs[0].name", "backendRef.name", "extensionRef.name", ".externalAuth.")
-ELSEWHERE = {"Pod", "Deployment", "ReplicaSet", "Job", "Event", "Node", "Scale", "Status"}
+ELSEWHERE = {"Pod", "Deployment", "ReplicaSet", "StatefulSet", "Job", "Event", "Node", "Scale", "Status"}
 """Kinds with own tests below; Events have free texts, and users can't write a Node other than that of the machine."""
 
 

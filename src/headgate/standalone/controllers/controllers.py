@@ -12,6 +12,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.apps.stateful_set import StatefulSet
 from headgate.resources.batch.job import Job
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.core.service import Service
@@ -23,6 +24,7 @@ from headgate.standalone.controllers.deployments import plan_deployment
 from headgate.standalone.controllers.endpoints import managed_slices, plan_slices
 from headgate.standalone.controllers.jobs import plan_job, release_pods
 from headgate.standalone.controllers.replicasets import plan_replicaset
+from headgate.standalone.controllers.stateful_sets import SetObjects, plan_stateful_set
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ _SLICES = "discovery.k8s.io"
 _KINDS = (
     ("apps", "Deployment"),
     ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
     ("batch", "Job"),
     ("", "Pod"),
     ("", "Service"),
@@ -73,8 +76,20 @@ class Controllers:
             await self._decide(deployment.object, partial(plan_deployment, deployment, replicasets, typed, now=now))
         for replicaset in await self._known("apps", "ReplicaSet", namespace, ReplicaSet):
             await self._decide(replicaset.object, partial(plan_replicaset, replicaset, pods, now=now))
+        await self._stateful_sets(namespace, now)
         await self._jobs(namespace, now)
         await self._endpoints(namespace)
+
+    async def _stateful_sets(self, namespace: str, now: float) -> None:
+        if not (sets := await self._known("apps", "StatefulSet", namespace, StatefulSet)):
+            return
+        objects = SetObjects(
+            await self._known("", "Pod", namespace, Pod),
+            (await self._store.list("apps", "ControllerRevision", namespace)).items,
+            (await self._store.list("", "PersistentVolumeClaim", namespace)).items,
+        )
+        for stateful_set in sets:
+            await self._decide(stateful_set.object, partial(plan_stateful_set, stateful_set, objects, now=now))
 
     async def _jobs(self, namespace: str, now: float) -> None:
         pods = await self._known("", "Pod", namespace, Pod)

@@ -1,11 +1,12 @@
 """The pods that a controller owns: new ones, ready ones, and the order in which controllers delete them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.pod_spec import Pod, owner_uid
 from headgate.resources.meta import Object, controller_reference, epoch_seconds
-from headgate.standalone.controllers.actions import TypedObject
+from headgate.resources.selectors import LabelSelector, selects
+from headgate.standalone.controllers.actions import Action, Recheck, TypedObject, adopt, with_owners
 
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -14,6 +15,12 @@ def available(pod: Pod, min_ready_seconds: int, now: float) -> bool:
     """Return whether a pod has been ready for at least `min_ready_seconds`."""
     since = pod.ready_since
     return pod.active and since is not None and now - since >= min_ready_seconds
+
+
+def rechecks(pods: Iterable[Pod], min_ready_seconds: int, now: float) -> list[Action]:
+    """Return the requests to decide again when ready pods become available."""
+    times = (pod.ready_since + min_ready_seconds for pod in pods if pod.active and pod.ready_since is not None)
+    return [Recheck(at) for at in times if at > now]
 
 
 def new_pod(owner: Object) -> Object:
@@ -58,3 +65,22 @@ def by_deletion_order(pods: Sequence[TypedObject[Pod]], now: float) -> list[Type
         )
 
     return sorted(pods, key=order)
+
+
+def owns(uid: str, selector: LabelSelector, pod: Pod) -> bool:
+    """Return whether a selector matches a pod that a controller owns, or can adopt because it has no owner."""
+    owner = owner_uid(pod.metadata)
+    return (owner == uid or (not owner and pod.active)) and selects(selector, pod.metadata.labels)
+
+
+def claims(owner: Object, selector: LabelSelector, pods: Sequence[TypedObject[Pod]]) -> list[Action]:
+    """Return the actions that adopt matching pods without an owner, and release pods that no longer match the selector."""
+    actions: list[Action] = []
+    for obj, pod in pods:
+        present, matches = owner_uid(pod.metadata), selects(selector, pod.metadata.labels)
+        if not present and matches and pod.active:
+            actions.append(adopt(obj, owner))
+        elif present == owner["metadata"]["uid"] and not matches:
+            references = obj["metadata"]["ownerReferences"]
+            actions.append(with_owners(obj, [reference for reference in references if reference["uid"] != present]))
+    return actions

@@ -1,0 +1,67 @@
+"""kubectl against the kinds of workloads besides Deployments that run on one machine; their pods have sidecars."""
+
+import sys
+from typing import Any
+
+from tests.e2e.running_mesh import RunningMesh
+from tests.make.objects import Object, container, manifest, obj, pod_template, port, service
+from tests.standalone.pods.machine import SERVER
+from tests.waiting import until
+
+LABELS = {"app": "web"}
+
+
+def template(source: str, *ports: int, **spec: Any) -> Object:
+    """Return the template of pods that run Python source."""
+    app = container("app", *ports, command=[sys.executable, "-S", "-c", source])
+    return pod_template(app, labels=LABELS, terminationGracePeriodSeconds=3, **spec)
+
+
+def test_a_job_completes_for_kubectl_although_its_pods_have_a_sidecar(mesh: RunningMesh, namespace: str) -> None:
+    spec = {"completions": 2, "template": template("print('summed')", restartPolicy="Never")}
+    mesh.apply(manifest(obj("Job", "sums", namespace="", version="batch/v1", spec=spec)), namespace=namespace)
+    assert "condition met" in mesh.kubectl(
+        "wait", "--for=condition=complete", "job/sums", "--timeout=120s", "-n", namespace
+    )
+    header, row = mesh.kubectl("get", "jobs", "-n", namespace).splitlines()
+    assert header.split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
+    assert row.split()[:3] == ["sums", "Complete", "2/2"]
+    assert mesh.kubectl("logs", "job/sums", "-c", "app", "-n", namespace).strip().endswith("summed")
+    described = mesh.kubectl("describe", "job", "sums", "-n", namespace)
+    for part in ("2 Succeeded", "SuccessfulCreate", "Completed"):
+        assert part in described
+    mesh.kubectl("delete", "job", "sums", "-n", namespace)
+    until(lambda: mesh.get("pods", namespace)["items"] == [], "no pods")
+
+
+def test_a_stateful_set_rolls_out_in_order_and_its_pods_have_names(mesh: RunningMesh, namespace: str) -> None:
+    spec = {
+        "serviceName": "web",
+        "replicas": 2,
+        "selector": {"matchLabels": LABELS},
+        "template": template(SERVER, 8080),
+    }
+    headless = service("web", port(8080, "http"), selector=LABELS, clusterIP="None", namespace="")
+    mesh.apply(
+        manifest(headless, obj("StatefulSet", "web", namespace="", version="apps/v1", spec=spec)), namespace=namespace
+    )
+
+    def kubectl(*words: str) -> str:
+        return mesh.kubectl(*words, "-n", namespace)
+
+    assert "complete" in kubectl("rollout", "status", "statefulset/web", "--timeout=120s")
+    assert kubectl("get", "sts", "web", "--no-headers").split()[:2] == ["web", "2/2"]
+    for name in ("web-0", "web-1"):
+        until(
+            lambda name=name: mesh.ask(mesh.request(f"{name}.web", 8080, namespace=namespace, via="proxy")).body == name
+        )
+    kubectl("rollout", "restart", "statefulset/web")
+    kubectl("rollout", "status", "statefulset/web", "--timeout=120s")
+    assert len(kubectl("rollout", "history", "statefulset/web").strip().splitlines()) == 4
+    kubectl("rollout", "undo", "statefulset/web")
+    kubectl("rollout", "status", "statefulset/web", "--timeout=120s")
+    annotations = mesh.get("pods/web-0", namespace)["metadata"]["annotations"]
+    assert "kubectl.kubernetes.io/restartedAt" not in annotations
+    assert "SuccessfulCreate" in kubectl("describe", "statefulset", "web")
+    kubectl("scale", "statefulset/web", "--replicas=1")
+    kubectl("wait", "--for=delete", "pod/web-1", "--timeout=60s")
