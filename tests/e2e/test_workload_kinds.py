@@ -65,3 +65,29 @@ def test_a_stateful_set_rolls_out_in_order_and_its_pods_have_names(mesh: Running
     assert "SuccessfulCreate" in kubectl("describe", "statefulset", "web")
     kubectl("scale", "statefulset/web", "--replicas=1")
     kubectl("wait", "--for=delete", "pod/web-1", "--timeout=60s")
+
+
+def test_a_daemon_set_runs_one_pod_and_rolls_out(mesh: RunningMesh, namespace: str) -> None:
+    spec = {"selector": {"matchLabels": LABELS}, "template": template(SERVER, 8080)}
+    mesh.apply(manifest(obj("DaemonSet", "agent", namespace="", version="apps/v1", spec=spec)), namespace=namespace)
+    mesh.kubectl("rollout", "status", "daemonset/agent", "--timeout=60s", "-n", namespace)
+    row = mesh.kubectl("get", "ds", "--no-headers", "-n", namespace)
+    assert row.split()[:6] == ["agent", "1", "1", "1", "1", "1"]
+    mesh.kubectl("rollout", "restart", "daemonset/agent", "-n", namespace)
+    mesh.kubectl("rollout", "status", "daemonset/agent", "--timeout=60s", "-n", namespace)
+    mesh.kubectl("rollout", "undo", "daemonset/agent", "-n", namespace)
+    mesh.kubectl("rollout", "status", "daemonset/agent", "--timeout=60s", "-n", namespace)
+    (pod,) = mesh.get("pods", namespace)["items"]
+    assert "kubectl.kubernetes.io/restartedAt" not in pod["metadata"]["annotations"]
+
+
+def test_a_replication_controller_is_scaled_and_deleted_with_its_pods(mesh: RunningMesh, namespace: str) -> None:
+    spec = {"replicas": 1, "template": template(SERVER, 8080)}
+    mesh.apply(
+        manifest(obj("ReplicationController", "web", namespace="", version="v1", spec=spec)), namespace=namespace
+    )
+    mesh.kubectl("scale", "rc/web", "--replicas=2", "-n", namespace)
+    mesh.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "rc/web", "--timeout=60s", "-n", namespace)
+    assert mesh.kubectl("get", "rc", "--no-headers", "-n", namespace).split()[:4] == ["web", "2", "2", "2"]
+    mesh.kubectl("delete", "rc", "web", "-n", namespace)
+    until(lambda: mesh.get("pods", namespace)["items"] == [], "no pods")

@@ -9,6 +9,7 @@ from headgate.resources.meta import Object, part
 _SET = ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates")
 _FIXED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("apps/v1", "StatefulSet"): _SET,
+    ("apps/v1", "DaemonSet"): ("selector",),
     ("batch/v1", "Job"): ("completions", "completionMode", "selector", "template", "podFailurePolicy"),
 }
 """The fields of `spec` by apiVersion and kind."""

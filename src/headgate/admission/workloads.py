@@ -12,11 +12,13 @@ from headgate.admission.batch_rules import job_causes
 from headgate.admission.immutable_fields import immutable_causes
 from headgate.admission.pod_template_rules import container_causes, template_causes
 from headgate.errors import Cause, DecodeError, Invalid
+from headgate.resources.apps.daemon_set import DaemonSet
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
 from headgate.resources.apps.stateful_set import StatefulSet
 from headgate.resources.core.pod_fields import pod_field_causes, selector_causes
 from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.replication_controller import ReplicationController, completed_spec
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, part
 from headgate.resources.selectors import selects
@@ -30,10 +32,8 @@ _STATEFUL_SET = {
     "podManagementPolicy": "OrderedReady",
     "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
 }
-_DAEMON_SET = {
-    "revisionHistoryLimit": 10,
-    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-}
+_DAEMON_SET = {"revisionHistoryLimit": 10}
+_DAEMON_ROLLING = {"maxSurge": 0, "maxUnavailable": 1}
 _JOB = {
     "backoffLimit": 6,
     "completionMode": "NonIndexed",
@@ -48,10 +48,8 @@ _CRON_JOB = {
 }
 # Defaults of kinds that headgate only stores, without which kubectl shows them wrong, or crashes (describe of a StatefulSet).
 _FURTHER: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("v1", "ReplicationController"): {"replicas": 1},
     ("v1", "PersistentVolumeClaim"): {"volumeMode": "Filesystem"},
     ("v1", "PersistentVolume"): {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
-    ("apps/v1", "DaemonSet"): _DAEMON_SET,
     ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1},
     ("batch/v1", "CronJob"): _CRON_JOB,
     ("networking.k8s.io/v1", "NetworkPolicy"): {"policyTypes": ["Ingress"]},
@@ -116,11 +114,16 @@ def _further_spec(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dic
     return complete
 
 
-def _stateful_set_spec(given: dict[str, Any]) -> dict[str, Any]:
-    strategy = {"type": "RollingUpdate", **_given(given.get("updateStrategy", {}))}
-    if strategy["type"] == "RollingUpdate":
-        strategy["rollingUpdate"] = {"partition": 0, **_given(strategy.get("rollingUpdate", {}))}
-    return _further_spec({**_STATEFUL_SET})({**given, "updateStrategy": strategy})
+def _updated(defaults: Mapping[str, Any], rolling: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that sets the defaults of a kind with an update strategy; `rolling` are those of rolling updates."""
+
+    def complete(given: dict[str, Any]) -> dict[str, Any]:
+        strategy = {"type": "RollingUpdate", **_given(given.get("updateStrategy", {}))}
+        if strategy["type"] == "RollingUpdate":
+            strategy["rollingUpdate"] = {**rolling, **_given(strategy.get("rollingUpdate", {}))}
+        return _further_spec(defaults)({**given, "updateStrategy": strategy})
+
+    return complete
 
 
 def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +137,9 @@ DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Pod"): _spec(_pod_spec),
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
     ("apps/v1", "Deployment"): _spec(_deployment_spec),
-    ("apps/v1", "StatefulSet"): _spec(_stateful_set_spec),
+    ("v1", "ReplicationController"): _spec(lambda given: _further_spec({})({**completed_spec(given)})),
+    ("apps/v1", "StatefulSet"): _spec(_updated(_STATEFUL_SET, {"partition": 0})),
+    ("apps/v1", "DaemonSet"): _spec(_updated(_DAEMON_SET, _DAEMON_ROLLING)),
     ("batch/v1", "Job"): _spec(_job_spec),
     **{kind: _spec(_further_spec(defaults)) for kind, defaults in _FURTHER.items()},
 }
@@ -194,6 +199,24 @@ def _stateful_set_causes(obj: Object) -> Iterator[Cause]:
     yield from template_causes(typed.spec.template)
 
 
+def _daemon_set_causes(obj: Object) -> Iterator[Cause]:
+    typed = read(obj, DaemonSet)
+    check_selector(typed)
+    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    if (strategy := typed.spec.update_strategy.type) not in ("RollingUpdate", "OnDelete"):
+        yield Cause("spec.updateStrategy.type", f"must be RollingUpdate or OnDelete, not {strategy!r}")
+    yield from _always_restarts(typed.spec.template)
+    yield from template_causes(typed.spec.template)
+
+
+def _replication_controller_causes(obj: Object) -> Iterator[Cause]:
+    typed = read(obj, ReplicationController).as_replica_set
+    check_selector(typed)
+    yield from _replicas(typed.spec.replicas)
+    yield from _always_restarts(typed.spec.template)
+    yield from template_causes(typed.spec.template)
+
+
 def _always_restarts(template: Mapping[str, Any]) -> Iterator[Cause]:
     restart = part(template, "spec").get("restartPolicy") or "Always"
     if restart != "Always":
@@ -214,14 +237,16 @@ def _replicas(number: int) -> Iterator[Cause]:
 CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps/v1", "Deployment"): _deployment_causes,
     ("apps/v1", "ReplicaSet"): _replicaset_causes,
+    ("v1", "ReplicationController"): _replication_controller_causes,
     ("apps/v1", "StatefulSet"): _stateful_set_causes,
+    ("apps/v1", "DaemonSet"): _daemon_set_causes,
     ("batch/v1", "Job"): job_causes,
     ("v1", "Pod"): _pod_causes,
 }
 """The kinds that `check_workload` checks, by apiVersion and kind."""
 
 
-def check_selector(owner: ReplicaSet | Deployment | StatefulSet) -> None:
+def check_selector(owner: DaemonSet | Deployment | ReplicaSet | StatefulSet) -> None:
     """Raise DecodeError if the selector does not select the template's pods: the controller would create pods forever."""
     labels = (owner.spec.template.get("metadata") or {}).get("labels") or {}
     chosen = owner.spec.selector

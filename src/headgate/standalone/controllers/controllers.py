@@ -10,15 +10,18 @@ from typing import Any, TypeVar
 from headgate.errors import DecodeError, Invalid, expected_failure
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
+from headgate.resources.apps.daemon_set import DaemonSet
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
 from headgate.resources.apps.stateful_set import StatefulSet
 from headgate.resources.batch.job import Job
 from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.replication_controller import ReplicationController
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.standalone.controllers.actions import Action, Recheck, TypedObject, apply_actions
+from headgate.standalone.controllers.daemon_sets import plan_daemon_set
 from headgate.standalone.controllers.deployment_status import settled
 from headgate.standalone.controllers.deployments import plan_deployment
 from headgate.standalone.controllers.endpoints import managed_slices, plan_slices
@@ -33,6 +36,8 @@ _KINDS = (
     ("apps", "Deployment"),
     ("apps", "ReplicaSet"),
     ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("", "ReplicationController"),
     ("batch", "Job"),
     ("", "Pod"),
     ("", "Service"),
@@ -63,6 +68,7 @@ class Controllers:
         async with asyncio.TaskGroup() as tasks:
             for kind in _KINDS:
                 tasks.create_task(self._watch(kind))
+            tasks.create_task(self._watch_node())
             tasks.create_task(self._check_timed())
             tasks.create_task(self._work())
 
@@ -76,20 +82,29 @@ class Controllers:
             await self._decide(deployment.object, partial(plan_deployment, deployment, replicasets, typed, now=now))
         for replicaset in await self._known("apps", "ReplicaSet", namespace, ReplicaSet):
             await self._decide(replicaset.object, partial(plan_replicaset, replicaset, pods, now=now))
-        await self._stateful_sets(namespace, now)
+        for controller in await self._known("", "ReplicationController", namespace, ReplicationController):
+            same = TypedObject(controller.object, controller.typed.as_replica_set)
+            await self._decide(controller.object, partial(plan_replicaset, same, pods, now=now))
+        await self._with_revisions(namespace, now)
         await self._jobs(namespace, now)
         await self._endpoints(namespace)
 
-    async def _stateful_sets(self, namespace: str, now: float) -> None:
-        if not (sets := await self._known("apps", "StatefulSet", namespace, StatefulSet)):
+    async def _with_revisions(self, namespace: str, now: float) -> None:
+        """Reconcile the kinds whose templates are kept as ControllerRevisions."""
+        sets = await self._known("apps", "StatefulSet", namespace, StatefulSet)
+        daemon_sets = await self._known("apps", "DaemonSet", namespace, DaemonSet)
+        if not sets and not daemon_sets:
             return
-        objects = SetObjects(
-            await self._known("", "Pod", namespace, Pod),
-            (await self._store.list("apps", "ControllerRevision", namespace)).items,
-            (await self._store.list("", "PersistentVolumeClaim", namespace)).items,
-        )
+        pods = await self._known("", "Pod", namespace, Pod)
+        revisions = (await self._store.list("apps", "ControllerRevision", namespace)).items
+        claims = (await self._store.list("", "PersistentVolumeClaim", namespace)).items
         for stateful_set in sets:
+            objects = SetObjects(pods, revisions, claims)
             await self._decide(stateful_set.object, partial(plan_stateful_set, stateful_set, objects, now=now))
+        for node in (await self._store.list("", "Node")).items if daemon_sets else ():
+            for daemon_set in daemon_sets:
+                plan = partial(plan_daemon_set, daemon_set, pods, revisions, node=node, now=now)
+                await self._decide(daemon_set.object, plan)
 
     async def _jobs(self, namespace: str, now: float) -> None:
         pods = await self._known("", "Pod", namespace, Pod)
@@ -177,6 +192,11 @@ class Controllers:
                 self._forget(step.type, step.object)
                 self._mark([step.key.namespace])
 
+    async def _watch_node(self) -> None:
+        """Reconcile DaemonSets when the labels of the node change, which their node selectors name."""
+        async for _ in follow(self._store, "", "Node"):
+            self._mark(obj["metadata"]["namespace"] for obj in (await self._store.list("apps", "DaemonSet")).items)
+
     def _forget(self, type: str, obj: Object) -> None:
         if type == "DELETED":
             self._memo.pop(obj["metadata"]["uid"], None)
@@ -194,10 +214,6 @@ class Controllers:
             for deployment in await self._known("apps", "Deployment", "", Deployment):
                 if not settled(deployment.typed):
                     self._mark([deployment.typed.metadata.namespace])
-            for replicaset in await self._known("apps", "ReplicaSet", "", ReplicaSet):
-                status = replicaset.typed.status
-                if status.available_replicas < status.ready_replicas:
-                    self._mark([replicaset.typed.metadata.namespace])
 
     def _mark(self, namespaces: Iterable[str]) -> None:
         self._changed.update(namespaces)

@@ -14,7 +14,7 @@ from headgate.standalone.controllers.actions import (
     TypedObject,
     with_status,
 )
-from headgate.standalone.controllers.owned_pods import available, by_deletion_order, claims, new_pod, owns
+from headgate.standalone.controllers.owned_pods import available, by_deletion_order, claims, new_pod, owns, rechecks
 
 
 def plan_replicaset(subject: TypedObject[ReplicaSet], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
@@ -32,10 +32,14 @@ def plan_replicaset(subject: TypedObject[ReplicaSet], pods: Sequence[TypedObject
     excess = len(active) - typed.spec.replicas
     return [
         *claims(replicaset, selector, pods),
-        *(Create(new_pod(replicaset)) for _ in range(-excess)),
-        *(Delete(key_of(pod), pod["metadata"]["uid"]) for pod, _ in by_deletion_order(active, now)[: max(excess, 0)]),
-        *(Delete(key_of(pod), status.metadata.uid) for pod, status in mine if _finished(status)),
+        *(Create(new_pod(replicaset), replicaset) for _ in range(-excess)),
+        *(
+            Delete(key_of(pod), status.metadata.uid, replicaset)
+            for pod, status in by_deletion_order(active, now)[: max(excess, 0)]
+        ),
+        *(Delete(key_of(pod), status.metadata.uid, replicaset) for pod, status in mine if _finished(status)),
         *_status(replicaset, typed, [pod.typed for pod in active], now=now),
+        *rechecks([pod.typed for pod in active], typed.spec.min_ready_seconds, now),
     ]
 
 
