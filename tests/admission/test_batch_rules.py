@@ -13,6 +13,11 @@ def job(restart: str = "Never", **spec: Any) -> Object:
     return obj("Job", "sums", version="batch/v1", spec={"template": template, **spec})
 
 
+def cron_job(name: str = "sums", **spec: Any) -> Object:
+    written = {"schedule": "@daily", "jobTemplate": {"spec": job()["spec"]}}
+    return obj("CronJob", name, version="batch/v1", spec={**written, **spec})
+
+
 @pytest.mark.parametrize(
     ("wrong", "cause"),
     [
@@ -30,6 +35,16 @@ def job(restart: str = "Never", **spec: Any) -> Object:
             job(podFailurePolicy={"rules": [{"action": "FailJob"}]}),
             "spec.podFailurePolicy.rules[0]: must have either onExitCodes or onPodConditions",
         ),
+        (cron_job(schedule="61 * * * *"), "spec.schedule: '61' in the minute"),
+        (cron_job(timeZone="Moon"), "spec.timeZone: 'Moon' is no time zone"),
+        (cron_job(concurrencyPolicy="Queue"), "spec.concurrencyPolicy: must be Allow or Forbid or Replace"),
+        (cron_job(failedJobsHistoryLimit=-1), "spec.failedJobsHistoryLimit: must be 0 or more"),
+        (cron_job("s" * 53), "metadata.name: must have at most 52 characters"),
+        (
+            cron_job(jobTemplate={"spec": job("Always")["spec"]}),
+            "spec.jobTemplate.spec.template.spec.restartPolicy: must be Never or OnFailure",
+        ),
+        (cron_job(jobTemplate={"spec": {"parallelism": "x"}}), "spec.jobTemplate.spec.parallelism: must be a whole"),
     ],
 )
 def test_an_invalid_job_is_rejected_with_its_field(wrong, cause):

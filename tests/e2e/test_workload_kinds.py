@@ -91,3 +91,17 @@ def test_a_replication_controller_is_scaled_and_deleted_with_its_pods(mesh: Runn
     assert mesh.kubectl("get", "rc", "--no-headers", "-n", namespace).split()[:4] == ["web", "2", "2", "2"]
     mesh.kubectl("delete", "rc", "web", "-n", namespace)
     until(lambda: mesh.get("pods", namespace)["items"] == [], "no pods")
+
+
+def test_a_cron_job_creates_jobs_and_is_the_template_of_manual_ones(mesh: RunningMesh, namespace: str) -> None:
+    job = {"spec": {"template": template("print('summed')", restartPolicy="Never")}}
+    spec = {"schedule": "@every 1s", "concurrencyPolicy": "Forbid", "jobTemplate": job}
+    mesh.apply(manifest(obj("CronJob", "sums", namespace="", version="batch/v1", spec=spec)), namespace=namespace)
+    mesh.kubectl("wait", "--for=jsonpath={.status.lastSuccessfulTime}", "cj/sums", "--timeout=60s", "-n", namespace)
+    assert mesh.kubectl("get", "cj", "--no-headers", "-n", namespace).split()[:4] == ["sums", "@every", "1s", "<none>"]
+    mesh.kubectl("patch", "cj", "sums", "--type=merge", "-p", '{"spec":{"suspend":true}}', "-n", namespace)
+    mesh.kubectl("create", "job", "--from=cronjob/sums", "manual", "-n", namespace)
+    mesh.kubectl("wait", "--for=condition=complete", "job/manual", "--timeout=60s", "-n", namespace)
+    assert "SawCompletedJob" in mesh.kubectl("describe", "cj", "sums", "-n", namespace)
+    mesh.kubectl("delete", "cj", "sums", "-n", namespace)
+    until(lambda: mesh.get("pods", namespace)["items"] == [], "no pods")

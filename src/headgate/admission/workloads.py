@@ -8,7 +8,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from headgate.admission.batch_rules import job_causes
+from headgate.admission.batch_rules import cron_job_causes, job_causes
 from headgate.admission.immutable_fields import immutable_causes
 from headgate.admission.pod_template_rules import container_causes, template_causes
 from headgate.errors import Cause, DecodeError, Invalid
@@ -241,6 +241,7 @@ CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps/v1", "StatefulSet"): _stateful_set_causes,
     ("apps/v1", "DaemonSet"): _daemon_set_causes,
     ("batch/v1", "Job"): job_causes,
+    ("batch/v1", "CronJob"): cron_job_causes,
     ("v1", "Pod"): _pod_causes,
 }
 """The kinds that `check_workload` checks, by apiVersion and kind."""

@@ -20,7 +20,7 @@ _NO_POLICY = (
     "NetworkPolicies have no effect on one machine: no connection is refused because of them; TrafficTargets and mutual TLS "
     "decide about access"
 )
-CARRIED_OUT = frozenset({"DaemonSet", "Job", "ReplicationController", "StatefulSet"})
+CARRIED_OUT = frozenset({"CronJob", "DaemonSet", "Job", "ReplicationController", "StatefulSet"})
 """The kinds that run on one machine."""
 
 

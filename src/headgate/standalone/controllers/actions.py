@@ -45,12 +45,16 @@ class Delete(NamedTuple):
 
 
 class Announce(NamedTuple):
-    """The action that records an Event about an object, unless the write before it was skipped."""
+    """The action that records an Event about an object, unless the write before it was skipped.
+
+    With `once`, the caller leaves it out if its last decision about the object had the same one.
+    """
 
     about: Object
     type: Severity
     reason: str
     message: str
+    once: bool = False
 
 
 class Recheck(NamedTuple):

@@ -14,13 +14,15 @@ from headgate.resources.apps.daemon_set import DaemonSet
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
 from headgate.resources.apps.stateful_set import StatefulSet
+from headgate.resources.batch.cron_job import CronJob
 from headgate.resources.batch.job import Job
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.core.replication_controller import ReplicationController
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.standalone.controllers.actions import Action, Recheck, TypedObject, apply_actions
+from headgate.standalone.controllers.actions import Action, Announce, Recheck, TypedObject, apply_actions
+from headgate.standalone.controllers.cron_jobs import plan_cron_job
 from headgate.standalone.controllers.daemon_sets import plan_daemon_set
 from headgate.standalone.controllers.deployment_status import settled
 from headgate.standalone.controllers.deployments import plan_deployment
@@ -38,6 +40,7 @@ _KINDS = (
     ("apps", "StatefulSet"),
     ("apps", "DaemonSet"),
     ("", "ReplicationController"),
+    ("batch", "CronJob"),
     ("batch", "Job"),
     ("", "Pod"),
     ("", "Service"),
@@ -58,6 +61,7 @@ class Controllers:
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
         self._errors: dict[str, str] = {}
+        self._announced: dict[str, list[str]] = {}  # By the UID of an object: Events that are not repeated.
         self._due: list[tuple[float, str]] = []  # Times at which a namespace is reconciled again, without a change.
         self._rejected: set[str] = set()  # Namespaces to reconcile again, because the store rejected a write.
         # By the UID of a Service: the versions of the objects from which the Service's slices were computed.
@@ -109,6 +113,8 @@ class Controllers:
     async def _jobs(self, namespace: str, now: float) -> None:
         pods = await self._known("", "Pod", namespace, Pod)
         jobs = await self._known("batch", "Job", namespace, Job)
+        for cron_job in await self._known("batch", "CronJob", namespace, CronJob):
+            await self._decide(cron_job.object, partial(plan_cron_job, cron_job, jobs, now=now))
         for job in jobs:
             await self._decide(job.object, partial(plan_job, job, pods, now=now))
         await apply_actions(self._store, self._recorder, release_pods([job.typed for job in jobs], pods))
@@ -131,7 +137,7 @@ class Controllers:
         """Plan and execute the actions for one object, and report its errors. Return False if the store rejected a write."""
         metadata = about["metadata"]
         try:
-            actions = plan()
+            actions = self._without_repeated(about, plan())
             await apply_actions(self._store, self._recorder, actions)
             self._due.extend(
                 (action.at, about["metadata"]["namespace"]) for action in actions if isinstance(action, Recheck)
@@ -147,6 +153,17 @@ class Controllers:
                 return False
             log.exception("can't reconcile %s %s", about["kind"], metadata["name"])
         return True
+
+    def _without_repeated(self, about: Object, actions: Sequence[Action]) -> Sequence[Action]:
+        """Return the actions without Events that are recorded once and that the last decision about the object had."""
+        uid = about["metadata"]["uid"]
+        once = [action.message for action in actions if isinstance(action, Announce) and action.once]
+        before, self._announced[uid] = self._announced.get(uid, []), once
+        return [
+            action
+            for action in actions
+            if not (isinstance(action, Announce) and action.once and action.message in before)
+        ]
 
     async def _report(self, about: Object, message: str) -> None:
         if self._is_new(about, message):
@@ -201,6 +218,7 @@ class Controllers:
         if type == "DELETED":
             self._memo.pop(obj["metadata"]["uid"], None)
             self._errors.pop(obj["metadata"]["uid"], None)
+            self._announced.pop(obj["metadata"]["uid"], None)
             self._computed_from.pop(obj["metadata"]["uid"], None)
 
     async def _check_timed(self) -> None:
