@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
 from tests.make.objects import Object, container, manifest, obj, pod_template, port, service
 from tests.standalone.pods.machine import SERVER
@@ -105,3 +106,32 @@ def test_a_cron_job_creates_jobs_and_is_the_template_of_manual_ones(mesh: Runnin
     assert "SawCompletedJob" in mesh.kubectl("describe", "cj", "sums", "-n", namespace)
     mesh.kubectl("delete", "cj", "sums", "-n", namespace)
     until(lambda: mesh.get("pods", namespace)["items"] == [], "no pods")
+
+
+def test_up_and_status_report_a_failed_job_and_not_its_retries(mesh: RunningMesh, namespace: str) -> None:
+    fails = template("print('last words'); raise SystemExit(3)", restartPolicy="OnFailure")
+    mark = len(mesh.lines)
+    spec = {"backoffLimit": 2, "template": fails}
+    mesh.apply(manifest(obj("Job", "sums", namespace="", version="batch/v1", spec=spec)), namespace=namespace)
+    reported = mesh.line(lambda line: line.get("pod", {}).get("namespace") == namespace, mark)["pod"]
+    assert reported["reason"] == "BackoffLimitExceeded"
+    assert "the Job sums has failed" in reported["message"]
+    until(lambda: f"Job {namespace}/sums: the Job has failed" in mesh.headgate("check").stdout)
+    mesh.kubectl("delete", "job", "sums", "-n", namespace)
+
+
+def test_the_metrics_api_has_the_traffic_of_the_pods_of_a_job(mesh: RunningMesh, namespace: str) -> None:
+    source = (
+        "import os, urllib.request as r; [r.urlopen(f'http://target.{os.environ[\"NS\"]}:8080/') for _ in range(3)]"
+    )
+    job = template(source, restartPolicy="Never")
+    job["spec"]["containers"][0]["env"] = [
+        {"name": "NS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+    ]
+    mesh.apply(external("target", mesh.backend("target")), namespace=namespace)
+    mesh.apply(
+        manifest(obj("Job", "calls", namespace="", version="batch/v1", spec={"template": job})), namespace=namespace
+    )
+    mesh.kubectl("wait", "--for=condition=complete", "job/calls", "--timeout=120s", "-n", namespace)
+    path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{namespace}/jobs/calls/edges"
+    until(lambda: '"target"' in mesh.kubectl("get", "--raw", path), "traffic of the Job")
