@@ -47,6 +47,7 @@ NAMES = (
     KindNames("apps", "StatefulSet", "statefulsets", ("sts",)),
     KindNames("apps", "DaemonSet", "daemonsets", ("ds",)),
     KindNames("batch", "Job", "jobs"),
+    KindNames("batch", "CronJob", "cronjobs", ("cj",)),
     KindNames("policy", "PodDisruptionBudget", "poddisruptionbudgets", ("pdb",)),
     KindNames("discovery.k8s.io", "EndpointSlice", "endpointslices", ("ep",)),
     KindNames(GATEWAY, "GatewayClass", "gatewayclasses", ("gc",), namespaced=False),

@@ -132,10 +132,10 @@ kind: NetworkPolicy
 metadata: {name: web}
 spec: {podSelector: {}}
 ---
-apiVersion: batch/v1
-kind: Job
-metadata: {name: migrate}
-spec: {template: {spec: {restartPolicy: Never, containers: [{name: migrate, image: migrate}]}}}
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: small}
+spec: {hard: {pods: 4}}
 ---
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
@@ -151,7 +151,9 @@ def test_kinds_without_effect_are_notes_and_network_policies_are_warnings(run: R
         "a.yaml:8: warning KindWithoutEffect NetworkPolicy default/web: spec: NetworkPolicies have no effect"
     )
     assert left_out.startswith("note KindNotDefined 1 object is left out")
-    assert stored == ("note KindWithoutEffect 2 objects of 2 kinds are stored without effect: 1 Job, 1 NetworkPolicy")
+    assert stored == (
+        "note KindWithoutEffect 2 objects of 2 kinds are stored without effect: 1 NetworkPolicy, 1 ResourceQuota"
+    )
     assert ran.code == 0
 
 

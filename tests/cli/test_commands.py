@@ -52,7 +52,10 @@ def test_down_suggests_ctrl_c_while_a_headgate_runs(run: Callable[..., Any], tmp
             ["wait", "trafficsplt/website"],
             "write one of deployment, gateway, httproute, grpcroute, tcproute, trafficsplit, traffictarget, tlsconfig",
         ),
-        (["logs", "foo/website"], "unknown kind 'foo'; write one of pod, deployment, replicaset"),
+        (
+            ["logs", "foo/website"],
+            "unknown kind 'foo'; write one of pod, deployment, replicaset, statefulset, daemonset",
+        ),
         (["wait", "pod/website"], "the kinds are deployment, gateway"),
         (["wait", "ts/website", "--timeout", "soon"], "write for example 10s, 1m30s or 2h"),
         (["logs", "svc/website"], "a Service has no logs"),

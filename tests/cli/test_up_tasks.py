@@ -72,7 +72,9 @@ class StartRig:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def add_pod(self, name: str, container: Object) -> None:
-        owner = await self.store.create(objects.obj("ReplicaSet", "web-1", spec={"replicas": 1}))
+        deployment = await self.store.get(Key("apps", "Deployment", "default", "web"))
+        references = {"ownerReferences": [objects.owner_reference(deployment, controller=True)]}
+        owner = await self.store.create(objects.obj("ReplicaSet", "web-1", metadata=references, spec={"replicas": 1}))
         metadata = {"ownerReferences": [objects.owner_reference(owner, controller=True)]}
         pod = objects.pod(name, labels={"pod-template-hash": "1"}, metadata=metadata)
         stored = await self.store.create(pod)

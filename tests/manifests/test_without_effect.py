@@ -8,11 +8,11 @@ from tests.make.objects import config_map
 from headgate.manifests.files import read
 from headgate.manifests.without_effect import lines
 
-JOB = {
-    "apiVersion": "batch/v1",
-    "kind": "Job",
+INGRESS = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "Ingress",
     "metadata": {"name": "a"},
-    "spec": {"template": {"spec": {"containers": []}}},
+    "spec": {},
 }
 MONITOR = {"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": {"name": "web"}}
 
@@ -24,18 +24,20 @@ def write(directory, *objects):
 
 
 def test_known_objects_of_a_file_are_read_beside_foreign_objects(tmp_path):
-    (tmp_path / "all.yaml").write_text("---\n".join(json.dumps(obj) + "\n" for obj in (config_map("a"), JOB, MONITOR)))
+    (tmp_path / "all.yaml").write_text(
+        "---\n".join(json.dumps(obj) + "\n" for obj in (config_map("a"), INGRESS, MONITOR))
+    )
     found = read([tmp_path])
     assert found.problems == ()
-    assert [item.key.kind for item in found.objects] == ["ConfigMap", "Job"]
+    assert [item.key.kind for item in found.objects] == ["ConfigMap", "Ingress"]
     assert [(item.kind, item.position.line) for item in found.left_out] == [("ServiceMonitor", 5)]
 
 
 def test_each_line_counts_objects_and_kinds(tmp_path):
-    named = {**JOB, "metadata": {"name": "b"}}
-    found = write(tmp_path, JOB, named, MONITOR, definition(), cron_tab(), config_map("a"))
+    named = {**INGRESS, "metadata": {"name": "b"}}
+    found = write(tmp_path, INGRESS, named, MONITOR, definition(), cron_tab(), config_map("a"))
     assert [*lines(found)] == [
-        "3 objects of 2 kinds are stored without effect: 1 CronTab, 2 Job",
+        "3 objects of 2 kinds are stored without effect: 1 CronTab, 2 Ingress",
         (
             "1 object is left out, because no CustomResourceDefinition defines the kind: 1 ServiceMonitor "
             "(monitoring.coreos.com/v1); add the definitions to the files to have the objects stored"

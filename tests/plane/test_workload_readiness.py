@@ -93,6 +93,40 @@ def test_a_deployment_without_pods_says_why_none_is_created() -> None:
     assert lines(workload_counts([], [web(0)], now=NOW)) == []
 
 
+def of_job(name: str, **status: Any) -> Object:
+    """Return a pod of the Job `sums`."""
+    owner = {"kind": "Job", "name": "sums", "uid": "j", "apiVersion": "batch/v1", "controller": True}
+    metadata = {"ownerReferences": [owner], "creationTimestamp": timestamp(NOW - 60), "uid": name}
+    return objects.pod(name, metadata=metadata, status={"conditions": [UNREADY], **status})
+
+
+def test_pods_of_a_job_may_fail_and_a_job_that_has_failed_needs_attention() -> None:
+    crashed = container_state(waiting={"reason": "CrashLoopBackOff"})
+    pods = [of_job("a", phase="Failed"), of_job("b", containerStatuses=crashed)]
+    job = objects.obj("Job", "sums", version="batch/v1")
+    assert lines(workload_counts(pods, [job], now=NOW)) == []
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}
+    counts = workload_counts([], [{**job, "status": {"conditions": [failed]}}], now=NOW)
+    assert lines(counts) == ["Job sums: the Job has failed: BackoffLimitExceeded: too many"]
+
+
+def test_a_pod_of_a_job_that_can_not_start_is_an_error() -> None:
+    missing = container_state(waiting={"reason": "RunContainerError", "message": "no such file: x"})
+    counts = workload_counts([of_job("a", containerStatuses=missing)], [], now=NOW)
+    assert lines(counts) == ["Job sums: 0 of 1 pods ready: RunContainerError: no such file: x"]
+
+
+def test_a_stateful_set_counts_its_replicas_and_a_daemon_set_its_nodes() -> None:
+    stored = [
+        objects.obj("StatefulSet", "db", version="apps/v1", spec={"replicas": 2}),
+        objects.obj("DaemonSet", "agent", version="apps/v1", status={"desiredNumberScheduled": 1}),
+    ]
+    assert [(row.object.name, row.wanted) for row in workload_counts([], stored, now=NOW).unready] == [
+        ("agent", 1),
+        ("db", 2),
+    ]
+
+
 def test_pods_that_have_ended_or_are_being_deleted_do_not_count() -> None:
     ended = objects.pod("job", status={"phase": "Failed"})
     leaving = objects.pod("leaving", metadata={"deletionTimestamp": timestamp(NOW)})

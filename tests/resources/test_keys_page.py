@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs/keys.md").read_text()
 KEY = r"(?:conversion\.)?headgate\.dev/[a-z][a-z-]+[a-z]"
 WORD = r"[A-Z][a-z]+(?:[A-Z][a-z]+)*"
 VERSION = "headgate.dev/v1"
-_CALLS = {"StatusCondition": None, "Problem": 0, "record": None, "condition": 0, "_verdict": 0}
+_CALLS = {"StatusCondition": None, "Problem": 0, "record": None, "condition": 0, "_verdict": 0, "Announce": 2}
 """Calls with a reason, and the position of a positional one; the reason of `record_event` is at position 1."""
 _NOT_HEADGATES = {"HeadgateError"}
 

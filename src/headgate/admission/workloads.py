@@ -8,13 +8,19 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from headgate.admission.batch_rules import cron_job_causes, job_causes
+from headgate.admission.immutable_fields import immutable_causes
+from headgate.admission.pod_template_rules import container_causes, template_causes
 from headgate.errors import Cause, DecodeError, Invalid
+from headgate.resources.apps.daemon_set import DaemonSet
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
-from headgate.resources.core.pod_fields import pod_field_causes, selector_causes, template_metadata_causes
-from headgate.resources.core.pod_spec import Pod, PodSpec
+from headgate.resources.apps.stateful_set import StatefulSet
+from headgate.resources.core.pod_fields import pod_field_causes, selector_causes
+from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.replication_controller import ReplicationController, completed_spec
 from headgate.resources.decode import read
-from headgate.resources.meta import Object, label_fault, part
+from headgate.resources.meta import Object, part
 from headgate.resources.selectors import selects
 
 _POD = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst"}
@@ -24,15 +30,11 @@ _STATEFUL_SET = {
     "replicas": 1,
     "revisionHistoryLimit": 10,
     "podManagementPolicy": "OrderedReady",
-    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
     "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
 }
-_DAEMON_SET = {
-    "revisionHistoryLimit": 10,
-    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-}
+_DAEMON_SET = {"revisionHistoryLimit": 10}
+_DAEMON_ROLLING = {"maxSurge": 0, "maxUnavailable": 1}
 _JOB = {
-    "parallelism": 1,
     "backoffLimit": 6,
     "completionMode": "NonIndexed",
     "suspend": False,
@@ -46,13 +48,9 @@ _CRON_JOB = {
 }
 # Defaults of kinds that headgate only stores, without which kubectl shows them wrong, or crashes (describe of a StatefulSet).
 _FURTHER: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("v1", "ReplicationController"): {"replicas": 1},
     ("v1", "PersistentVolumeClaim"): {"volumeMode": "Filesystem"},
     ("v1", "PersistentVolume"): {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
-    ("apps/v1", "StatefulSet"): _STATEFUL_SET,
-    ("apps/v1", "DaemonSet"): _DAEMON_SET,
     ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1},
-    ("batch/v1", "Job"): _JOB,
     ("batch/v1", "CronJob"): _CRON_JOB,
     ("networking.k8s.io/v1", "NetworkPolicy"): {"policyTypes": ["Ingress"]},
 }
@@ -116,26 +114,48 @@ def _further_spec(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dic
     return complete
 
 
+def _updated(defaults: Mapping[str, Any], rolling: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that sets the defaults of a kind with an update strategy; `rolling` are those of rolling updates."""
+
+    def complete(given: dict[str, Any]) -> dict[str, Any]:
+        strategy = {"type": "RollingUpdate", **_given(given.get("updateStrategy", {}))}
+        if strategy["type"] == "RollingUpdate":
+            strategy["rollingUpdate"] = {**rolling, **_given(strategy.get("rollingUpdate", {}))}
+        return _further_spec(defaults)({**given, "updateStrategy": strategy})
+
+    return complete
+
+
+def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
+    """Set the defaults of a Job. Without completions and parallelism, one pod must succeed."""
+    alone = {"completions": 1} if "completions" not in given and "parallelism" not in given else {}
+    return _further_spec({**_JOB, **alone, "parallelism": 1})(given)
+
+
 DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Secret"): _secret,
     ("v1", "Pod"): _spec(_pod_spec),
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
     ("apps/v1", "Deployment"): _spec(_deployment_spec),
+    ("v1", "ReplicationController"): _spec(lambda given: _further_spec({})({**completed_spec(given)})),
+    ("apps/v1", "StatefulSet"): _spec(_updated(_STATEFUL_SET, {"partition": 0})),
+    ("apps/v1", "DaemonSet"): _spec(_updated(_DAEMON_SET, _DAEMON_ROLLING)),
+    ("batch/v1", "Job"): _spec(_job_spec),
     **{kind: _spec(_further_spec(defaults)) for kind, defaults in _FURTHER.items()},
 }
 """Functions that set the default values of an object, by apiVersion and kind."""
 
 
-def check_workload(new: Object, _old: Object | None, _view: object = None) -> Object:
+def check_workload(new: Object, old: Object | None, _view: object = None) -> Object:
     """Check a workload, as an `objects.ports.AdmissionStep`. Raises Invalid if the workload can't run."""
-    causes = tuple(workload_causes(new))
+    causes = (*workload_causes(new), *(immutable_causes(new, old) if old else ()))
     if causes:
         raise Invalid(*causes)
     return new
 
 
 def workload_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in a Deployment, ReplicaSet or Pod. Objects of other kinds are not checked."""
+    """Yield the mistakes in a workload. Objects of other kinds are not checked."""
     check = CHECKS.get((obj["apiVersion"], obj["kind"]))
     if check:
         try:
@@ -151,7 +171,7 @@ def _deployment_causes(obj: Object) -> Iterator[Cause]:
     if typed.spec.strategy.type not in ("RollingUpdate", "Recreate"):
         yield Cause("spec.strategy.type", f"must be RollingUpdate or Recreate, not {typed.spec.strategy.type!r}")
     yield from _replicas(typed.spec.replicas)
-    yield from _template(typed.spec.template)
+    yield from template_causes(typed.spec.template)
 
 
 def _replicaset_causes(obj: Object) -> Iterator[Cause]:
@@ -159,12 +179,53 @@ def _replicaset_causes(obj: Object) -> Iterator[Cause]:
     check_selector(typed)
     yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
     yield from _replicas(typed.spec.replicas)
-    yield from _template(typed.spec.template)
+    yield from template_causes(typed.spec.template)
+
+
+def _stateful_set_causes(obj: Object) -> Iterator[Cause]:
+    typed = read(obj, StatefulSet)
+    check_selector(typed)
+    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    yield from _replicas(typed.spec.replicas)
+    policy, strategy = typed.spec.pod_management_policy, typed.spec.update_strategy.type
+    if policy not in ("OrderedReady", "Parallel"):
+        yield Cause("spec.podManagementPolicy", f"must be OrderedReady or Parallel, not {policy!r}")
+    if strategy not in ("RollingUpdate", "OnDelete"):
+        yield Cause("spec.updateStrategy.type", f"must be RollingUpdate or OnDelete, not {strategy!r}")
+    for index, template in enumerate(typed.spec.volume_claim_templates):
+        if not part(template, "metadata").get("name"):
+            yield Cause(f"spec.volumeClaimTemplates[{index}].metadata.name", "is missing: name the volume")
+    yield from _always_restarts(typed.spec.template)
+    yield from template_causes(typed.spec.template)
+
+
+def _daemon_set_causes(obj: Object) -> Iterator[Cause]:
+    typed = read(obj, DaemonSet)
+    check_selector(typed)
+    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    if (strategy := typed.spec.update_strategy.type) not in ("RollingUpdate", "OnDelete"):
+        yield Cause("spec.updateStrategy.type", f"must be RollingUpdate or OnDelete, not {strategy!r}")
+    yield from _always_restarts(typed.spec.template)
+    yield from template_causes(typed.spec.template)
+
+
+def _replication_controller_causes(obj: Object) -> Iterator[Cause]:
+    typed = read(obj, ReplicationController).as_replica_set
+    check_selector(typed)
+    yield from _replicas(typed.spec.replicas)
+    yield from _always_restarts(typed.spec.template)
+    yield from template_causes(typed.spec.template)
+
+
+def _always_restarts(template: Mapping[str, Any]) -> Iterator[Cause]:
+    restart = part(template, "spec").get("restartPolicy") or "Always"
+    if restart != "Always":
+        yield Cause("spec.template.spec.restartPolicy", f"must be Always, not {restart!r}")
 
 
 def _pod_causes(obj: Object) -> Iterator[Cause]:
     spec = read(obj, Pod).spec
-    yield from _containers(spec, "spec")
+    yield from container_causes(spec, "spec")
     yield from pod_field_causes(spec, "spec")
 
 
@@ -173,43 +234,20 @@ def _replicas(number: int) -> Iterator[Cause]:
         yield Cause("spec.replicas", "must be 0 or more")
 
 
-def _template(template: Mapping[str, Any]) -> Iterator[Cause]:
-    try:
-        spec = read({"spec": template.get("spec") or {}}, Pod).spec
-    except DecodeError as error:
-        yield from (Cause(f"spec.template.{cause.field}", cause.message) for cause in error.causes)
-        return
-    yield from _containers(spec, "spec.template.spec")
-    yield from template_metadata_causes(template, "spec.template")
-    yield from pod_field_causes(spec, "spec.template.spec")
-
-
-def _containers(spec: PodSpec, where: str) -> Iterator[Cause]:
-    """Check the names of containers: they must be unique, and usable as directory names."""
-    if not spec.containers:
-        yield Cause(f"{where}.containers", "is missing: name at least one container")
-    seen: set[str] = set()
-    for field, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
-        for index, container in enumerate(containers):
-            place = f"{where}.{field}[{index}].name"
-            if fault := label_fault(container.name):
-                yield Cause(place, fault)
-            elif container.name in seen:
-                yield Cause(
-                    place, f"{container.name!r} is the name of two containers; give each container its own name"
-                )
-            seen.add(container.name)
-
-
 CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps/v1", "Deployment"): _deployment_causes,
     ("apps/v1", "ReplicaSet"): _replicaset_causes,
+    ("v1", "ReplicationController"): _replication_controller_causes,
+    ("apps/v1", "StatefulSet"): _stateful_set_causes,
+    ("apps/v1", "DaemonSet"): _daemon_set_causes,
+    ("batch/v1", "Job"): job_causes,
+    ("batch/v1", "CronJob"): cron_job_causes,
     ("v1", "Pod"): _pod_causes,
 }
 """The kinds that `check_workload` checks, by apiVersion and kind."""
 
 
-def check_selector(owner: ReplicaSet | Deployment) -> None:
+def check_selector(owner: DaemonSet | Deployment | ReplicaSet | StatefulSet) -> None:
     """Raise DecodeError if the selector does not select the template's pods: the controller would create pods forever."""
     labels = (owner.spec.template.get("metadata") or {}).get("labels") or {}
     chosen = owner.spec.selector

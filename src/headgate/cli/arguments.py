@@ -100,7 +100,7 @@ def parse_kind_and_name(text: str, supported: Sequence["Kind"]) -> tuple["Kind",
         )
     from headgate.resources.registry import KINDS  # the kinds of all objects take 0.03 s
 
-    for kind in KINDS:
+    for kind in (*KINDS, *supported):
         if written.lower() in spellings(kind):
             return kind, name
     known = ", ".join(dict.fromkeys(kind.names.singular for kind in supported))

@@ -14,7 +14,7 @@ from headgate.cli.common_options import Output, namespace_option
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import CompiledFiles, compile_files
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, note, stdout, usage_error
-from headgate.cli.placeholders import TEMPLATED, selector, written_pods
+from headgate.cli.placeholders import selector, written_pods
 from headgate.compiler.reasons import Reason, Severity
 from headgate.errors import DecodeError
 from headgate.formatting import pluralize
@@ -25,6 +25,7 @@ from headgate.resources.decode import read
 from headgate.resources.inspect import FindingList
 from headgate.resources.mesh_status import MeshState
 from headgate.resources.meta import Key, Object, Value
+from headgate.resources.pod_templates import pod_template, template_path
 from headgate.resources.registry import CANARY, SERVICE, TRAFFIC_SPLIT
 from headgate.standalone.processes import Launch, missing_program
 
@@ -216,7 +217,7 @@ def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
     for key, manifest in manifests.items():
         if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
             yield from _unmatched_selector(manifest, pods)
-        elif key.kind == "Pod" or key.kind in TEMPLATED:
+        elif key.kind == "Pod" or template_path(manifest.object):
             yield from _containers(manifest)
 
 
@@ -250,9 +251,8 @@ def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterat
 def _containers(manifest: Manifest) -> Iterator[FindingRow]:
     """Yield a finding for each container that this machine can't start."""
     spec, where = manifest.object.get("spec"), "spec"
-    if manifest.key.kind in TEMPLATED:
-        template = (spec or {}).get("template")
-        spec, where = template.get("spec") if isinstance(template, Mapping) else {}, "spec.template.spec"
+    if path := template_path(manifest.object):
+        spec, where = pod_template(manifest.object).get("spec"), f"{path}.spec"
     try:
         pod = read({"metadata": {}, "spec": spec or {}}, Pod)
     except DecodeError:  # the compiler has reported the invalid field of the pod

@@ -16,10 +16,11 @@ from headgate.errors import HeadgateError
 from headgate.kinds import GATEWAY, MESH
 from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
+from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.registry import find
 
 TIMEOUT_S = 1.0
-_KINDS_WITH_LOGS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"))
+_KINDS_WITH_LOGS = (*((kind.group, kind.kind) for kind in TEMPLATED_KINDS if kind.kind != "CronJob"), ("", "Pod"))
 _CALLER_KINDS = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
 
 Query: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]

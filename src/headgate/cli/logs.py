@@ -16,13 +16,14 @@ from headgate.errors import NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.kind import Kind
 from headgate.resources.meta import Object
-from headgate.resources.registry import KINDS, POD
+from headgate.resources.pod_templates import TEMPLATED_KINDS
+from headgate.resources.registry import POD, find
 
 What = Annotated[
     str,
     typer.Argument(
         metavar="POD|KIND/NAME",
-        help="The name of a pod; or deployment/NAME or replicaset/NAME, which selects a pod of that object.",
+        help="The name of a pod; or KIND/NAME of a workload, such as deployment/web or job/sums, which selects a pod of it.",
         autocompletion=pods_with_logs,
     ),
 ]
@@ -37,7 +38,8 @@ Previous = Annotated[
     bool, typer.Option("-p", "--previous", help="Print the logs of the previous run of the container.")
 ]
 
-_KINDS = [kind for kind in KINDS if kind.kind in {"Pod", "Deployment", "ReplicaSet"}]
+# A CronJob has no pods of its own: those of its Jobs have logs.
+_KINDS = [POD, *(kind for name in TEMPLATED_KINDS if name.kind != "CronJob" and (kind := find(name.group, name.kind)))]
 
 
 @with_api_options
@@ -54,7 +56,7 @@ def logs(
     """Print the logs of a pod."""
     kind, name = parse_kind_and_name(what if "/" in what else f"pod/{what}", _KINDS)
     if kind not in _KINDS:
-        raise usage_error(f"a {kind.kind} has no logs; write a pod, deployment/NAME or replicaset/NAME", option="POD")
+        raise usage_error(f"a {kind.kind} has no logs; write a pod, or KIND/NAME of a workload", option="POD")
     query = {
         "container": container,
         "follow": "true" if follow else "",
@@ -77,9 +79,10 @@ async def _logs(client: Client, kind: Kind, namespaced_name: tuple[str, str], qu
 
 
 async def _pod_of(client: Client, kind: Kind, namespace: str, name: str) -> str:
-    """Return the name of a pod of a Deployment or ReplicaSet, preferably a ready one. Raises NotFound when it has none."""
+    """Return the name of a workload's pod, preferably a ready one. Raises NotFound when it has none."""
     owner = await client.get(path_of(kind, namespace, name))
-    labels = ((owner.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+    chosen_by = (owner.get("spec") or {}).get("selector") or {}
+    labels = chosen_by if kind.kind == "ReplicationController" else chosen_by.get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     pods, _ = await client.items(POD, namespace, labelSelector=selector)
     if not pods:

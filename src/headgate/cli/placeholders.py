@@ -1,6 +1,6 @@
 """Placeholders for the pods and EndpointSlices of manifests that are compiled offline.
 
-A Deployment or ReplicaSet becomes one pod with its name. Pods get an address and, as under `headgate up`, a sidecar. A
+A workload, such as a Deployment or a Job, becomes one pod with its name. Pods get an address and, as under `headgate up`, a sidecar. A
 Service with a selector and no EndpointSlice is served by the pods that it selects, or by one anonymous pod when the
 files have none. The result is the same on every machine.
 """
@@ -21,6 +21,7 @@ from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Object, service_name
+from headgate.resources.pod_templates import pod_template, template_path
 from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.rollout.expected import expected_objects
@@ -32,7 +33,6 @@ SLICE_GROUP = "discovery.k8s.io"
 SLICE = "EndpointSlice"
 EXTERNAL_NAME = "ExternalName"
 FIRST_NUMBER, NUMBERS = 20_000, 10_000  # the first port and the number of ports that processes behind sidecars get
-TEMPLATED = ("Deployment", "ReplicaSet")
 
 
 def pods(
@@ -109,13 +109,13 @@ def selector(service: Object) -> Mapping[str, str]:
 
 
 def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
-    """Return the pods of the files, and a pod for each Deployment and ReplicaSet with replicas."""
+    """Return the pods of the files, and a pod for each workload that has a template and needs a pod."""
     found: dict[Key, Object] = {}
     for key, obj in objects.items():
-        template = (obj.get("spec") or {}).get("template") if key.kind in TEMPLATED else None
-        if isinstance(template, Mapping) and (obj.get("spec") or {}).get("replicas", 1) != 0:
+        template = pod_template(obj) if template_path(obj) else None
+        if template and (obj.get("spec") or {}).get("replicas", 1) != 0:
             owner = {
-                "apiVersion": "apps/v1",
+                "apiVersion": obj["apiVersion"],
                 "kind": key.kind,
                 "name": key.name,
                 "uid": "placeholder",

@@ -223,7 +223,7 @@ def _is_deleted_with(key: Key, deleted: Collection[Key]) -> bool:
 
 def _made(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
     """Yield the objects that Canaries and workloads own, each with its owner."""
-    makers = {kind.kind: kind for kind in (CANARY, DEPLOYMENT, REPLICA_SET)}
+    makers = {kind.kind: kind for kind in (CANARY, DEPLOYMENT, REPLICA_SET, *OWNERS)}
     for key, item in snapshot.objects.items():
         for reference in item.metadata.owner_references:
             if kind := makers.get(reference.kind):

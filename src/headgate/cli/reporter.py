@@ -217,7 +217,7 @@ def env_file(current: Running) -> str:
 def describe_pod_trouble(trouble: PodTrouble) -> str:
     """Return why a pod is not ready, followed by the last lines of its output."""
     pod, logs = trouble.pod, f"kubectl logs -n {trouble.pod.namespace} {trouble.pod.name}"
-    first = f"Pod {pod.namespace}/{pod.name}: {trouble.reason}: {trouble.message}"
+    first = f"{pod}: {trouble.reason}: {trouble.message}"
     return "\n".join(
         [first, f"  the last lines of its logs ({logs}):", *(f"    {line}" for line in trouble.output)][
             : None if trouble.output else 1

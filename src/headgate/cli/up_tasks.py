@@ -18,14 +18,15 @@ from headgate.objects.ports import follow_all
 from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.plane.workload_readiness import unstartable
 from headgate.resources.meta import Key, Object
-from headgate.resources.pod_owners import DEPLOYMENT, Ref
+from headgate.resources.pod_owners import Ref, controller
+from headgate.resources.pod_templates import REPLICATED_KINDS, available_pods, needed_pods
 from headgate.resources.registry import POD
 from headgate.standalone.app import Running
 from headgate.standalone.gateway import exits
 from headgate.standalone.pods.troubles import PodTroubles
 
-READY_S = 30.0  # The longest wait for Deployments at the start, in seconds.
-QUIET_S = 3.0  # Seconds until the start prints which Deployments it waits for.
+READY_S = 30.0  # The longest wait for workloads at the start, in seconds.
+QUIET_S = 3.0  # Seconds until the start prints which workloads it waits for.
 
 
 class UpTasks:
@@ -59,20 +60,20 @@ class UpTasks:
         self._warn(Manifests(()))
 
     async def report_ready(self) -> None:
-        """Report that headgate is ready: the objects are active, and each Deployment is available or can't start.
+        """Report that headgate is ready: the objects are active, and each workload is available or can't start.
 
-        The wait for Deployments ends after READY_S.
+        The wait for workloads ends after READY_S.
         """
         missing = await self._until_available()
         await self._live_state.wait_until_active()
         self._reporter.ready(self._current, missing)
 
     async def _until_available(self) -> Sequence[str]:
-        """Wait until no Deployment is starting; return a description of each unavailable one, after READY_S at the latest."""
+        """Wait until no workload is starting; return a description of each unavailable one, after READY_S at the latest."""
         failures, workloads = self._current.runtime.failures, Latest(None)
 
         async def follow() -> None:
-            async for _ in follow_all(self._current.store, (("apps", "Deployment"), (POD.group, POD.kind))):
+            async for _ in follow_all(self._current.store, (*REPLICATED_KINDS, (POD.group, POD.kind))):
                 workloads.replace(None)
 
         following = asyncio.create_task(follow(), name="workloads of the start")
@@ -83,7 +84,7 @@ class UpTasks:
         return await self._unavailable()
 
     async def _wait_for_workloads(self, *changing: Latest[Any]) -> None:
-        """Wait until no Deployment is starting, for READY_S at the longest; look again after each change of `changing`."""
+        """Wait until no workload is starting, for READY_S at the longest; look again after each change of `changing`."""
         for seconds in (QUIET_S, READY_S - QUIET_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -94,14 +95,14 @@ class UpTasks:
                 self._reporter.waiting(await self._unavailable(only_startable=True))
 
     async def _unavailable(self, *, only_startable: bool = False) -> Sequence[str]:
-        """Describe each Deployment that is not available, optionally only those whose pods can start."""
-        deployments = (await self._current.store.list("apps", "Deployment")).items
+        """Describe each workload that is not available, optionally only those whose pods can start."""
+        workloads = [obj for kind in REPLICATED_KINDS for obj in (await self._current.store.list(*kind)).items]
         pods = (await self._current.store.list("", "Pod")).items if only_startable else ()
         stuck = unstartable(pods, self._current.runtime.failures.get())
         return [
             text
-            for deployment in deployments
-            if (text := _missing_replicas(deployment)) and _ref(deployment) not in stuck
+            for workload in workloads
+            if not controller(workload) and (text := _missing_replicas(workload)) and _ref(workload) not in stuck
         ]
 
     async def watch_files(self) -> None:
@@ -206,17 +207,17 @@ def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, a
     )
 
 
-def _ref(deployment: Object) -> Ref:
-    return Ref(DEPLOYMENT, deployment["metadata"]["namespace"], deployment["metadata"]["name"])
+def _ref(workload: Object) -> Ref:
+    return Ref(workload["kind"], workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
-def _missing_replicas(deployment: Any) -> str:
-    """Return a text with the available and wanted replicas of a Deployment; empty when all are available."""
-    status, metadata = deployment.get("status") or {}, deployment["metadata"]
-    wanted, available = deployment["spec"].get("replicas", 1), status.get("availableReplicas", 0)
-    if status.get("observedGeneration", 0) >= metadata["generation"] and available >= wanted:
+def _missing_replicas(workload: Object) -> str:
+    """Return a text with the available and needed pods of a workload; empty when all are available."""
+    metadata, needed, available = workload["metadata"], needed_pods(workload), available_pods(workload)
+    observed = (workload.get("status") or {}).get("observedGeneration", 0) >= metadata["generation"]
+    if observed and available >= needed:
         return ""
-    return f"Deployment {metadata['namespace']}/{metadata['name']} ({available} of {wanted} replicas available)"
+    return f"{workload['kind']} {metadata['namespace']}/{metadata['name']} ({available} of {needed} replicas available)"
 
 
 async def _wait_for_change(*known: tuple[Latest[Any], object]) -> None:

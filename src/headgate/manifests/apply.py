@@ -26,6 +26,7 @@ from headgate.resources.kind import Kind
 from headgate.resources.kind_set import KindSet
 from headgate.resources.mesh_keys import APPLIED_POSITION, FILES_MANAGER
 from headgate.resources.meta import Key, Object
+from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.registry import DEFINITION, key_of
 from headgate.resources.versions import hub_of, to_hub
 
@@ -41,7 +42,7 @@ _SET_BY_STORE = (
     "selfLink",
 )
 _ATTEMPTS = 5
-_MAKE_PODS = ("Pod", "ReplicaSet", "Deployment")
+_MAKE_PODS = frozenset({"Pod", *(templated.kind for templated in TEMPLATED_KINDS)})
 
 
 class ApplyResult(NamedTuple):

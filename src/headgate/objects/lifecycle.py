@@ -10,6 +10,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from headgate.errors import Cause, Conflict, Invalid, NotFound
+from headgate.resources.batch.job import GROUP as BATCH
+from headgate.resources.batch.job import with_selector
 from headgate.resources.custom.definition import established
 from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.kind_set import KindSet
@@ -88,7 +90,7 @@ def prepare_create(obj: Object, kind: Kind) -> Object:
         bare = {**with_metadata(bare, labels=labels), "status": {"phase": "Active"}}
     elif kind is DEFINITION:
         bare = established(bare, None, now())
-    return with_metadata(
+    created = with_metadata(
         bare,
         uid=str(uuid.uuid4()),
         creationTimestamp=now(),
@@ -98,6 +100,7 @@ def prepare_create(obj: Object, kind: Kind) -> Object:
         deletionGracePeriodSeconds=None,
         managedFields=obj["metadata"].get("managedFields") or None,
     )
+    return with_selector(created) if (kind.group, kind.kind) == (BATCH, "Job") else created
 
 
 def prepare_update(new: Object, old: Object, kind: Kind) -> Object:

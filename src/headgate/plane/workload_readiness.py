@@ -9,9 +9,11 @@ from headgate.resources.core.pod import ENDED
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.mesh_status import UnreadyWorkload, WorkloadCounts
 from headgate.resources.meta import Key, Object, epoch_seconds
-from headgate.resources.pod_owners import DEPLOYMENT, POD, TEMPLATE_HASH, Ownership, Ref, controller, owners
+from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Ownership, Ref, controller, owners
+from headgate.resources.pod_templates import needed_pods
 
 STARTING_S = 10.0  # seconds for which a new pod or Deployment without an error counts as starting, not as a problem
+JOB = "Job"
 CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses")
 _CRASHED = ("CrashLoopBackOff", "Stopped")
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing", "Restarting"})
@@ -31,7 +33,7 @@ class _Pod(NamedTuple):
 
 def workload_counts(
     pods: Iterable[Object],
-    deployments: Iterable[Object],
+    workloads: Iterable[Object],
     *,
     now: float,
     failures: Mapping[str, str] | None = None,
@@ -41,6 +43,9 @@ def workload_counts(
 
     `failures` has the reason for each pod, by uid, that the host could not run. With `only_meshed`, only workloads with a
     pod that has a sidecar count. Pods that have ended or are being deleted do not count. `now` is in seconds since the epoch.
+
+    `workloads` are Deployments and other objects that keep pods running, and Jobs. The pods of a Job may fail: only a Job
+    that has failed itself, or a pod of it that can't start, needs attention.
     """
     members: defaultdict[Ref, list[_Pod]] = defaultdict(list)
     meshed: set[Ref] = set()
@@ -49,12 +54,13 @@ def workload_counts(
         if metadata.get("deletionTimestamp") or status.get("phase") in ENDED:
             continue
         owner = _workload(pod)
-        members[owner].append(_read(pod, (failures or {}).get(metadata.get("uid", ""), "")))
+        members[owner].append(_read(pod, (failures or {}).get(metadata.get("uid", ""), ""), ends=owner.kind == JOB))
         if SIDECAR in (metadata.get("annotations") or {}):
             meshed.add(owner)
     stored = {
-        Ref(DEPLOYMENT, deployment["metadata"].get("namespace", ""), deployment["metadata"]["name"]): deployment
-        for deployment in deployments
+        Ref(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj
+        for obj in workloads
+        if not controller(obj) or obj["kind"] == JOB
     }
     counted = meshed if only_meshed else members.keys() | stored.keys()
     rows = [_row(ref, members.get(ref, ()), stored.get(ref), now) for ref in sorted(counted)]
@@ -87,15 +93,16 @@ def _workload(pod: Object) -> Ref:
     return last
 
 
-def _row(ref: Ref, pods: Sequence[_Pod], deployment: Object | None, now: float) -> UnreadyWorkload:
+def _row(ref: Ref, pods: Sequence[_Pod], workload: Object | None, now: float) -> UnreadyWorkload:
     """Return the counts of a workload; their message is empty if nothing is wrong."""
-    replicas = int((deployment.get("spec") or {}).get("replicas", 1)) if deployment else len(pods)
+    replicas = needed_pods(workload) if workload and ref.kind != JOB else len(pods)
     ready = min(sum(pod.ready for pod in pods), replicas)
+    reasons = _reasons(pods, workload, missing=replicas - ready, now=now)
     return UnreadyWorkload(
         object=Key(_group(ref.kind), ref.kind, ref.namespace, ref.name),
         ready=ready,
         wanted=replicas,
-        message=next(_reasons(pods, deployment, missing=replicas - ready, now=now), ""),
+        message=next(_job_reasons(pods, workload) if ref.kind == JOB else reasons, ""),
     )
 
 
@@ -107,36 +114,45 @@ def _group(kind: str) -> str:
         return ""
 
 
-def _reasons(pods: Sequence[_Pod], deployment: Object | None, *, missing: int, now: float) -> Iterator[str]:
+def _job_reasons(pods: Sequence[_Pod], job: Object | None) -> Iterator[str]:
+    """Yield why a Job has failed, and why its pods can't start."""
+    for condition in (job.get("status") or {}).get("conditions") or () if job else ():
+        if condition["type"] == "Failed" and condition["status"] == "True":
+            yield f"the Job has failed: {_described(condition)}"
+    yield from (pod.error for pod in pods if pod.error and not pod.ready)
+
+
+def _reasons(pods: Sequence[_Pod], workload: Object | None, *, missing: int, now: float) -> Iterator[str]:
     """Yield why pods of a workload are not ready, the most specific reason first."""
     yield from (pod.error for pod in pods if pod.error and not pod.ready)
-    if deployment and missing:
-        yield from _creation_failures(deployment)
+    if workload and missing:
+        yield from _creation_failures(workload)
     created = [pod.created for pod in pods if not pod.ready]
-    created += [_created(deployment)] if deployment else []
+    created += [_created(workload)] if workload else []
     if missing > 0 and now - max(created, default=0.0) > STARTING_S:
         yield next(
             (pod.state for pod in pods if not pod.ready), "a pod is missing; `kubectl describe` it for the reason"
         )
 
 
-def _read(pod: Object, failure: str) -> _Pod:
+def _read(pod: Object, failure: str, *, ends: bool) -> _Pod:
+    """Read a pod. If it `ends` by itself, the end of a container is no error."""
     status = pod.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready") or {}
     is_ready = ready.get("status") == "True"
     return _Pod(
         ready=is_ready,
-        error=failure or next(_errors(status, conditions), ""),
+        error=failure or next(_errors(status, conditions, ends=ends), ""),
         state="" if is_ready else _described(ready) or "it has not started",
         created=_created(pod),
     )
 
 
-def _errors(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _errors(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]], *, ends: bool) -> Iterator[str]:
     """Yield the errors that keep a pod from starting: of its containers, and of its scheduling."""
-    yield from _waiting_errors(status)
-    for container in _containers(status):
+    yield from _waiting_errors(status, *(_CRASHED if ends else ()))
+    for container in () if ends else _containers(status):
         if code := ((container.get("state") or {}).get("terminated") or {}).get("exitCode"):
             yield f"container {container['name']} ended with exit code {code}"
     if (scheduled := conditions.get("PodScheduled") or {}).get("status") == "False":

@@ -26,11 +26,15 @@ _STEPS = (
 )
 
 
-def duration(since: str) -> str:
-    """Return the age of an RFC 3339 time as kubectl shows it: 45s, 3m10s, 5h, 12d; `<unknown>` for an empty text."""
+def duration(since: str, until: str = "") -> str:
+    """Return the age of an RFC 3339 time, now or at another time, as kubectl shows it: 45s, 3m10s, 5h, 12d.
+
+    `<unknown>` for an empty text.
+    """
     if not since:
         return "<unknown>"
-    seconds = max(int((datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()), 0)
+    end = datetime.fromisoformat(until) if until else datetime.now(UTC)
+    seconds = max(int((end - datetime.fromisoformat(since)).total_seconds()), 0)
     for below, unit, size, lesser, part in _STEPS:
         if seconds < below:
             small = seconds % size // part if part else 0

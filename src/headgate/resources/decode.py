@@ -91,16 +91,16 @@ def check(obj: Object, *, request: bool = False, kinds: KindSet = BUILT_IN) -> C
 def _unchecked_fields(kind: Kind, *, request: bool) -> Sequence[str]:
     """Return the top-level fields that are not compared with the schema.
 
-    Go clients write `null` for empty required fields of a status, and headgate reads no status of a kind without effect.
+    Go clients write `null` for empty required fields of a status, and no client of a further kind writes one for headgate.
     """
-    if kind.without_effect and not kind.definition:
+    if kind.requires_fields:
         return ("status",) if request else ("metadata", "status")
     return () if request else ("metadata", "status")
 
 
 def _has_required_fields(kind: Kind) -> bool:
     """Return whether the required fields of the schema are checked: the rooms of Kubernetes' own kinds check theirs."""
-    return kind.is_custom or bool(kind.without_effect) or kind is DEFINITION
+    return kind.is_custom or kind.requires_fields or kind is DEFINITION
 
 
 def type_mistakes(obj: Object, version: str = "", kind: str = "") -> Sequence[Cause]:

@@ -63,6 +63,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     - `loss`: what ends with an object besides its own purpose, as a sentence for users.
     - `definition`: the name of the CustomResourceDefinition that defines the kind; empty for a built-in kind.
     - `without_effect`: that headgate only stores the objects, as a sentence for users; empty for a kind with an effect.
+    - `requires_fields`: whether the required fields of its schema are checked; a kind with `checks` has checks for them.
     """
 
     names: KindNames
@@ -89,6 +90,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     loss: str = ""
     definition: str = ""
     without_effect: str = ""
+    requires_fields: bool = False
 
     @property
     def group(self) -> str:

@@ -69,7 +69,7 @@ class UnreadyWorkload(Answer, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Return the sentence for users, without the name of the object."""
-        return f"{self.ready} of {self.wanted} pods ready: {self.message}"
+        return f"{self.ready} of {self.wanted} pods ready: {self.message}" if self.wanted else self.message
 
 
 class WorkloadCounts(Answer, frozen=True, kw_only=True):

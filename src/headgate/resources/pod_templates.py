@@ -1,17 +1,44 @@
-"""Find the pod template of a workload."""
+"""The kinds with pod templates: where the template is, and how many pods they need. Every list of workloads derives from them."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from headgate.kinds import names_of
 from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object, part
 
 _TEMPLATE, _OF_CRON_JOB = "spec.template", "spec.jobTemplate.spec.template"
+
+
+class TemplatedKind(NamedTuple):
+    """A kind with a pod template at `path`. A kind that is `replicated` keeps a number of pods running."""
+
+    kind: str
+    path: str = _TEMPLATE
+    replicated: bool = True
+
+    @property
+    def group(self) -> str:
+        """The API group."""
+        return names_of(self.kind).group
+
+
+TEMPLATED_KINDS = (
+    TemplatedKind("Deployment"),
+    TemplatedKind("ReplicaSet"),
+    TemplatedKind("StatefulSet"),
+    TemplatedKind("DaemonSet"),
+    TemplatedKind("ReplicationController"),
+    TemplatedKind("Job", replicated=False),
+    TemplatedKind("CronJob", _OF_CRON_JOB, replicated=False),
+)
+"""All workloads, those that people write most first."""
+REPLICATED_KINDS = tuple((templated.group, templated.kind) for templated in TEMPLATED_KINDS if templated.replicated)
+"""The group and name of workloads that keep a number of pods running."""
 _PATHS: Mapping[tuple[str, str], str] = {
-    **{("apps", kind): _TEMPLATE for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")},
-    ("batch", "CronJob"): _OF_CRON_JOB,
-    ("batch", "Job"): _TEMPLATE,
+    (templated.group, templated.kind): templated.path for templated in TEMPLATED_KINDS
 }
-"""The path of the pod template, by group and kind."""
+_DAEMON_SET = "DaemonSet"
 
 
 def template_path(obj: Object) -> str:
@@ -33,3 +60,17 @@ def pod_of_template(obj: Object) -> Object:
     template = pod_template(obj)
     metadata = {**part(template, "metadata"), "namespace": part(obj, "metadata").get("namespace", "")}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": part(template, "spec")}
+
+
+def needed_pods(obj: Object) -> int:
+    """Return how many pods a replicated workload needs: its replicas, or the number of nodes of a DaemonSet."""
+    if obj["kind"] == _DAEMON_SET:
+        return int(part(obj, "status").get("desiredNumberScheduled", 0))
+    replicas = part(obj, "spec").get("replicas")
+    return 1 if replicas is None else int(replicas)
+
+
+def available_pods(obj: Object) -> int:
+    """Return how many pods of a replicated workload are available, by its status."""
+    field = "numberAvailable" if obj["kind"] == _DAEMON_SET else "availableReplicas"
+    return int(part(obj, "status").get(field, 0))

@@ -41,6 +41,7 @@ from headgate.plane.write_warnings import warnings_after_write
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import PodCounts, StoreState
 from headgate.resources.meta import timestamp
+from headgate.resources.pod_templates import REPLICATED_KINDS
 from headgate.rollout.controller import RolloutController
 from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
@@ -223,10 +224,11 @@ class LocalHost:
         """Return the pods, their readiness, and whether the store can persist a write. The embedded API serves all kinds."""
         adopted = self._runtime.pods()
         pods = (await self._store.list("", "Pod")).items
-        deployments = (await self._store.list("apps", "Deployment")).items
+        kinds = (*REPLICATED_KINDS, ("batch", "Job"))
+        workloads = [obj for kind in kinds for obj in (await self._store.list(*kind)).items]
         return HostState(
             pods=PodCounts(total=len(adopted), adopted=sum(adopted.values())),
-            workloads=workload_counts(pods, deployments, now=time.time(), failures=self._runtime.failures.get()),
+            workloads=workload_counts(pods, workloads, now=time.time(), failures=self._runtime.failures.get()),
             store=await self._store_state(),
         )
 

@@ -54,8 +54,9 @@ UNCHECKED = {
     "ReferenceGrant": ("spec.to[0].name",),
 }
 IN_ROUTES = ("backendRefs[0].name", "backendRef.name", "extensionRef.name", ".externalAuth.")
-ELSEWHERE = {"Pod", "Deployment", "ReplicaSet", "Event", "Node", "Scale", "Status"}
-"""Kinds with own tests below; Events have free texts, and users can't write a Node other than that of the machine."""
+WORKLOADS = {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob"}
+ELSEWHERE = {"Pod", *WORKLOADS, "Event", "Node", "Scale", "Status"}
+"""Kinds with own tests below: all workloads have the same check of their pod templates; Events have free texts, and users can't write a Node other than that of the machine."""
 
 
 def texts(schema: Mapping[str, Any], path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

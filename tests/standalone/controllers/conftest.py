@@ -6,6 +6,7 @@ import pytest
 
 from headgate.objects.events import EventRecorder
 from headgate.resources.meta import Object, timestamp
+from headgate.resources.registry import key_of
 from headgate.standalone.controllers.controllers import Controllers
 from headgate.standalone.store.memory import MemoryStore
 
@@ -25,6 +26,9 @@ class ControllerRig:
 
     async def pods(self) -> list[Object]:
         return await self.all("", "Pod")
+
+    async def latest(self, obj: Object) -> Object:
+        return await self.store.get(key_of(obj))
 
     async def settle(self, *, ready: Callable[[Object], bool] = lambda _: True) -> None:
         """Run the controllers and start pods until the store is stable. `ready` decides which pods become ready."""

@@ -187,5 +187,5 @@ async def test_an_invalid_deployment_does_not_affect_other_deployments(rig):
     await rig.store.create(web_deployment())
     await rig.settle()
     assert len(await rig.pods()) == 2
-    messages = [event["message"] for event in await rig.all("", "Event")]
+    messages = [event["message"] for event in await rig.all("", "Event") if event["type"] == "Warning"]
     assert messages == ["spec.replicas: must be a whole number, not text"]

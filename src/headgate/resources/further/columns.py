@@ -106,7 +106,7 @@ def _job_state(job: Object) -> Cell:
 
 def _job_duration(job: Object) -> Cell:
     start = cells.value(job, "status.startTime")
-    return cells.duration(start) if start else ""
+    return cells.duration(start, cells.value(job, "status.completionTime") or "") if start else ""
 
 
 def _parameters(ingress_class: Object) -> Cell:

@@ -1,6 +1,7 @@
-"""The other kinds of a current Kubernetes, which headgate stores, lists and deletes, but does not carry out (D34).
+"""The other kinds of a current Kubernetes, which headgate stores, lists and deletes (D34).
 
-Their names and schemas are data (`tools/further_kinds.py`).
+On one machine, controllers carry out the kinds in `CARRIED_OUT`. The remaining kinds have no effect.
+The names and schemas are data (`tools/further_kinds.py`).
 """
 
 import functools
@@ -19,6 +20,8 @@ _NO_POLICY = (
     "NetworkPolicies have no effect on one machine: no connection is refused because of them; TrafficTargets and mutual TLS "
     "decide about access"
 )
+CARRIED_OUT = frozenset({"CronJob", "DaemonSet", "Job", "ReplicationController", "StatefulSet"})
+"""The kinds that run on one machine."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -41,8 +44,14 @@ class _Row(msgspec.Struct, frozen=True):
             status=self.status,
             subresources=self.subresources,
             categories=self.categories,
-            without_effect=_NO_POLICY if self.kind == "NetworkPolicy" else f"{self.plural} are stored without effect",
+            requires_fields=True,
+            without_effect="" if self.kind in CARRIED_OUT else self.no_effect,
         )
+
+    @property
+    def no_effect(self) -> str:
+        """That headgate only stores the objects, as a sentence."""
+        return _NO_POLICY if self.kind == "NetworkPolicy" else f"{self.plural} are stored without effect"
 
 
 def _data(name: str) -> bytes:

@@ -253,10 +253,11 @@ def _success(served: ServedKind, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scale_of(obj: Object) -> dict[str, Any]:
-    """Return the Scale (autoscaling/v1) of a Deployment or ReplicaSet."""
+    """Return the Scale (autoscaling/v1) of a workload. The selector of a ReplicationController is a map of labels."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    labels = (spec.get("selector") or {}).get("matchLabels") or {}
+    selector = spec.get("selector") or {}
+    labels = selector if obj["kind"] == "ReplicationController" else selector.get("matchLabels") or {}
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -270,7 +271,7 @@ def scale_of(obj: Object) -> dict[str, Any]:
 
 
 def _applied_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert an applied Scale to an apply configuration of its Deployment or ReplicaSet."""
+    """Convert an applied Scale to an apply configuration of its workload."""
     spec, metadata = scale.get("spec"), scale.get("metadata")
     given = {"spec": {"replicas": spec["replicas"]}} if isinstance(spec, Mapping) and "replicas" in spec else {}
     return {"metadata": metadata if isinstance(metadata, Mapping) else {}, **given}

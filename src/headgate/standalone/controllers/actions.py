@@ -4,10 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from headgate.errors import AlreadyExists, Conflict, NotFound
+from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, controller_reference
 
 T = TypeVar("T")
+Severity: TypeAlias = Literal["Normal", "Warning"]
 
 
 class TypedObject(NamedTuple, Generic[T]):
@@ -18,9 +20,10 @@ class TypedObject(NamedTuple, Generic[T]):
 
 
 class Create(NamedTuple):
-    """The action that creates an object."""
+    """The action that creates an object. With `by`, an Event about that object says so."""
 
     object: Object
+    by: Object | None = None
 
 
 class Update(NamedTuple):
@@ -31,35 +34,71 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """The action that deletes the object with this UID. A newer object with the same name is not deleted."""
+    """The action that deletes the object with this UID. A newer object with the same name is not deleted.
+
+    With `by`, an Event about that object says so.
+    """
 
     key: Key
     uid: str
+    by: Object | None = None
 
 
-Action: TypeAlias = Create | Update | Delete
+class Announce(NamedTuple):
+    """The action that records an Event about an object, unless the write before it was skipped.
+
+    With `once`, the caller leaves it out if its last decision about the object had the same one.
+    """
+
+    about: Object
+    type: Severity
+    reason: str
+    message: str
+    once: bool = False
 
 
-async def apply_actions(store: Store, actions: Iterable[Action]) -> None:
+class Recheck(NamedTuple):
+    """The request to decide again at a time, in seconds since the epoch, although no object has changed until then."""
+
+    at: float
+
+
+Action: TypeAlias = Create | Update | Delete | Announce | Recheck
+
+
+async def apply_actions(store: Store, recorder: EventRecorder, actions: Iterable[Action]) -> None:
     """Execute actions. Skip objects that have changed since the decision: the change makes the controller decide again.
 
-    Raises Invalid when the store rejects an object.
+    The caller handles `Recheck`. Raises Invalid when the store rejects an object.
     """
+    written = True
     for action in actions:
-        try:
-            await _write(store, action)
-        except (AlreadyExists, Conflict, NotFound):
+        if isinstance(action, Announce):
+            if written:
+                await recorder.record(action.about, type=action.type, reason=action.reason, message=action.message)
             continue
+        try:
+            event = await _write(store, action)
+            written = True
+        except (AlreadyExists, Conflict, NotFound):
+            written = False
+            continue
+        if event:
+            await recorder.record(event.about, type=event.type, reason=event.reason, message=event.message)
 
 
-async def _write(store: Store, action: Action) -> None:
+async def _write(store: Store, action: Create | Update | Delete | Recheck) -> Announce | None:
+    """Execute an action; return the Event about it."""
     match action:
-        case Create(obj):
-            await store.create(obj)
+        case Create(obj, by):
+            name = (await store.create(obj))["metadata"]["name"]
+            return Announce(by, "Normal", "SuccessfulCreate", f"Created {obj['kind'].lower()}: {name}") if by else None
         case Update(obj, subresource):
             await store.update(obj, subresource=subresource)
-        case Delete(key, uid):
+        case Delete(key, uid, by):
             await store.delete(key, uid=uid)
+            return Announce(by, "Normal", "SuccessfulDelete", f"Deleted {key.kind.lower()}: {key.name}") if by else None
+    return None
 
 
 def adopt(obj: Object, owner: Object) -> Update:

@@ -10,22 +10,42 @@ from typing import Any, TypeVar
 from headgate.errors import DecodeError, Invalid, expected_failure
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
+from headgate.resources.apps.daemon_set import DaemonSet
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
+from headgate.resources.apps.stateful_set import StatefulSet
+from headgate.resources.batch.cron_job import CronJob
+from headgate.resources.batch.job import Job
 from headgate.resources.core.pod_spec import Pod
+from headgate.resources.core.replication_controller import ReplicationController
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.standalone.controllers.actions import Action, TypedObject, apply_actions
+from headgate.standalone.controllers.actions import Action, Announce, Recheck, TypedObject, apply_actions
+from headgate.standalone.controllers.cron_jobs import plan_cron_job
+from headgate.standalone.controllers.daemon_sets import plan_daemon_set
 from headgate.standalone.controllers.deployment_status import settled
 from headgate.standalone.controllers.deployments import plan_deployment
 from headgate.standalone.controllers.endpoints import managed_slices, plan_slices
+from headgate.standalone.controllers.jobs import plan_job, release_pods
 from headgate.standalone.controllers.replicasets import plan_replicaset
+from headgate.standalone.controllers.stateful_sets import SetObjects, plan_stateful_set
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLICES = "discovery.k8s.io"
-_KINDS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"), ("", "Service"), (_SLICES, "EndpointSlice"))
+_KINDS = (
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("", "ReplicationController"),
+    ("batch", "CronJob"),
+    ("batch", "Job"),
+    ("", "Pod"),
+    ("", "Service"),
+    (_SLICES, "EndpointSlice"),
+)
 _BATCH = 200  # The number of Services after which a reconciliation lets other tasks run.
 _TIMER = 2.0  # Seconds between checks for elapsed minReadySeconds and progress deadlines.
 
@@ -41,6 +61,8 @@ class Controllers:
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
         self._errors: dict[str, str] = {}
+        self._announced: dict[str, list[str]] = {}  # By the UID of an object: Events that are not repeated.
+        self._due: list[tuple[float, str]] = []  # Times at which a namespace is reconciled again, without a change.
         self._rejected: set[str] = set()  # Namespaces to reconcile again, because the store rejected a write.
         # By the UID of a Service: the versions of the objects from which the Service's slices were computed.
         self._computed_from: dict[str, tuple[str, ...]] = {}
@@ -50,6 +72,7 @@ class Controllers:
         async with asyncio.TaskGroup() as tasks:
             for kind in _KINDS:
                 tasks.create_task(self._watch(kind))
+            tasks.create_task(self._watch_node())
             tasks.create_task(self._check_timed())
             tasks.create_task(self._work())
 
@@ -63,7 +86,38 @@ class Controllers:
             await self._decide(deployment.object, partial(plan_deployment, deployment, replicasets, typed, now=now))
         for replicaset in await self._known("apps", "ReplicaSet", namespace, ReplicaSet):
             await self._decide(replicaset.object, partial(plan_replicaset, replicaset, pods, now=now))
+        for controller in await self._known("", "ReplicationController", namespace, ReplicationController):
+            same = TypedObject(controller.object, controller.typed.as_replica_set)
+            await self._decide(controller.object, partial(plan_replicaset, same, pods, now=now))
+        await self._with_revisions(namespace, now)
+        await self._jobs(namespace, now)
         await self._endpoints(namespace)
+
+    async def _with_revisions(self, namespace: str, now: float) -> None:
+        """Reconcile the kinds whose templates are kept as ControllerRevisions."""
+        sets = await self._known("apps", "StatefulSet", namespace, StatefulSet)
+        daemon_sets = await self._known("apps", "DaemonSet", namespace, DaemonSet)
+        if not sets and not daemon_sets:
+            return
+        pods = await self._known("", "Pod", namespace, Pod)
+        revisions = (await self._store.list("apps", "ControllerRevision", namespace)).items
+        claims = (await self._store.list("", "PersistentVolumeClaim", namespace)).items
+        for stateful_set in sets:
+            objects = SetObjects(pods, revisions, claims)
+            await self._decide(stateful_set.object, partial(plan_stateful_set, stateful_set, objects, now=now))
+        for node in (await self._store.list("", "Node")).items if daemon_sets else ():
+            for daemon_set in daemon_sets:
+                plan = partial(plan_daemon_set, daemon_set, pods, revisions, node=node, now=now)
+                await self._decide(daemon_set.object, plan)
+
+    async def _jobs(self, namespace: str, now: float) -> None:
+        pods = await self._known("", "Pod", namespace, Pod)
+        jobs = await self._known("batch", "Job", namespace, Job)
+        for cron_job in await self._known("batch", "CronJob", namespace, CronJob):
+            await self._decide(cron_job.object, partial(plan_cron_job, cron_job, jobs, now=now))
+        for job in jobs:
+            await self._decide(job.object, partial(plan_job, job, pods, now=now))
+        await apply_actions(self._store, self._recorder, release_pods([job.typed for job in jobs], pods))
 
     async def _endpoints(self, namespace: str) -> None:
         slices = managed_slices((await self._store.list(_SLICES, "EndpointSlice", namespace)).items)
@@ -83,7 +137,11 @@ class Controllers:
         """Plan and execute the actions for one object, and report its errors. Return False if the store rejected a write."""
         metadata = about["metadata"]
         try:
-            await apply_actions(self._store, plan())
+            actions = self._without_repeated(about, plan())
+            await apply_actions(self._store, self._recorder, actions)
+            self._due.extend(
+                (action.at, about["metadata"]["namespace"]) for action in actions if isinstance(action, Recheck)
+            )
             self._errors.pop(metadata["uid"], None)
         except (DecodeError, Invalid) as error:
             await self._report(about, str(error))
@@ -95,6 +153,17 @@ class Controllers:
                 return False
             log.exception("can't reconcile %s %s", about["kind"], metadata["name"])
         return True
+
+    def _without_repeated(self, about: Object, actions: Sequence[Action]) -> Sequence[Action]:
+        """Return the actions without Events that are recorded once and that the last decision about the object had."""
+        uid = about["metadata"]["uid"]
+        once = [action.message for action in actions if isinstance(action, Announce) and action.once]
+        before, self._announced[uid] = self._announced.get(uid, []), once
+        return [
+            action
+            for action in actions
+            if not (isinstance(action, Announce) and action.once and action.message in before)
+        ]
 
     async def _report(self, about: Object, message: str) -> None:
         if self._is_new(about, message):
@@ -140,10 +209,16 @@ class Controllers:
                 self._forget(step.type, step.object)
                 self._mark([step.key.namespace])
 
+    async def _watch_node(self) -> None:
+        """Reconcile DaemonSets when the labels of the node change, which their node selectors name."""
+        async for _ in follow(self._store, "", "Node"):
+            self._mark(obj["metadata"]["namespace"] for obj in (await self._store.list("apps", "DaemonSet")).items)
+
     def _forget(self, type: str, obj: Object) -> None:
         if type == "DELETED":
             self._memo.pop(obj["metadata"]["uid"], None)
             self._errors.pop(obj["metadata"]["uid"], None)
+            self._announced.pop(obj["metadata"]["uid"], None)
             self._computed_from.pop(obj["metadata"]["uid"], None)
 
     async def _check_timed(self) -> None:
@@ -151,13 +226,12 @@ class Controllers:
             await asyncio.sleep(_TIMER)
             rejected, self._rejected = self._rejected, set()
             self._mark(rejected)
+            now = self._clock()
+            self._mark(namespace for at, namespace in self._due if at <= now)
+            self._due = [(at, namespace) for at, namespace in self._due if at > now]
             for deployment in await self._known("apps", "Deployment", "", Deployment):
                 if not settled(deployment.typed):
                     self._mark([deployment.typed.metadata.namespace])
-            for replicaset in await self._known("apps", "ReplicaSet", "", ReplicaSet):
-                status = replicaset.typed.status
-                if status.available_replicas < status.ready_replicas:
-                    self._mark([replicaset.typed.metadata.namespace])
 
     def _mark(self, namespaces: Iterable[str]) -> None:
         self._changed.update(namespaces)

@@ -13,7 +13,7 @@ from headgate.admission.injection import EXPLICIT
 from headgate.errors import Conflict, DecodeError, NotFound
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
-from headgate.resources.core.pod import parse_process_identity
+from headgate.resources.core.pod import ENDED, parse_process_identity
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR
 from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.decode import read
@@ -109,6 +109,8 @@ class PodRun:
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
         await self._edit(self._bound)
+        if self._typed.status.phase in ENDED:  # its status is final, and its processes and their records are gone
+            return
         before = {status.name: status for status in self._typed.status.container_statuses}
         if self.sidecar:
             conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
@@ -121,7 +123,7 @@ class PodRun:
     async def run(self) -> None:
         """Run until the pod's object is gone. Cancellation leaves the processes running for the next headgate."""
         async with asyncio.TaskGroup() as tasks:
-            if self._typed.status.phase in {"Succeeded", "Failed"}:
+            if self._typed.status.phase in ENDED:
                 await self._end_sidecar()
                 await self._terminating.wait()
             else:

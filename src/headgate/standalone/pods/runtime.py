@@ -27,7 +27,7 @@ from headgate.standalone.machine_node import NODE_NAME, MachineNode, is_bound
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
 from headgate.standalone.pods.logs import Logs, rotate_logs
-from headgate.standalone.pods.pod import PodRun, PodServices
+from headgate.standalone.pods.pod import FINALIZER, PodRun, PodServices
 from headgate.standalone.pods.sidecars import ProxyServices, node_id
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_process import EnvoyState
@@ -244,6 +244,10 @@ class LocalRuntime:
 
 
 def _mine(pod: Object) -> bool:
+    """Return whether this machine runs a pod. Another finalizer can keep a pod whose processes are gone."""
+    metadata = pod["metadata"]
+    if metadata.get("deletionTimestamp") and FINALIZER not in (metadata.get("finalizers") or ()):
+        return False
     return (pod.get("spec") or {}).get("nodeName", "") in ("", NODE_NAME)
 
 

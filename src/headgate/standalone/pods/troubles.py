@@ -1,7 +1,8 @@
 """Follows the problems of pods: Warning Events about pods, and failed pods, with the last lines of their logs.
 
 A problem ends when its pod is ready or gone. If several pods of a ReplicaSet have a problem with the same reason and
-message, only the problem of the first pod is reported.
+message, only the problem of the first pod is reported. Pods of a Job may fail, and are retried: only the failure of the
+whole Job is a problem, with the last lines of the pod that failed last.
 """
 
 import re
@@ -21,11 +22,16 @@ _ABOUT_OUTPUT = frozenset({"BackOff", "Failed", "Unhealthy"})
 # control characters and escape sequences of terminals
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-_KINDS = (("", POD.kind), ("", "Event"))
+_JOB = Key("batch", "Job", "", "")
+_KINDS = (("", POD.kind), ("", "Event"), (_JOB.group, _JOB.kind))
+_RETRIED = frozenset({"BackOff"})  # reasons of Events about a pod of a Job that are no problem
 
 
 class PodTrouble(Value, frozen=True, kw_only=True):
-    """A problem of a pod: reason and message of an Event, exit code of a process that ended, and its last log lines."""
+    """A problem of a pod: reason and message of an Event, exit code of a process that ended, and its last log lines.
+
+    `pod` is a Job if it has failed and no pod of it is left.
+    """
 
     pod: Key
     container: str
@@ -51,25 +57,47 @@ class PodTroubles:
                 continue
             if step.key.kind == POD.kind:
                 await self._handle_pod(step.object, gone=step.type == "DELETED")
+            elif step.key.kind == _JOB.kind:
+                if step.type == "DELETED":
+                    self._forget(step.key)
             elif step.type != "DELETED":
                 await self._handle_event(step.object)
 
     async def _handle_event(self, event: Object) -> None:
         about = event.get("involvedObject") or {}
-        if event.get("type") != "Warning" or about.get("kind") != "Pod":
+        if event.get("type") != "Warning" or about.get("kind") not in (POD.kind, _JOB.kind):
             return
+        group = _JOB.group if about["kind"] == _JOB.kind else POD.group
         try:
-            pod = await self._store.get(POD.key(about.get("namespace", ""), about.get("name", "")))
+            obj = await self._store.get(Key(group, about["kind"], about.get("namespace", ""), about.get("name", "")))
         except NotFound:
             return
-        await self._add(pod, str(event["reason"]), str(event["message"]))
+        reason, message = str(event["reason"]), str(event["message"])
+        if about["kind"] == _JOB.kind:
+            pod = await self._last_failed(obj)
+            await self._add(pod or obj, reason, f"the Job {about['name']} has failed: {message}")
+        elif not (_is_of_job(obj) and reason in _RETRIED):
+            await self._add(obj, reason, message)
+
+    async def _last_failed(self, job: Object) -> Object | None:
+        """Return the pod of a Job that failed last; None if none is left."""
+        failed = [
+            pod
+            for pod in (await self._store.list(POD.group, POD.kind, job["metadata"]["namespace"])).items
+            if _owner(pod) == job["metadata"]["uid"] and (pod.get("status") or {}).get("phase") == "Failed"
+        ]
+        return max(failed, key=lambda pod: int(pod["metadata"]["resourceVersion"]), default=None)
+
+    def _forget(self, key: Key) -> None:
+        """End the problems of an object."""
+        self._held = {about: trouble for about, trouble in self._held.items() if trouble.pod != key}
+        self._publish()
 
     async def _handle_pod(self, pod: Object, *, gone: bool) -> None:
         key, status = key_of(pod), pod.get("status") or {}
         if gone or pod["metadata"].get("deletionTimestamp") or _is_ready(status):
-            self._held = {about: trouble for about, trouble in self._held.items() if trouble.pod != key}
-            self._publish()
-        elif status.get("phase") == "Failed":
+            self._forget(key)
+        elif status.get("phase") == "Failed" and not _is_of_job(pod):
             name, code = _ended(status)
             await self._add(pod, "Failed", f"container {name} ended with exit code {code} and is not restarted")
 
@@ -84,7 +112,7 @@ class PodTroubles:
             reason=reason,
             message=message,
             exit_code=code,
-            output=await self._last_lines(key_of(pod), container) if reason in _ABOUT_OUTPUT else (),
+            output=await self._last_lines(key_of(pod), container) if reason in _ABOUT_OUTPUT or _is_of_job(pod) else (),
         )
         self._publish()
 
@@ -104,6 +132,10 @@ class PodTroubles:
 def _owner(pod: Object) -> str:
     owners: Sequence[Mapping[str, Any]] = pod["metadata"].get("ownerReferences") or ()
     return str(next((owner["uid"] for owner in owners if owner.get("controller")), pod["metadata"]["uid"]))
+
+
+def _is_of_job(pod: Object) -> bool:
+    return any(owner.get("kind") == _JOB.kind for owner in pod["metadata"].get("ownerReferences") or ())
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:

@@ -1,0 +1,102 @@
+"""Checks of Jobs and CronJobs, as Kubernetes checks them."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from headgate.admission.pod_template_rules import template_causes
+from headgate.errors import Cause, DecodeError
+from headgate.resources.batch.cron_job import CronJob
+from headgate.resources.batch.cron_schedule import parse_schedule, parse_zone
+from headgate.resources.batch.job import Job, JobSpec
+from headgate.resources.decode import read
+from headgate.resources.meta import Object, part
+
+_RESTARTS = ("Never", "OnFailure")
+_MODES = ("NonIndexed", "Indexed")
+_REPLACEMENTS = ("TerminatingOrFailed", "Failed")
+_POLICIES = ("Allow", "Forbid", "Replace")
+LONGEST_NAME = 52  # of a CronJob, in characters
+_ACTIONS = ("FailJob", "Ignore", "Count")
+_OPERATORS = ("In", "NotIn")
+_NOT_CARRIED_OUT = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy", "managedBy")
+
+
+def job_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a Job."""
+    yield from job_spec_causes(read(obj, Job).spec, part(obj, "spec"), "spec")
+
+
+def cron_job_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a CronJob and in the Jobs that it creates."""
+    typed = read(obj, CronJob)
+    if len(typed.metadata.name) > LONGEST_NAME:
+        yield Cause("metadata.name", f"must have at most {LONGEST_NAME} characters: the names of its Jobs have 11 more")
+    yield from _fault(parse_schedule, typed.spec.schedule, "spec.schedule")
+    yield from _fault(parse_zone, typed.spec.time_zone, "spec.timeZone")
+    yield from _choice(typed.spec.concurrency_policy, _POLICIES, "spec.concurrencyPolicy")
+    numbers = {
+        "startingDeadlineSeconds": typed.spec.starting_deadline_seconds,
+        "successfulJobsHistoryLimit": typed.spec.successful_jobs_history_limit,
+        "failedJobsHistoryLimit": typed.spec.failed_jobs_history_limit,
+    }
+    yield from _negative(numbers, "spec")
+    written = part(typed.spec.job_template, "spec")
+    try:
+        spec = read({"spec": written}, Job).spec
+    except DecodeError as error:
+        yield from (Cause(f"spec.jobTemplate.{cause.field}", cause.message) for cause in error.causes)
+        return
+    yield from job_spec_causes(spec, written, "spec.jobTemplate.spec")
+
+
+def _fault(parse: Callable[[str], object], text: str, where: str) -> Iterator[Cause]:
+    try:
+        parse(text)
+    except ValueError as error:
+        yield Cause(where, str(error))
+
+
+def job_spec_causes(spec: JobSpec, written: Object, where: str) -> Iterator[Cause]:
+    """Yield the mistakes in the spec of a Job, which is at the path `where`; `written` is the same spec as JSON."""
+    for name in _NOT_CARRIED_OUT:
+        if written.get(name) is not None:
+            yield Cause(f"{where}.{name}", "is not carried out on one machine; leave it out")
+    numbers = {
+        "parallelism": spec.parallelism,
+        "completions": spec.completions,
+        "backoffLimit": spec.backoff_limit,
+        "activeDeadlineSeconds": spec.active_deadline_seconds,
+        "ttlSecondsAfterFinished": spec.ttl_seconds_after_finished,
+    }
+    yield from _negative(numbers, where)
+    yield from _choice(spec.completion_mode, _MODES, f"{where}.completionMode")
+    yield from _choice(spec.pod_replacement_policy, _REPLACEMENTS, f"{where}.podReplacementPolicy")
+    if spec.completion_mode == "Indexed" and spec.completions is None:
+        yield Cause(f"{where}.completions", "is missing: an Indexed Job needs the number of its indexes")
+    restart = str(part(spec.template, "spec").get("restartPolicy") or "Always")
+    yield from _choice(restart, _RESTARTS, f"{where}.template.spec.restartPolicy")
+    yield from _policy_causes(spec, restart, where)
+    yield from template_causes(spec.template, f"{where}.template")
+
+
+def _negative(numbers: Mapping[str, int | None], where: str) -> Iterator[Cause]:
+    for name, number in numbers.items():
+        if number is not None and number < 0:
+            yield Cause(f"{where}.{name}", "must be 0 or more")
+
+
+def _policy_causes(spec: JobSpec, restart: str, where: str) -> Iterator[Cause]:
+    rules = spec.pod_failure_policy.rules
+    if rules and restart != "Never":
+        yield Cause(f"{where}.podFailurePolicy", f"needs {where}.template.spec.restartPolicy: Never")
+    for index, rule in enumerate(rules):
+        place = f"{where}.podFailurePolicy.rules[{index}]"
+        yield from _choice(rule.action, _ACTIONS, f"{place}.action")
+        if (rule.on_exit_codes is None) == (not rule.on_pod_conditions):
+            yield Cause(place, "must have either onExitCodes or onPodConditions")
+        if rule.on_exit_codes:
+            yield from _choice(rule.on_exit_codes.operator, _OPERATORS, f"{place}.onExitCodes.operator")
+
+
+def _choice(value: str, allowed: tuple[str, ...], where: str) -> Iterator[Cause]:
+    if value not in allowed:
+        yield Cause(where, f"must be {' or '.join(allowed)}, not {value!r}")

@@ -1,0 +1,1 @@
+"""Jobs and CronJobs: a room for each. `further.kinds` has their names and schemas."""

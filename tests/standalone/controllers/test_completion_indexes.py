@@ -1,0 +1,16 @@
+import pytest
+
+from headgate.standalone.controllers.completion_indexes import from_text, to_text
+
+
+@pytest.mark.parametrize(
+    ("indexes", "text"),
+    [((), ""), ((4,), "4"), ((1, 2), "1,2"), ((0, 1, 2, 5), "0-2,5"), ((7, 3, 4, 5, 9), "3-5,7,9")],
+)
+def test_indexes_are_written_as_kubernetes_writes_them(indexes, text):
+    assert to_text(indexes) == text
+    assert from_text(text) == frozenset(indexes)
+
+
+def test_malformed_parts_of_a_status_are_skipped():
+    assert from_text("1,x,3-,-4,5-6") == {1, 3, 5, 6}

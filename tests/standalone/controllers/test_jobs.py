@@ -1,0 +1,238 @@
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.make.objects import container, obj, pod_template
+
+from headgate.errors import NotFound
+from headgate.resources.meta import Key, Object, timestamp
+
+JOB = Key("batch", "Job", "default", "sums")
+
+
+def job(*, restart: str = "Never", **spec: Any) -> Object:
+    template = pod_template(container(), labels={"app": "sums"}, restartPolicy=restart)
+    return obj("Job", "sums", version="batch/v1", spec={"template": template, **spec})
+
+
+class JobRig:
+    """A Job in a store with controllers. The test ends its pods."""
+
+    def __init__(self, rig: Any) -> None:
+        self.rig = rig
+        self.store = rig.store
+
+    async def create(self, **spec: Any) -> None:
+        await self.store.create(self.store.checked(job(**spec)).hub)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Run the controllers until the store is stable."""
+        before = -1
+        while before != self.store.revision:
+            before = self.store.revision
+            await self.rig.controllers.reconcile("default")
+
+    async def active(self) -> list[Object]:
+        return [
+            pod
+            for pod in await self.rig.pods()
+            if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            and not pod["metadata"].get("deletionTimestamp")
+        ]
+
+    async def end(self, phase: str, *, code: int = 0, count: int = 1) -> None:
+        """End active pods."""
+        for pod in (await self.active())[:count]:
+            ended = {"terminated": {"exitCode": code, "finishedAt": timestamp(self.rig.now)}}
+            status = {"phase": phase, "containerStatuses": [{"name": "app", "state": ended}]}
+            await self.store.update({**pod, "status": status}, subresource="status")
+        await self.settle()
+
+    async def later(self, seconds: float) -> None:
+        self.rig.now += seconds
+        await self.settle()
+
+    async def status(self) -> Any:
+        return (await self.store.get(JOB)).get("status", {})
+
+    async def conditions(self) -> dict[str, str]:
+        """Return the reasons of the conditions that are True, by type."""
+        return {
+            fact["type"]: fact["reason"] for fact in (await self.status())["conditions"] if fact["status"] == "True"
+        }
+
+    async def events(self) -> list[str]:
+        return [event["reason"] for event in await self.rig.all("", "Event")]
+
+
+@pytest.fixture
+def jobs(rig) -> JobRig:
+    return JobRig(rig)
+
+
+async def test_a_job_completes_after_one_success_by_default(jobs):
+    await jobs.create()
+    (pod,) = await jobs.active()
+    assert pod["metadata"]["name"].startswith("sums-")
+    assert pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "sums"
+    await jobs.end("Succeeded")
+    status = await jobs.status()
+    assert (status["succeeded"], "active" in status) == (1, False)
+    assert await jobs.conditions() == {"SuccessCriteriaMet": "CompletionsReached", "Complete": "CompletionsReached"}
+    assert status["completionTime"]
+    assert {"SuccessfulCreate", "Completed"} <= set(await jobs.events())
+    assert len(await jobs.rig.pods()) == 1  # the pod stays, for its logs
+
+
+async def test_a_job_runs_at_most_parallelism_pods_until_completions_have_succeeded(jobs):
+    await jobs.create(completions=3, parallelism=2)
+    assert len(await jobs.active()) == 2
+    await jobs.end("Succeeded")
+    assert len(await jobs.active()) == 2
+    await jobs.end("Succeeded")
+    assert len(await jobs.active()) == 1
+    await jobs.end("Succeeded")
+    assert (await jobs.status())["succeeded"] == 3
+    assert "Complete" in await jobs.conditions()
+
+
+async def test_without_completions_no_pod_starts_after_the_first_success(jobs):
+    await jobs.create(parallelism=3)
+    assert len(await jobs.active()) == 3
+    await jobs.end("Succeeded")
+    assert len(await jobs.active()) == 2
+    assert "Complete" not in await jobs.conditions()
+    await jobs.end("Succeeded", count=2)
+    assert "Complete" in await jobs.conditions()
+
+
+async def test_failed_pods_are_replaced_with_a_pause_that_doubles(jobs):
+    await jobs.create()
+    for pause in (10, 20, 40):
+        await jobs.end("Failed", code=1)
+        await jobs.later(pause - 1)
+        assert await jobs.active() == []
+        await jobs.later(1)
+        assert len(await jobs.active()) == 1
+    assert (await jobs.status())["failed"] == 3
+
+
+async def test_a_job_fails_after_its_back_off_limit_and_ends_its_other_pods(jobs):
+    await jobs.create(backoffLimit=1, parallelism=2, completions=2)
+    await jobs.end("Failed", code=1)
+    await jobs.later(10)
+    assert len(await jobs.active()) == 2
+    await jobs.end("Failed", code=1)
+    assert await jobs.active() == []
+    assert await jobs.conditions() == {"FailureTarget": "BackoffLimitExceeded", "Failed": "BackoffLimitExceeded"}
+    assert "BackoffLimitExceeded" in await jobs.events()
+    assert (await jobs.status())["failed"] == 3  # the pod that the end of the Job ended counts too
+
+
+async def test_restarts_of_containers_count_for_the_back_off_limit(jobs):
+    await jobs.create(restart="OnFailure", backoffLimit=2)
+    (pod,) = await jobs.active()
+    for restarts in (1, 2):
+        assert "FailureTarget" not in await jobs.conditions()
+        status = {"phase": "Running", "containerStatuses": [{"name": "app", "restartCount": restarts}]}
+        await jobs.store.update({**await jobs.rig.latest(pod), "status": status}, subresource="status")
+        await jobs.settle()
+    assert (await jobs.conditions())["Failed"] == "BackoffLimitExceeded"
+
+
+async def test_a_job_that_is_active_for_too_long_fails(jobs):
+    await jobs.create(activeDeadlineSeconds=60)
+    await jobs.later(59)
+    assert len(await jobs.active()) == 1
+    await jobs.later(1)
+    assert await jobs.active() == []
+    assert (await jobs.conditions())["Failed"] == "DeadlineExceeded"
+
+
+async def test_a_finished_job_is_deleted_with_its_pods_after_its_time_to_live(jobs):
+    await jobs.create(ttlSecondsAfterFinished=30)
+    await jobs.end("Succeeded")
+    await jobs.later(29)
+    assert await jobs.status()
+    await jobs.later(1)
+    with pytest.raises(NotFound):
+        await jobs.store.get(JOB)
+    assert await jobs.rig.pods() == []
+
+
+async def test_a_suspended_job_has_no_pods_and_no_deadline_until_it_is_resumed(jobs):
+    await jobs.create(suspend=True, activeDeadlineSeconds=60)
+    assert await jobs.rig.pods() == []
+    assert (await jobs.conditions()) == {"Suspended": "JobSuspended"}
+    await jobs.later(100)
+    stored = await jobs.store.get(JOB)
+    await jobs.store.update({**stored, "spec": {**stored["spec"], "suspend": False}})
+    await jobs.settle()
+    assert len(await jobs.active()) == 1
+    assert await jobs.conditions() == {}
+    stored = await jobs.store.get(JOB)
+    await jobs.store.update({**stored, "spec": {**stored["spec"], "suspend": True}})
+    await jobs.settle()
+    assert await jobs.rig.pods() == []
+    assert "failed" not in await jobs.status()
+    assert {"Suspended", "Resumed"} <= set(await jobs.events())
+
+
+async def test_each_index_of_an_indexed_job_succeeds_once(jobs):
+    await jobs.create(completionMode="Indexed", completions=3, parallelism=2)
+    first, second = await jobs.active()
+    assert [pod["metadata"]["generateName"] for pod in (first, second)] == ["sums-0-", "sums-1-"]
+    assert second["spec"]["hostname"] == "sums-1"
+    assert {"name": "JOB_COMPLETION_INDEX", "value": "1"} in second["spec"]["containers"][0]["env"]
+    await jobs.end("Failed", code=1)
+    await jobs.end("Succeeded")
+    await jobs.later(10)
+    running = [pod["metadata"]["generateName"] for pod in await jobs.active()]
+    assert sorted(running) == ["sums-0-", "sums-2-"]
+    await jobs.end("Succeeded", count=2)
+    status = await jobs.status()
+    assert (status["completedIndexes"], status["succeeded"], status["failed"]) == ("0-2", 3, 1)
+
+
+async def test_a_pod_that_was_counted_can_be_deleted(jobs):
+    await jobs.create(completions=2)
+    await jobs.end("Succeeded")
+    ended = next(pod for pod in await jobs.rig.pods() if pod.get("status", {}).get("phase") == "Succeeded")
+    assert not ended["metadata"].get("finalizers")
+    await jobs.store.delete(Key("", "Pod", "default", ended["metadata"]["name"]))
+    await jobs.end("Succeeded")
+    assert (await jobs.status())["succeeded"] == 2
+
+
+async def test_a_deleted_pod_counts_as_failed_and_is_replaced(jobs):
+    await jobs.create()
+    (pod,) = await jobs.active()
+    await jobs.store.delete(Key("", "Pod", "default", pod["metadata"]["name"]))
+    await jobs.settle()
+    (replacement,) = await jobs.rig.pods()
+    assert replacement["metadata"]["uid"] != pod["metadata"]["uid"]
+    assert (await jobs.status())["failed"] == 1
+
+
+@pytest.mark.parametrize("orphan", [False, True])
+async def test_pods_of_a_deleted_job_are_deleted_unless_they_are_orphaned(jobs, orphan):
+    await jobs.create()
+    await jobs.store.delete(JOB, orphan=orphan)
+    await jobs.settle()
+    left = await jobs.rig.pods()
+    assert len(left) == orphan
+    assert not any(pod["metadata"].get("finalizers") for pod in left)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(42, "PodFailurePolicy"), (7, None)])
+async def test_the_failure_policy_fails_a_job_or_ignores_a_failure(jobs, code, reason):
+    codes = partial(dict, operator="In")
+    rules = [
+        {"action": "FailJob", "onExitCodes": codes(values=[42])},
+        {"action": "Ignore", "onExitCodes": codes(values=[7])},
+    ]
+    await jobs.create(podFailurePolicy={"rules": rules}, backoffLimit=0)
+    await jobs.end("Failed", code=code)
+    assert (await jobs.conditions()).get("Failed") == reason
+    assert len(await jobs.active()) == (0 if reason else 1)

@@ -1,0 +1,169 @@
+from typing import Any
+
+import pytest
+from tests.make.objects import container, obj, pod_template
+
+from headgate.resources.meta import Key, Object
+
+SET = Key("apps", "StatefulSet", "default", "web")
+LABELS = {"app": "web"}
+CLAIM = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+
+
+def stateful_set(replicas: int = 3, command: str = "one", **spec: Any) -> Object:
+    template = pod_template(container(command=[command]), labels=LABELS)
+    written = {"serviceName": "web", "selector": {"matchLabels": LABELS}, "template": template}
+    return obj("StatefulSet", "web", version="apps/v1", spec={**written, "replicas": replicas, **spec})
+
+
+async def apply(rig: Any, written: Object) -> None:
+    """Create or update the StatefulSet, without waiting for the controllers."""
+    hub = rig.store.checked(written).hub
+    if await rig.all("apps", "StatefulSet"):
+        stored = await rig.store.get(SET)
+        await rig.store.update({**stored, "spec": hub["spec"]})
+    else:
+        await rig.store.create(hub)
+
+
+async def names(rig: Any) -> list[str]:
+    return [pod["metadata"]["name"] for pod in await rig.pods()]
+
+
+async def commands(rig: Any) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["command"][0] for pod in await rig.pods()}
+
+
+async def test_pods_have_stable_names_and_start_one_after_the_other(rig):
+    await apply(rig, stateful_set())
+    await rig.settle(ready=lambda _: False)
+    assert await names(rig) == ["web-0"]
+    await rig.settle(ready=lambda pod: pod["metadata"]["name"] == "web-0")
+    assert await names(rig) == ["web-0", "web-1"]
+    await rig.settle()
+    first, *_, last = await rig.pods()
+    assert last["metadata"]["name"] == "web-2"
+    assert last["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "2"
+    assert (first["spec"]["hostname"], first["spec"]["subdomain"]) == ("web-0", "web")
+    status = (await rig.latest(await rig.store.get(SET)))["status"]
+    assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (3, 3, 3)
+    assert status["currentRevision"] == status["updateRevision"]
+
+
+async def test_with_parallel_all_pods_start_at_once(rig):
+    await apply(rig, stateful_set(podManagementPolicy="Parallel", ordinals={"start": 5}))
+    await rig.settle(ready=lambda _: False)
+    assert await names(rig) == ["web-5", "web-6", "web-7"]
+
+
+async def test_scaling_down_ends_the_highest_ordinals_first_and_one_at_a_time(rig):
+    await apply(rig, stateful_set())
+    await rig.settle()
+    await apply(rig, stateful_set(1))
+    await rig.controllers.reconcile("default")
+    assert await names(rig) == ["web-0", "web-1"]
+    await rig.settle()
+    assert await names(rig) == ["web-0"]
+
+
+async def test_a_new_template_replaces_pods_from_the_highest_ordinal_on(rig):
+    await apply(rig, stateful_set())
+    await rig.settle()
+    await apply(rig, stateful_set(command="two"))
+    await rig.settle(ready=lambda pod: pod["spec"]["containers"][0]["command"] == ["one"])
+    assert await commands(rig) == {"web-0": "one", "web-1": "one", "web-2": "two"}
+    status = (await rig.store.get(SET))["status"]
+    assert status["currentRevision"] != status["updateRevision"]
+    await rig.settle()
+    assert set((await commands(rig)).values()) == {"two"}
+    status = (await rig.store.get(SET))["status"]
+    assert status["currentRevision"] == status["updateRevision"]
+
+
+async def test_pods_below_the_partition_keep_their_template_even_when_they_are_deleted(rig):
+    await apply(rig, stateful_set())
+    await rig.settle()
+    canary = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+    await apply(rig, stateful_set(command="two", updateStrategy=canary))
+    await rig.settle()
+    await rig.store.delete(Key("", "Pod", "default", "web-0"))
+    await rig.settle()
+    assert await commands(rig) == {"web-0": "one", "web-1": "one", "web-2": "two"}
+
+
+async def test_with_on_delete_a_pod_gets_the_new_template_when_it_is_deleted(rig):
+    await apply(rig, stateful_set(2))
+    await rig.settle()
+    await apply(rig, stateful_set(2, command="two", updateStrategy={"type": "OnDelete"}))
+    await rig.settle()
+    assert await commands(rig) == {"web-0": "one", "web-1": "one"}
+    await rig.store.delete(Key("", "Pod", "default", "web-0"))
+    await rig.settle()
+    assert await commands(rig) == {"web-0": "two", "web-1": "one"}
+
+
+async def test_each_pod_has_its_own_claims_which_outlive_it(rig):
+    await apply(rig, stateful_set(2, volumeClaimTemplates=[CLAIM]))
+    await rig.settle()
+    pod = (await rig.pods())[1]
+    assert pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-1"}}]
+    await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM]))
+    await rig.settle()
+    await rig.store.delete(SET)
+    claims = await rig.all("", "PersistentVolumeClaim")
+    assert [claim["metadata"]["name"] for claim in claims] == ["data-web-0", "data-web-1"]
+    assert await rig.pods() == []
+
+
+async def test_claims_are_deleted_with_their_pod_or_their_set_on_request(rig):
+    retention = {"whenScaled": "Delete", "whenDeleted": "Delete"}
+    more = {"volumeClaimTemplates": [CLAIM], "persistentVolumeClaimRetentionPolicy": retention}
+    await apply(rig, stateful_set(2, **more))
+    await rig.settle()
+    await apply(rig, stateful_set(1, **more))
+    await rig.settle()
+    assert [claim["metadata"]["name"] for claim in await rig.all("", "PersistentVolumeClaim")] == ["data-web-0"]
+    await rig.store.delete(SET)
+    assert await rig.all("", "PersistentVolumeClaim") == []
+
+
+async def test_a_pod_that_has_failed_is_replaced_under_its_name(rig):
+    await apply(rig, stateful_set(1))
+    await rig.settle()
+    (pod,) = await rig.pods()
+    await rig.store.update({**pod, "status": {**pod["status"], "phase": "Failed"}}, subresource="status")
+    await rig.settle()
+    (replacement,) = await rig.pods()
+    assert replacement["metadata"]["name"] == "web-0"
+    assert replacement["metadata"]["uid"] != pod["metadata"]["uid"]
+
+
+async def test_only_the_revisions_of_the_history_limit_are_kept(rig):
+    for command in ("one", "two", "three", "four"):
+        await apply(rig, stateful_set(1, command=command, revisionHistoryLimit=1))
+        await rig.settle()
+    revisions = await rig.all("apps", "ControllerRevision")
+    assert sorted(revision["revision"] for revision in revisions) == [3, 4]
+
+
+async def test_an_earlier_template_gets_the_newest_revision_again(rig):
+    for command in ("one", "two", "one"):
+        await apply(rig, stateful_set(1, command=command))
+        await rig.settle()
+    revisions = {revision["revision"]: revision for revision in await rig.all("apps", "ControllerRevision")}
+    assert sorted(revisions) == [2, 3]
+    template = revisions[3]["data"]["spec"]["template"]
+    assert template["spec"]["containers"][0]["command"] == ["one"]
+
+
+@pytest.mark.parametrize("orphan", [False, True])
+async def test_pods_of_a_deleted_set_are_deleted_unless_they_are_orphaned_and_a_new_set_adopts_them(rig, orphan):
+    await apply(rig, stateful_set(1))
+    await rig.settle()
+    before = [pod["metadata"]["uid"] for pod in await rig.pods()]
+    await rig.store.delete(SET, orphan=orphan)
+    await rig.settle()
+    assert len(await rig.pods()) == orphan
+    await apply(rig, stateful_set(1))
+    await rig.settle()
+    assert ([pod["metadata"]["uid"] for pod in await rig.pods()] == before) == orphan

@@ -1,0 +1,96 @@
+"""Tests of pods that end by themselves, with real processes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.make.objects import container, obj, pod_template
+from tests.standalone.pods.machine import ProcessMachine, process_pod, python, running
+
+from headgate.resources.meta import Key, Object
+
+JOB = Key("batch", "Job", "default", "sums")
+FAILS_ONCE = """
+import pathlib, sys
+mark = pathlib.Path(sys.argv[1])
+if not mark.exists():
+    mark.touch()
+    sys.exit(3)
+print("done", flush=True)
+"""
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[ProcessMachine]:
+    async with running(tmp_path / "state") as started:
+        yield started
+
+
+def job(command: list[str], *, restart: str = "Never", **spec: Any) -> Object:
+    template = pod_template(container(command=command), labels={"app": "sums"}, restartPolicy=restart)
+    return obj("Job", "sums", version="batch/v1", spec={"template": template, **spec})
+
+
+async def create(machine: ProcessMachine, written: Object) -> None:
+    await machine.store.create(machine.store.checked(written).hub)
+
+
+async def finished(machine: ProcessMachine, condition: str) -> Any:
+    """Wait until the Job has a condition; return its status."""
+
+    async def holds() -> Any:
+        status = (await machine.store.get(JOB)).get("status", {})
+        return status if any(fact["type"] == condition for fact in status.get("conditions", ())) else None
+
+    return await machine.until(holds)
+
+
+async def test_a_job_runs_its_command_and_completes(machine):
+    await create(
+        machine,
+        job(
+            python("import os; print('index', os.environ['JOB_COMPLETION_INDEX'])"),
+            completions=2,
+            completionMode="Indexed",
+        ),
+    )
+    status = await finished(machine, "Complete")
+    assert (status["succeeded"], status["completedIndexes"]) == (2, "0,1")
+    names = [pod["metadata"]["name"] for pod in (await machine.store.list("", "Pod")).items]
+    assert sorted([await machine.output(name) for name in names]) == ["index 0\n", "index 1\n"]
+
+
+async def test_a_container_of_a_job_restarts_after_a_failure(machine, tmp_path):
+    await create(machine, job([*python(FAILS_ONCE), str(tmp_path / "mark")], restart="OnFailure"))
+    status = await finished(machine, "Complete")
+    assert "failed" not in status
+    (pod,) = (await machine.store.list("", "Pod")).items
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+async def test_a_job_without_retries_fails_with_its_first_pod(machine):
+    await create(machine, job(python("raise SystemExit(3)"), backoffLimit=0))
+    status = await finished(machine, "Failed")
+    assert status["failed"] == 1
+
+
+async def test_a_deadline_ends_the_processes_of_a_job(machine):
+    await create(machine, job(python("import signal; signal.pause()"), activeDeadlineSeconds=1))
+    await finished(machine, "Failed")
+    assert machine.runtime.running() == []
+
+
+async def test_a_pod_that_has_succeeded_keeps_its_status_after_a_restart_of_headgate(machine):
+    await machine.store.create(process_pod(command=python("pass"), spec={"restartPolicy": "Never"}))
+
+    async def ended() -> Object | None:
+        pod = await machine.get()
+        return pod if pod.get("status", {}).get("phase") == "Succeeded" else None
+
+    before = await machine.until(ended)
+    await machine.abandon()
+    machine.start()
+    await machine.store.create(process_pod("next", command=python("pass"), spec={"restartPolicy": "Never"}))
+    await machine.state_of("Completed", "next")
+    assert (await machine.get())["status"] == before["status"]
