@@ -82,6 +82,15 @@ async def test_the_pods_that_a_deployment_lacks_are_counted(store: MemoryStore) 
     assert [row.message for row in counts.unready] == ["FailedCreate: exceeded quota"]
 
 
+async def test_the_nodes_that_a_daemon_set_lacks_are_counted(store: MemoryStore) -> None:
+    agent = {**deployment("agent", container("app")), "kind": "DaemonSet"}
+    await store.create(agent)
+    await store.update({**agent, "status": {"desiredNumberScheduled": 2}}, subresource="status")
+    async with following(store) as informers:
+        counts = workload_counts((), (await informers.list("apps", "DaemonSet")).items, now=0)
+    assert (counts.ready, counts.wanted) == (0, 2)
+
+
 async def test_only_hand_written_slices_are_listed_with_endpoints(store: MemoryStore) -> None:
     """Metrics use those of Services without a selector; those of selectors would be most of the memory."""
     manager = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}

@@ -18,6 +18,7 @@ from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions, describe
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.sockets import listen
+from headgate.kubernetes.store import STATUS_KINDS
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Lister
@@ -53,10 +54,10 @@ class ClusterHost:
     async def _workloads(self) -> WorkloadCounts | None:
         try:
             pods = (await self._objects.list("", "Pod")).items
-            deployments = (await self._objects.list("apps", "Deployment")).items
+            workloads = [obj for kind in STATUS_KINDS for obj in (await self._objects.list(*kind)).items]
         except StoreError:  # a missing permission, which `problems` has, or an API server that does not answer
             return None
-        return workload_counts(pods, deployments, now=time.time(), only_meshed=True)
+        return workload_counts(pods, workloads, now=time.time(), only_meshed=True)
 
 
 class Sources(NamedTuple):

@@ -6,9 +6,11 @@ from typing import Any
 
 from headgate.compiler.snapshot import SELECTING_MANAGERS, SLICE_MANAGER_LABEL
 from headgate.errors import Unavailable
+from headgate.kubernetes.store import STATUS_KINDS
 from headgate.latest import Latest, until
 from headgate.objects.ports import Listing, Reader, Relist, follow
 from headgate.plane.workload_readiness import CONTAINER_STATUSES
+from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 
@@ -18,7 +20,7 @@ WAIT_S = 20.0
 class Informers:
     """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
 
-    Pods and Deployments have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that
+    Pods and their workloads have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that
     follow from selectors have no endpoints. Later lists contain the same Python object while it is unchanged.
     """
 
@@ -60,15 +62,15 @@ def _reduced(obj: Object) -> Object:
     if obj["kind"] == "EndpointSlice" and (metadata.get("labels") or {}).get(SLICE_MANAGER_LABEL) in SELECTING_MANAGERS:
         return {**obj, "metadata": metadata, "endpoints": []}
     spec: Mapping[str, Any] = obj.get("spec") or {}
-    if obj["kind"] == "Deployment":
-        replicas = {name: spec[name] for name in ("replicas",) if name in spec}
-        conditions = (obj.get("status") or {}).get("conditions") or []
-        return {**obj, "metadata": metadata, "spec": replicas, "status": {"conditions": conditions}}
+    status = obj.get("status") or {}
+    if (split_api_version(obj["apiVersion"])[0], obj["kind"]) in STATUS_KINDS:
+        counts = {name: spec[name] for name in ("replicas",) if name in spec}
+        facts = {name: status[name] for name in ("conditions", "desiredNumberScheduled") if name in status}
+        return {**obj, "metadata": metadata, "spec": counts, "status": facts}
     if obj["kind"] != "Pod":
         return {**obj, "metadata": metadata}
     kept = {name: spec[name] for name in ("nodeName", "serviceAccountName", "hostNetwork") if name in spec}
     ports = [{"ports": container.get("ports") or []} for container in spec.get("containers") or ()]
-    status = obj.get("status") or {}
     shown = {name: status[name] for name in ("phase", "podIP", "conditions") if name in status}
     for field in CONTAINER_STATUSES:
         shown[field] = [

@@ -36,8 +36,10 @@ LATE_S = 30
 """Seconds after the end of a watch: if the server has sent nothing by then, the connection is broken."""
 BOOKMARK_S = 150.0
 """Seconds without an event or a bookmark, after which a watch is broken. Servers that send bookmarks send one a minute."""
+STATUS_KINDS = (("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"))
+"""The workloads whose missing pods the status of the mesh counts. Those of a ReplicaSet are its Deployment's."""
 _METADATA_ONLY = {(names.group, names.kind) for names in METRICS_KINDS} - {
-    ("apps", "Deployment"),  # the status of the mesh has their replicas and failures
+    *STATUS_KINDS,
     *((kind.group, kind.kind) for kind in KINDS if kind.shape is not None),
 }
 """Kinds whose lists and watches have no other fields than `metadata`: metrics read their labels and owners only."""
