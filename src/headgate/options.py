@@ -201,7 +201,7 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
     aggregated_apis: Annotated[
         bool,
         Option(
-            help="Register the metrics and inspect APIs. Without them, headgate's commands can't read the mesh; with them,"
+            help="Register the metrics and inspect APIs. Without them, commands and Prometheus can't read the mesh; with them,"
             " Kubernetes deletes no namespace while no replica is active.",
             cluster=True,
         ),

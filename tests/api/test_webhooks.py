@@ -257,6 +257,18 @@ async def test_a_stored_object_with_a_mistake_does_not_hide_the_remaining_object
     assert await converted(app, "split.smi-spec.io/v1alpha4", old) == {**old, "apiVersion": SPLIT["apiVersion"]}
 
 
+async def test_objects_are_converted_before_the_replica_is_ready() -> None:
+    """The replica becomes ready after it has listed objects, which the API server converts with this webhook."""
+
+    def no_view() -> FakeView:
+        raise AssertionError("conversion needs no objects")
+
+    app = create_webhooks(Reviews(SIDECARS, object_check(DEFAULTS), warn, no_view), lambda: False)
+    assert (await call(app, "/readyz", b"", "GET"))[0] == 503
+    old = {**SPLIT, "apiVersion": "split.smi-spec.io/v1alpha2"}
+    assert await converted(app, "split.smi-spec.io/v1alpha4", old) == SPLIT
+
+
 async def test_a_replica_is_ready_once_it_has_compiled_the_objects() -> None:
     for is_ready, status in ((False, 503), (True, 200)):
         app = create_webhooks(

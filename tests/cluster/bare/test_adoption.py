@@ -1,12 +1,15 @@
 """Installing over definitions of other meshes that have objects, and giving the definitions back."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cluster import replica
 from tests.cluster.api_server import MERGE, KubeApiServer
-from tests.cluster.control_planes import eventually
+from tests.cluster.control_planes import DEADLINE_S, eventually
 from tests.cluster.installation import VALUES, on_this_machine
 from tests.make.smi_definitions import ORIGINS, Origin, plural, split
 
@@ -83,6 +86,46 @@ class Cluster:
         """Return whether the control plane has written the status of each split."""
         splits = [obj for obj in self.origin.objects if obj["kind"] == "TrafficSplit"]
         return all("conditions" in self.get(f"{object_path(obj)}/web").get("status", {}) for obj in splits)
+
+
+def kubectl(cluster: KubeApiServer, *words: str, stdin: str = "") -> str:
+    program = Path(sys.executable).parent / "kubectl"
+    command = [str(program), "--kubeconfig", str(cluster.kubeconfig()), *words]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_objects_are_migrated_with_kubectl_after_helm_has_taken_over_their_definition(
+    cluster: KubeApiServer,
+) -> None:
+    """docs/kubernetes.md has these commands. The chart writes headgate's stored version at once."""
+    mesh = Cluster(cluster, ORIGINS[0])
+    (name,) = mesh.names
+    await mesh.begin()
+    before = mesh.definition(name)["spec"]
+    async with cluster.client() as client:
+        installer = Installer(client)
+        objects = tuple(on_this_machine(cluster, VALUES))
+        async for _ in installer.apply(objects):
+            pass
+        (own,) = (obj for obj in objects if obj["metadata"]["name"] == name)
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        assert cluster.call("PATCH", path, {"spec": own["spec"]}, content_type=MERGE)[0] == 200
+        assert mesh.definition(name)["status"]["storedVersions"] == ["v1alpha1", "v1alpha4"]
+        with replica.serving(cluster):
+            await eventually(mesh.has_statuses)
+            splits = kubectl(cluster, "get", name, "--all-namespaces", "-o", "json")
+            assert (
+                kubectl(cluster, "replace", "-f", "-", stdin=splits)
+                == f"trafficsplit.{name.partition('.')[2]}/web replaced\n"
+            )
+            stored = ("--type", "merge", "-p", '{"status": {"storedVersions": ["v1alpha4"]}}')
+            kubectl(cluster, "patch", "customresourcedefinition", name, "--subresource", "status", *stored)
+        outcomes = [outcome async for _, outcome in installer.delete(objects) if outcome != "deleted"]
+    assert outcomes == ["kept: it was there before headgate, and has its earlier content again"]
+    assert mesh.definition(name)["spec"] == before
+    assert mesh.objects() == [content(obj) for obj in mesh.origin.objects]
 
 
 async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(cluster: KubeApiServer) -> None:

@@ -77,6 +77,18 @@ async def test_the_deletion_of_the_own_namespace_is_finished(cluster: KubeApiSer
     assert again == {"created", "configured", "unchanged"}
 
 
+async def test_without_registered_apis_namespaces_are_deleted_although_no_replica_runs(
+    cluster: KubeApiServer, installer: Installer
+) -> None:
+    values = Values(image="headgate:1", budget_version="policy/v1beta1", options={"aggregated_apis": ""})
+    async for _ in installer.apply(manifests(values)):
+        pass
+    cluster.namespace("shop")
+    assert cluster.call("DELETE", "/api/v1/namespaces/shop")[0] == 200
+    with controller(cluster, "namespace"):
+        await eventually(lambda: cluster.call("GET", "/api/v1/namespaces/shop")[0] == 404)
+
+
 async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer, installer: Installer) -> None:
     """So another installation can follow at once."""
     async for _ in installer.apply(manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))):

@@ -141,7 +141,10 @@ class Definitions:
         kind, version = _KINDS[before["metadata"]["name"]], _storage({"spec": adoption.spec})
         path, stored = _path(before), _stored_versions(before)
         if stored not in ([version], [kind.versions[0]]):
-            return f"kept with headgate's content: its objects are stored in {' and '.join(stored)}"
+            return (
+                f"kept with headgate's content: its objects are stored in {' and '.join(stored)}; to restore its earlier"
+                " content, install again, which stores them in one version, and then uninstall"
+            )
         if stored != [version]:
             await until_done(partial(self._store_in, path, version), "", on=Conflict)
             _, failures = await self._rewrite_all(kind, version)
