@@ -31,8 +31,8 @@ def test_a_job_completes_for_kubectl_although_its_pods_have_a_sidecar(mesh: Runn
     described = mesh.kubectl("describe", "job", "sums", "-n", namespace)
     for part in ("2 Succeeded", "SuccessfulCreate", "Completed"):
         assert part in described
-    mesh.kubectl("delete", "job", "sums", "-n", namespace)
-    until(lambda: mesh.get("pods", namespace)["items"] == [], "no pods")
+    mesh.kubectl("delete", "job", "sums", "--cascade=foreground", "-n", namespace)
+    assert mesh.get("pods", namespace)["items"] == []
 
 
 def test_a_stateful_set_rolls_out_in_order_and_its_pods_have_names(mesh: RunningMesh, namespace: str) -> None:

@@ -311,7 +311,7 @@ async def test_each_kind_has_its_kubectl_columns(api: EmbeddedApi) -> None:
 
 
 async def test_kubectl_delete_deletes_dependents_unless_they_are_orphaned(api: EmbeddedApi) -> None:
-    for cascade, left in (("background", ""), ("orphan", "secret/owned\n")):
+    for cascade, left in (("background", ""), ("foreground", ""), ("orphan", "secret/owned\n")):
         owner = await api.store.create(config_map("owner"))
         await api.store.create(obj("Secret", "owned", metadata={"ownerReferences": [owner_reference(owner)]}))
         await api.ok("delete", "cm", "owner", f"--cascade={cascade}")

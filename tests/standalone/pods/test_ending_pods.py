@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.make.objects import container, obj, pod_template
-from tests.standalone.pods.machine import ProcessMachine, process_pod, python, running
+from tests.make.objects import container, obj, pod, pod_template
+from tests.standalone.pods.machine import ProcessMachine, key, process_pod, python, running
 
 from headgate.resources.meta import Key, Object
 
@@ -94,3 +94,27 @@ async def test_a_pod_that_has_succeeded_keeps_its_status_after_a_restart_of_head
     await machine.store.create(process_pod("next", command=python("pass"), spec={"restartPolicy": "Never"}))
     await machine.state_of("Completed", "next")
     assert (await machine.get())["status"] == before["status"]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_container_that_has_ended_does_not_run_again_after_a_restart_of_headgate(machine, tmp_path, is_killed):
+    runs = tmp_path / "runs"
+    ends = container("ends", command=python(f"open({str(runs)!r}, 'a').write('run ')"))
+    stays = container("stays", command=python("import signal; signal.pause()"))
+    await machine.store.create(pod("web", containers=[ends, stays], restartPolicy="Never"))
+    await machine.state_of("Completed")
+    if is_killed:
+        await machine.abandon()
+    else:
+        assert await machine.runtime.stop() == []
+        await machine.abandon()
+    machine.start()
+
+    async def runs_again() -> bool:
+        states = [status["state"] for status in (await machine.get())["status"]["containerStatuses"]]
+        return [*states[0], *states[1]] == ["terminated", "running"]
+
+    await machine.until(runs_again)
+    await machine.store.delete(key())
+    await machine.gone()
+    assert runs.read_text() == "run "

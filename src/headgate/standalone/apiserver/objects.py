@@ -19,6 +19,7 @@ from headgate.resources.schema.builders import Schema
 from headgate.resources.schema.catalog import schema_of
 from headgate.resources.schema.check import check_schema
 from headgate.resources.versions import as_version, with_metadata_name
+from headgate.standalone.store.foreground import requested
 from headgate.standalone.store.memory import MemoryStore, Warn
 
 Mutation: TypeAlias = Callable[[Object], Object]
@@ -157,6 +158,8 @@ class Objects:
         """Delete an object."""
         limits = options.get("preconditions") or {}
         with _as_api_errors(target):
+            if options.get("propagationPolicy") == "Foreground" and not dry_run:
+                limits = await self._delete_dependents_first(target.key, limits)
             last = await self.store.delete(
                 target.key,
                 uid=limits.get("uid") or "",
@@ -167,6 +170,17 @@ class Objects:
         waits = bool(last["metadata"].get("deletionTimestamp"))
         advice = await self._write_warnings(last, None, dry_run=dry_run) if self._write_warnings and not waits else ()
         return Deletion(as_served(last, target.served), advice, waits)
+
+    async def _delete_dependents_first(self, key: Key, limits: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Let an object that will be deleted wait for the objects that it owns. Return the preconditions of the deletion."""
+        stored = await self.store.get(key)
+        given = {name: limits[name] for name in ("uid", "resourceVersion") if limits.get(name)}
+        if key.kind == "Namespace":  # it waits for its content, and some can't be deleted
+            return limits
+        written = await self.store.update(
+            requested({**stored, "metadata": {**stored["metadata"], **given}}), sound=True
+        )
+        return {"uid": written["metadata"]["uid"]}
 
     def _checked(
         self, target: PathTarget, obj: Mapping[str, Any], old: Object | None, options: WriteOptions

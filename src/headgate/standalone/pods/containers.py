@@ -81,6 +81,11 @@ class ContainerRun(Run):
         )
         self._set(ContainerState(reason="Restarting", restarts=record.restarts + 1, ended=ended))
 
+    def restore(self, ended: Ended) -> None:
+        """Record the end of a run that an earlier headgate saw, unless the container runs or has ended later."""
+        if not self.live and self.state.ended is None:
+            self._set(ContainerState(phase="terminated", reason=ended.reason, ended=ended))
+
     async def run(self) -> int:
         """Start the process, and restart it as the policy says; return the last exit code."""
         if self.state.ended and not restarts(self.settings.restart, self.state.ended.exit_code):
@@ -92,7 +97,7 @@ class ContainerRun(Run):
     async def end(self, grace: float) -> bool:
         """End the process, even after `detach`; return whether it is gone."""
         gone = await self._supervisor.end(grace)
-        if gone:
+        if gone and self.state.phase != "terminated":
             self._set(ContainerState(reason="Stopped", restarts=self.state.restarts, ended=self.state.ended))
         return gone
 

@@ -36,7 +36,7 @@ from headgate.standalone.pods.environment import (
 from headgate.standalone.pods.logs import pod_directory
 from headgate.standalone.pods.runs import ContainerState, Run, RunSettings, Severity
 from headgate.standalone.pods.sidecars import ProxyServices, RunningSidecar, proxy_variables
-from headgate.standalone.pods.status import SIDECAR_READY, ObservedPod, pod_status
+from headgate.standalone.pods.status import SIDECAR_READY, ObservedPod, pod_status, terminations
 from headgate.standalone.pods.volumes import materialize, mounts
 from headgate.standalone.processes import Launch, inherited
 
@@ -118,6 +118,11 @@ class PodRun:
         for run in self._all_runs():
             last = before.get(run.settings.container.name)
             await run.recover(started=last is not None and last.started, ready=last is not None and last.ready)
+        if self._typed.spec.restart_policy != "Always":
+            past = dict(terminations(self._pod))
+            for run in self._containers:
+                if ended := past.get(run.settings.container.name):
+                    run.restore(ended)
         await self._write_status()
 
     async def run(self) -> None:

@@ -92,6 +92,9 @@ class Run:
         """Adopt a process that already runs, with the last known results of its probes."""
         raise NotImplementedError
 
+    def restore(self, ended: Ended) -> None:
+        """Record the end of a run that an earlier headgate saw, so that a container that has ended does not run again."""
+
     async def run(self) -> int:
         """Run the container until the restart policy no longer restarts it; return the last exit code."""
         raise NotImplementedError

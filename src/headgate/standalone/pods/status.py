@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headgate.resources.core.pod_spec import Container, Pod
-from headgate.resources.meta import Object, timestamp
+from headgate.resources.meta import Object, epoch_seconds, part, rows, timestamp
 from headgate.standalone.pods.runs import ContainerState, Ended
 
 States = Mapping[str, ContainerState]
@@ -41,6 +41,22 @@ def pod_status(pod: Object, typed: Pod, states: States, seen: ObservedPod) -> di
         **_containers("containerStatuses", typed.spec.containers, states),
         "qosClass": "BestEffort",
     }
+
+
+def terminations(pod: Object) -> Iterator[tuple[str, Ended]]:
+    """Yield the containers that have ended and are not restarted, by a pod's status: their names and ends."""
+    for _, container in rows(part(pod, "status").get("containerStatuses")):
+        if ended := part(part(container, "state"), "terminated"):
+            yield (
+                str(container["name"]),
+                Ended(
+                    exit_code=int(ended["exitCode"]),
+                    started_at=epoch_seconds(ended.get("startedAt", "")),
+                    finished_at=epoch_seconds(ended.get("finishedAt", "")),
+                    reason=ended.get("reason", ""),
+                    message=ended.get("message", ""),
+                ),
+            )
 
 
 def pod_phase(pod: Pod, states: States) -> str:

@@ -7,7 +7,7 @@ are rolled back when validation or the journal rejects them, and sent to watches
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -27,7 +27,9 @@ from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import DEFINITION, key_of
 from headgate.settings import DEFAULTS
+from headgate.standalone.store import foreground
 from headgate.standalone.store.history import RecentChanges
+from headgate.standalone.store.journal import Journal
 from headgate.standalone.store.object_index import ObjectIndex, known_owners, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
@@ -44,23 +46,6 @@ Warn: TypeAlias = Callable[[str], object]
 
 def _ignore(_text: str) -> None:
     """Ignore a warning: controllers read none."""
-
-
-class Journal(Protocol):
-    """Persists the changes of the store."""
-
-    def load(self) -> tuple[int, Sequence[Object]]:
-        """Return the newest revision and all objects at that revision. Raises StoreError."""
-
-    def check(self) -> None:
-        """Test that a write succeeds, without changing an object. Raises Unavailable."""
-
-    @property
-    def failing_since(self) -> float:
-        """The time of the first failed write since the last successful write, in seconds since the epoch; else 0."""
-
-    def append(self, changes: Sequence[Change]) -> None:
-        """Persist the changes of one call, all or none, so that they survive this process. Raises StoreError."""
 
 
 class _Step(NamedTuple):
@@ -314,9 +299,22 @@ class MemoryStore:
                 self._disown(dependent, obj)
         for content in self._index.content(key, self.kinds):
             self._delete_or_mark(content)
+        if foreground.is_requested(obj):
+            return self._delete_dependents(key, obj)
         if obj["metadata"].get("finalizers") or self._index.content(key, self.kinds):
             return self._mark(key, obj)
         return self._remove(key)
+
+    def _delete_dependents(self, key: Key, obj: Object) -> Object:
+        """Delete what an object owns, in the foreground. The object follows at the end of the call if nothing blocks it."""
+        marked = self._mark(key, obj)
+        for dependent in foreground.undeleted(self._index, marked):
+            child = self._existing(dependent)
+            if foreground.undeleted(self._index, child):
+                self._put("MODIFIED", dependent, foreground.requested(child))
+            self._delete_or_mark(dependent)
+        self._garbage_candidates.append(key)
+        return marked
 
     def _mark(self, key: Key, obj: Object) -> Object:
         if "deletionTimestamp" in obj["metadata"]:
@@ -332,6 +330,7 @@ class MemoryStore:
     def _remove(self, key: Key) -> Object:
         gone = self._put("DELETED", key, self._existing(key))
         self._garbage_candidates.extend(self._index.owned_by(gone["metadata"]["uid"]))
+        self._garbage_candidates.extend(filter(None, map(self._index.key_of, owners(gone))))
         kind = self._kind(key.group, key.kind)
         if key.namespace:
             self._end(lifecycle.namespace_key(key.namespace))
@@ -354,6 +353,11 @@ class MemoryStore:
         """
         obj = self._index.get(key)
         if obj is None:
+            return
+        if foreground.is_requested(obj) and "deletionTimestamp" in obj["metadata"]:
+            if not foreground.blocking(self._index, obj):
+                self._put("MODIFIED", key, foreground.done(obj))
+                self._delete_or_mark(key)
             return
         named = owners(obj)
         gone = {uid for uid in known_owners(obj, self.kinds) if not self._index.can_own(uid, key.namespace)}

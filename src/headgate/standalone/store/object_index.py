@@ -62,6 +62,10 @@ class ObjectIndex:
         key = self._uids.get(uid)
         return key is not None and key.namespace in ("", namespace)
 
+    def key_of(self, uid: str) -> Key | None:
+        """Return the key of the object with a UID; None when it does not exist."""
+        return self._uids.get(uid)
+
     def put(self, key: Key, obj: Object) -> None:
         """Add or replace an object."""
         if key in self._objects:

@@ -68,7 +68,7 @@ _DROP = 'DELETE FROM objects WHERE "group" = ? AND kind = ? AND namespace = ? AN
 
 
 class SqliteJournal:
-    """Implements `memory.Journal` in a file. The lock of the state directory keeps out other processes."""
+    """Implements `journal.Journal` in a file. The lock of the state directory keeps out other processes."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, mark: RevisionMark) -> None:
         self._path = path
