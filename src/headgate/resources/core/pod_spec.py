@@ -117,6 +117,7 @@ class Probe(Input, frozen=True, kw_only=True):
     timeout_seconds: int = 1
     success_threshold: int = 1
     failure_threshold: int = 3
+    termination_grace_period_seconds: int | None = None
 
 
 class Container(Input, frozen=True, kw_only=True):

@@ -198,10 +198,10 @@ class ContainerRun(Run):
                 )
                 raise OSError(error.errno, message) from error
 
-    async def restart(self) -> None:
+    async def restart(self, *, grace: float | None = None) -> None:
         """Send SIGTERM to the process, and SIGKILL after the grace period."""
         if process := self._supervisor.process:
-            await process.end(self.settings.grace)
+            await process.end(self.settings.grace if grace is None else grace)
 
     async def _health(self) -> None:
         container = self.settings.container

@@ -100,8 +100,8 @@ class Run:
         """End the process; return whether it is gone."""
         raise NotImplementedError
 
-    async def restart(self) -> None:
-        """End a process after a failed probe; `run` starts the next one."""
+    async def restart(self, *, grace: float | None = None) -> None:
+        """End a process after a failed probe; `run` starts the next one. `grace` replaces the pod's grace period, in seconds."""
 
     def kill(self) -> None:
         """Kill the process, even while `end` waits for it."""
