@@ -1,9 +1,8 @@
 """Types of pods and containers, with the fields that the local runtime reads."""
 
-from typing import Any
-
 from msgspec import field
 
+from headgate.resources.core.pod_volumes import FieldRef, ResourceFieldRef, Volume
 from headgate.resources.meta import Input, Metadata, Resource, epoch_seconds
 
 
@@ -15,16 +14,11 @@ class KeyRef(Input, frozen=True, kw_only=True):
     optional: bool = False
 
 
-class FieldRef(Input, frozen=True, kw_only=True):
-    """A reference to a field of the pod itself."""
-
-    field_path: str
-
-
 class EnvSource(Input, frozen=True, kw_only=True):
     """The source of an environment variable's value; exactly one field is set."""
 
     field_ref: FieldRef | None = None
+    resource_field_ref: ResourceFieldRef | None = None
     config_map_key_ref: KeyRef | None = None
     secret_key_ref: KeyRef | None = None
 
@@ -66,6 +60,8 @@ class VolumeMount(Input, frozen=True, kw_only=True):
     name: str
     mount_path: str
     sub_path: str = ""
+    sub_path_expr: str = ""
+    read_only: bool = False
 
 
 class HttpHeader(Input, frozen=True, kw_only=True):
@@ -120,6 +116,13 @@ class Probe(Input, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
 
 
+class ContainerResources(Input, frozen=True, kw_only=True):
+    """The resource requests and limits of a container, which its variables can refer to."""
+
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+
+
 class Container(Input, frozen=True, kw_only=True):
     """A container of a pod. The local runtime runs `command` as a process and ignores the image."""
 
@@ -131,50 +134,10 @@ class Container(Input, frozen=True, kw_only=True):
     env_from: tuple[EnvFrom, ...] | None = None
     ports: tuple[ContainerPort, ...] | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
+    resources: ContainerResources | None = None
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
     startup_probe: Probe | None = None
-
-
-class KeyPath(Input, frozen=True, kw_only=True):
-    """A key of a ConfigMap or Secret, and the file that contains its value."""
-
-    key: str
-    path: str
-
-
-class ConfigMapVolume(Input, frozen=True, kw_only=True):
-    """A volume with the keys of a ConfigMap as files."""
-
-    name: str = ""
-    optional: bool = False
-    items: tuple[KeyPath, ...] | None = None
-    default_mode: int = 0o644
-
-
-class SecretVolume(Input, frozen=True, kw_only=True):
-    """A volume with the keys of a Secret as files."""
-
-    secret_name: str = ""
-    optional: bool = False
-    items: tuple[KeyPath, ...] | None = None
-    default_mode: int = 0o644
-
-
-class HostPathVolume(Input, frozen=True, kw_only=True):
-    """A volume that is a directory or file of this machine."""
-
-    path: str
-
-
-class Volume(Input, frozen=True, kw_only=True):
-    """A volume; exactly one source is set."""
-
-    name: str
-    config_map: ConfigMapVolume | None = None
-    secret: SecretVolume | None = None
-    empty_dir: dict[str, Any] | None = None
-    host_path: HostPathVolume | None = None
 
 
 class PodSpec(Input, frozen=True, kw_only=True):

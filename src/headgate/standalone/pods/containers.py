@@ -13,11 +13,10 @@ import msgspec
 
 from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod import ProcessIdentity
-from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, last_output_matches
 from headgate.standalone.pods.probes import tcp_ports
-from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, RunSettings
+from headgate.standalone.pods.runs import ConfigError, ContainerState, Ended, Owner, Run, RunSettings
 from headgate.standalone.processes import Launch, StartError, until_gone
 from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor
 
@@ -209,6 +208,9 @@ class ContainerRun(Run):
             launch = await self.owner.prepare(container)
         except ConfigError:  # a ConfigMap of the container was deleted; only exec probes need the environment
             launch = Launch(command=(), env={})
+        if launch.isolation and (process := self._supervisor.process):  # commands see the mounts of the process
+            isolation = msgspec.structs.replace(launch.isolation, mounts=(), join=process.identity.pid)
+            launch = msgspec.structs.replace(launch, isolation=isolation)
         await watch_health(self, launch)
 
 

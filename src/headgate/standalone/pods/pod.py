@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,31 +16,22 @@ from headgate.resources.core.pod import parse_process_identity
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR
 from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.decode import read
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
+from headgate.standalone.isolation import MountSupport
 from headgate.standalone.machine_node import NODE_NAME
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables
 from headgate.standalone.pods.containers import ContainerRun, ExternalRun
-from headgate.standalone.pods.environment import (
-    Mount,
-    Sources,
-    command_line,
-    content,
-    named_sources,
-    relocate,
-    resolve_env,
-    runtime_variables,
-)
+from headgate.standalone.pods.environment import named_sources, runtime_variables
+from headgate.standalone.pods.launches import Launches, LaunchServices
 from headgate.standalone.pods.logs import pod_directory
-from headgate.standalone.pods.runs import ContainerState, Run, RunSettings, Severity
+from headgate.standalone.pods.runs import ConfigError, ContainerState, Run, RunSettings, Severity
 from headgate.standalone.pods.sidecars import ProxyServices, RunningSidecar, proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY, ObservedPod, pod_status
-from headgate.standalone.pods.volumes import materialize, mounts
-from headgate.standalone.processes import Launch, inherited
+from headgate.standalone.processes import Launch
 
 FINALIZER = "headgate.dev/stop-process"
-_VOLUMES = "_volumes"  # The directory of volumes; no container can have this name.
 # Seconds for requests in flight, after the last proxy has acknowledged that it stops routing to the process. On a busy machine
 # its workers follow late, and requests take longer: half a second was not always enough.
 DRAIN = 1.0
@@ -55,6 +45,7 @@ class PodServices(NamedTuple):
     state: Path
     ports: ApplicationPorts
     proxying: ProxyServices
+    mounting: MountSupport
 
 
 class PodRun:
@@ -68,9 +59,12 @@ class PodRun:
         self._pod = pod
         self._typed = read(pod, Pod)
         self._directory = pod_directory(services.state, self.key, self.uid)
+        launch_services = LaunchServices(services.store, services.state, services.mounting)
+        self._launches = Launches(launch_services, self._directory, address, self)
         self._terminating = asyncio.Event()
         self._gone = asyncio.Event()
         self._status_changed = asyncio.Event()
+        self._volumes_stale = asyncio.Event()
         self._port_map: PortMap = {}
         self.sidecar: RunningSidecar | None = None
         if self._annotation(SIDECAR) == EXPLICIT:
@@ -95,8 +89,17 @@ class PodRun:
         if pod["metadata"].get("deletionTimestamp"):
             self._terminating.set()
         self._pod = pod
+        before = self._typed.metadata
         with contextlib.suppress(DecodeError):  # an invalid edit does not affect running containers
             self._typed = read(pod, Pod)
+        metadata = self._typed.metadata
+        if (metadata.labels, metadata.annotations) != (before.labels, before.annotations):
+            self._volumes_stale.set()
+
+    def source_changed(self, kind: str, name: str) -> None:
+        """Write the volumes again if the pod uses a ConfigMap or Secret that has changed."""
+        if (kind, name) in named_sources(self._typed):
+            self._volumes_stale.set()
 
     def mark_deleted(self) -> None:
         """Record that the object is gone, for example after a forced deletion, so that the processes end at once."""
@@ -165,15 +168,9 @@ class PodRun:
             run.kill()
 
     async def prepare(self, container: Container) -> Launch:
-        """Write the volumes of a container; return its command and environment. Raises ConfigError."""
-        sources = await self._sources()
-        volumes = materialize(self._typed, self._directory / _VOLUMES, sources)
-        mounted: list[Mount] = mounts(container, volumes)
-        base = {**inherited(os.environ), **self._services.proxying.variables, **self._variables(container)}
-        own = resolve_env(self._typed, container, address=self.address, sources=sources, base=base)
-        env = {**base, **{name: relocate(value, mounted) for name, value in own.items()}}
-        cwd = relocate(container.working_dir, mounted)
-        return Launch(command=command_line(container, {**base, **own}, mounted), env=env, cwd=cwd)
+        """Write the volumes of a container; return how to start it. Raises ConfigError."""
+        variables = {**self._services.proxying.variables, **self._variables(container)}
+        return await self._launches.prepare(self._typed, container, variables)
 
     def _variables(self, container: Container) -> dict[str, str]:
         """Return port variables and proxy variables if the pod has a sidecar, and the `runtime_variables`.
@@ -234,10 +231,12 @@ class PodRun:
         """Run the containers and write the status until the pod terminates."""
         async with asyncio.TaskGroup() as tasks:
             reporting = tasks.create_task(self._report())
+            refreshing = tasks.create_task(self._refresh_volumes())
             containers = tasks.create_task(self._run_containers())
             await self._terminating.wait()
             containers.cancel()
             reporting.cancel()
+            refreshing.cancel()
 
     async def _run_containers(self) -> None:
         await self._run_to_the_end()
@@ -275,6 +274,19 @@ class PodRun:
             self._status_changed.clear()
             await self._write_status()
 
+    async def _refresh_volumes(self) -> None:
+        """Write the volumes again when what they show has changed, so that running containers see it."""
+        while True:
+            await self._volumes_stale.wait()
+            self._volumes_stale.clear()
+            if not any(run.live for run in self._all_runs()):
+                continue  # the next start of a container writes them
+            try:
+                await self._launches.refresh(self._typed)
+            except (ConfigError, OSError) as error:
+                message = f"{error}; running containers keep the files of before"
+                await self.record_event("Warning", "FailedMount", message)
+
     async def _terminate(self) -> None:
         """End the processes. First wait until no proxy routes to the pod, so that no request is lost."""
         began = time.monotonic()
@@ -300,15 +312,6 @@ class PodRun:
     async def _drained(self) -> None:
         await self._services.proxying.wait_unrouted(self.address)
         await asyncio.sleep(DRAIN)
-
-    async def _sources(self) -> Sources:
-        contents: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        for kind, name in named_sources(self._typed):
-            try:
-                contents[kind, name] = content(await self._services.store.get(Key("", kind, self.key.namespace, name)))
-            except NotFound:
-                continue
-        return contents
 
     async def _edit(self, edit: Callable[[Object], Object]) -> None:
         """Write an edit of the current object, retrying after conflicts; skip the write if nothing changes."""

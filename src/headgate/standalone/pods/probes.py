@@ -2,14 +2,10 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import grpc.aio
-import msgspec
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
@@ -18,7 +14,8 @@ from yarl import URL
 
 from headgate.http_failures import describe
 from headgate.resources.core.pod_spec import Container, GrpcCheck, HttpGet, Probe
-from headgate.standalone.processes import Launch, start_fault
+from headgate.standalone.pods.commands import run_command
+from headgate.standalone.processes import Launch
 
 _READ_BYTES = 10 << 10  # bytes of a response body to read, as the kubelet does
 _MAX_HEADER_BYTES = 1 << 20
@@ -118,7 +115,7 @@ async def _run_probe(probe: Probe, target: ProbeTarget) -> str:
     if probe.grpc:
         return await _grpc(probe.grpc, target)
     if probe.exec:
-        return await _run(probe.exec.command, target.launch)
+        return await run_command(probe.exec.command, target.launch)
     raise ValueError("the probe has no action; set httpGet, tcpSocket, grpc or exec")
 
 
@@ -211,28 +208,3 @@ def _port(port: int | str, container: Container) -> int:
     if not number:
         raise ValueError(f"container {container.name} has no port named {port!r}; add it to ports")
     return number
-
-
-async def _run(command: tuple[str, ...], launch: Launch) -> str:
-    if not command:
-        raise ValueError("exec: command is empty")
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=launch.env,
-            cwd=Path(launch.cwd) if launch.cwd else None,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ValueError(start_fault(msgspec.structs.replace(launch, command=command), error)) from error
-    try:
-        code = await process.wait()
-    except asyncio.CancelledError:  # the probe timed out, or the container ends
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        raise
-    return "" if code == 0 else f"{command[0]} ended with exit code {code}"

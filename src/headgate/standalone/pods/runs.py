@@ -9,12 +9,17 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from headgate.errors import HeadgateError
 from headgate.resources.core.pod_spec import Container
 from headgate.resources.meta import Value
 from headgate.standalone.processes import Launch
 
 Severity = Literal["Normal", "Warning"]
 T = TypeVar("T")
+
+
+class ConfigError(HeadgateError):
+    """A container can't be configured, because an object or key that it names is missing (CreateContainerConfigError)."""
 
 
 class Ended(Value, frozen=True, kw_only=True):
