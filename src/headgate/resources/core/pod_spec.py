@@ -116,6 +116,42 @@ class Probe(Input, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
 
 
+class Sleep(Input, frozen=True, kw_only=True):
+    """A hook that only waits."""
+
+    seconds: int = 0
+
+
+class LifecycleHandler(Input, frozen=True, kw_only=True):
+    """A lifecycle hook; one field is set. The deprecated tcpSocket does nothing, as in Kubernetes."""
+
+    exec: Exec | None = None
+    http_get: HttpGet | None = None
+    sleep: Sleep | None = None
+
+
+class Lifecycle(Input, frozen=True, kw_only=True):
+    """The hooks of a container: after its start, and before SIGTERM."""
+
+    post_start: LifecycleHandler | None = None
+    pre_stop: LifecycleHandler | None = None
+
+
+class SecurityContext(Input, frozen=True, kw_only=True):
+    """The user and group of a container."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+
+
+class PodSecurityContext(SecurityContext, frozen=True, kw_only=True):
+    """The user and groups of a pod's containers, and the group of its volumes."""
+
+    supplemental_groups: tuple[int, ...] | None = None
+    fs_group: int | None = None
+
+
 class ContainerResources(Input, frozen=True, kw_only=True):
     """The resource requests and limits of a container, which its variables can refer to."""
 
@@ -135,9 +171,17 @@ class Container(Input, frozen=True, kw_only=True):
     ports: tuple[ContainerPort, ...] | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
     resources: ContainerResources | None = None
+    restart_policy: str | None = None
+    lifecycle: Lifecycle | None = None
+    security_context: SecurityContext | None = None
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
     startup_probe: Probe | None = None
+
+
+def is_native_sidecar(init: Container) -> bool:
+    """Return whether an init container keeps running beside the containers."""
+    return init.restart_policy == "Always"
 
 
 class PodSpec(Input, frozen=True, kw_only=True):
@@ -152,6 +196,8 @@ class PodSpec(Input, frozen=True, kw_only=True):
     subdomain: str = ""
     service_account_name: str = "default"
     termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+    security_context: PodSecurityContext | None = None
 
 
 class Condition(Input, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def tcp_ports(container: Container) -> list[int]:
 
 async def _run_probe(probe: Probe, target: ProbeTarget) -> str:
     if probe.http_get:
-        return await _http(probe.http_get, target)
+        return await http_fault(probe.http_get, target)
     if probe.tcp_socket:
         host = probe.tcp_socket.host or target.address
         port = _port(probe.tcp_socket.port, target.container)
@@ -144,8 +144,11 @@ async def _grpc(check: GrpcCheck, target: ProbeTarget) -> str:
     return f"the health of service {check.service or ''!r} is {state}"
 
 
-async def _http(get: HttpGet, target: ProbeTarget) -> str:
-    """Send a GET request as the kubelet does: no proxy, no certificate verification, redirects only on the same host."""
+async def http_fault(get: HttpGet, target: ProbeTarget) -> str:
+    """Send a GET request as the kubelet does; return the fault, empty on success. Raises OSError and ValueError.
+
+    It uses no proxy, no certificate verification, redirects only on the same host.
+    """
     host = get.host or target.address
     url, headers = _request(get, f"[{host}]" if ":" in host else host, _port(get.port, target.container))
     session = ClientSession(

@@ -50,7 +50,7 @@ class RunSettings(NamedTuple):
     """The settings of a container.
 
     `grace` is the time between SIGTERM and SIGKILL, in seconds. `advice` is part of messages: it says where the process
-    must listen behind a sidecar. `undeclared` maps targetPorts of Services that no container declares to process ports.
+    must listen behind a sidecar. `is_sidecar` marks a native sidecar. `undeclared` maps targetPorts of Services that no container declares to process ports.
     """
 
     container: Container
@@ -60,6 +60,7 @@ class RunSettings(NamedTuple):
     grace: float
     advice: str = ""
     undeclared: Mapping[int, int] = MappingProxyType({})
+    is_sidecar: bool = False
 
 
 class Owner(Protocol):
@@ -83,6 +84,7 @@ class Run:
         self.adopted = False
         self.settings = settings
         self.owner = owner
+        self._started = asyncio.Event()
 
     @property
     def live(self) -> bool:
@@ -92,6 +94,10 @@ class Run:
     def set_health(self, *, started: bool, ready: bool) -> None:
         """Record the results of probes: whether the startup probe has succeeded, and whether the container is ready."""
         self._set(replace(self.state, started=started, ready=ready))
+
+    async def wait_started(self) -> None:
+        """Wait until the container runs, and its hook and startup probe have succeeded."""
+        await self._started.wait()
 
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Adopt a process that already runs, with the last known results of its probes."""
@@ -127,4 +133,8 @@ class Run:
     def _set(self, state: ContainerState) -> None:
         if state != self.state:
             self.state = state
+            if state.started:
+                self._started.set()
+            else:
+                self._started.clear()
             self.owner.changed()
