@@ -170,6 +170,9 @@ def _enter(isolation: Mapping[str, Any]) -> None:
 def _change_user(isolation: Mapping[str, Any]) -> None:
     user, group, groups = isolation.get("user"), isolation.get("group"), isolation.get("groups")
     try:
+        if user is not None:
+            for output in (1, 2):  # else the user could not open /dev/stdout and /dev/stderr
+                os.fchown(output, user, -1)
         if groups is not None:
             os.setgroups(groups)
         if group is not None:

@@ -20,12 +20,13 @@ class VolumeFile(NamedTuple):
 
 
 class VolumeInput(NamedTuple):
-    """What volumes are made from: the pod and its address, ConfigMaps and Secrets, and the directories of claims by name."""
+    """What volumes are made from: the pod and its address, ConfigMaps and Secrets, the directories of claims by name, and the group of files."""
 
     pod: Pod
     address: str
     sources: Sources
     claims: Mapping[str, Path]
+    group: int | None = None
 
 
 class _Keys(NamedTuple):

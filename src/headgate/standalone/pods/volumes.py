@@ -24,6 +24,7 @@ from headgate.standalone.pods.runs import ConfigError
 from headgate.standalone.pods.volume_files import VolumeFile, VolumeInput, has_files, inner_path, volume_files
 
 _FOR_ALL_USERS = 0o777
+_GROUP_READS, _GROUP_WRITES = 0o440, 0o660  # what an fsGroup adds to the modes of files, as in Kubernetes
 _DATA = "..data"  # a link to the directory with the current files, as in Kubernetes: programs watch it
 _HOST_PATH_CHECKS = {
     "Directory": stat.S_ISDIR,
@@ -105,17 +106,21 @@ def _materialize(volume: Volume, given: VolumeInput, directory: Path) -> PodVolu
                 f"{where}: there is no PersistentVolumeClaim {claim.claim_name!r}, or it is being deleted; create it"
             )
             raise ConfigError(message)
+        _give_to_group(given.claims[claim.claim_name], given.group)
         return PodVolume(given.claims[claim.claim_name], claim.read_only, creates=True)
     if volume.empty_dir is not None:
-        return PodVolume(make_directory(directory), creates=True)
+        _give_to_group(make_directory(directory), given.group)
+        return PodVolume(directory, creates=True)
     if not has_files(volume):
         raise ConfigError(
             f"{where}: local pods support only configMap, secret, projected, downwardAPI, emptyDir, hostPath and "
             "persistentVolumeClaim volumes; use one of them"
         )
     files = list(volume_files(volume, given))
+    if given.group is not None:
+        files = [file._replace(mode=file.mode | _GROUP_READS) for file in files]
     directory.mkdir(parents=True, exist_ok=True)
-    _publish(files, directory)
+    _publish(files, directory, given.group)
     return PodVolume(directory, read_only=True)
 
 
@@ -136,7 +141,20 @@ def _host_path(host: HostPathVolume, where: str) -> Path:
     return path
 
 
-def _publish(files: Sequence[VolumeFile], directory: Path) -> None:
+def _give_to_group(directory: Path, group: int | None) -> None:
+    """Give all files of a volume to the pod's fsGroup, unless the volume has it already (as OnRootMismatch)."""
+    if group is None or directory.stat().st_gid == group:
+        return
+    for parent, _, names in os.walk(directory, topdown=False):
+        for path in (Path(parent) / name for name in names):
+            os.chown(path, -1, group, follow_symlinks=False)
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode | _GROUP_WRITES)
+        os.chown(parent, -1, group)
+        Path(parent).chmod(Path(parent).stat().st_mode | _GROUP_WRITES | stat.S_ISGID | stat.S_IXGRP)
+
+
+def _publish(files: Sequence[VolumeFile], directory: Path, group: int | None) -> None:
     """Replace all files of a volume at once: a program sees the old files or the new ones (as Kubernetes' AtomicWriter).
 
     Each file is a link through `..data` to a directory with the current files, and this link is replaced.
@@ -151,6 +169,8 @@ def _publish(files: Sequence[VolumeFile], directory: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content)
         path.chmod(file.mode)
+        if group is not None:
+            os.chown(path, -1, group)
     link = directory / "..data_tmp"
     link.unlink(missing_ok=True)
     link.symlink_to(fresh.name)
