@@ -1,6 +1,6 @@
 """The other kinds of a current Kubernetes, which headgate stores, lists and deletes (D34).
 
-On one machine, controllers carry out the kinds in `CARRIED_OUT`. The remaining kinds have no effect.
+On one machine, the kinds in `CARRIED_OUT` have their effect. The remaining kinds have none.
 The names and schemas are data (`tools/further_kinds.py`).
 """
 
@@ -20,8 +20,10 @@ _NO_POLICY = (
     "NetworkPolicies have no effect on one machine: no connection is refused because of them; TrafficTargets and mutual TLS "
     "decide about access"
 )
-CARRIED_OUT = frozenset({"CronJob", "DaemonSet", "Job", "ReplicationController", "StatefulSet"})
-"""The kinds that run on one machine."""
+CARRIED_OUT = frozenset(
+    {"CronJob", "DaemonSet", "Job", "PersistentVolumeClaim", "ReplicationController", "StatefulSet"}
+)
+"""The kinds that have their effect on one machine too: workloads run, and claims are directories."""
 
 
 class _Row(msgspec.Struct, frozen=True):
