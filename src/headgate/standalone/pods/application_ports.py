@@ -132,6 +132,15 @@ def decode_services(services: Iterable[Object]) -> Iterator[Service]:
             yield decode.read(service, Service)
 
 
+def listener(pod: Pod) -> Container | None:
+    """Return the container that should listen on undeclared ports.
+
+    It is the first container without declared ports; if all declare ports, it is the first container.
+    """
+    containers = pod.spec.containers
+    return next((container for container in containers if not container.ports), containers[0] if containers else None)
+
+
 def undeclared(pod: Pod, port_map: PortMap) -> PortMap:
     """Return the entries of a pod's port map that no container declares (targetPorts of Services)."""
     declared = set(_declared(pod))

@@ -28,6 +28,7 @@ RECORD = "run.json"
 # A pattern for log messages about EADDRINUSE.
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
+_HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}
 _LEAST_GRACE_S = 1.0  # between SIGTERM and SIGKILL when a hook has used the grace period
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
@@ -235,9 +236,8 @@ class ContainerRun(Run):
         target = ProbeTarget(self.settings.container, self.settings.address, await self._joining_launch())
         fault = await run_hook(handler, target)
         if fault:
-            reason = f"Failed{name[0].upper()}{name[1:]}Hook"
             message = f"{name} hook of container {self.settings.container.name} failed: {fault}"
-            await self.owner.record_event("Warning", reason, message)
+            await self.owner.record_event("Warning", _HOOK_FAILURES[name], message)
         return not fault
 
     async def _health(self) -> None:

@@ -214,19 +214,13 @@ class PodRun:
         restart = "Always" if is_sidecar else "OnFailure" if is_init and policy == "Always" else policy
         runs = application_ports.with_process_ports(container, self._port_map)
         advice = application_ports.listen_advice(self._typed, runs, self._port_map)
-        led = application_ports.undeclared(self._typed, self._port_map) if container is self._listener() else {}
+        led = (
+            application_ports.undeclared(self._typed, self._port_map)
+            if container is application_ports.listener(self._typed)
+            else {}
+        )
         directory = self._directory / container.name
         return RunSettings(runs, directory, self.address, restart, self._grace(), advice, led, is_sidecar)
-
-    def _listener(self) -> Container | None:
-        """Return the container that should listen on undeclared ports.
-
-        It is the first container without declared ports; if all declare ports, it is the first container.
-        """
-        containers = self._typed.spec.containers
-        return next(
-            (container for container in containers if not container.ports), containers[0] if containers else None
-        )
 
     def _annotation(self, name: str) -> str:
         return self._typed.metadata.annotations.get(name, "")
