@@ -207,6 +207,7 @@ async def test_a_process_gets_the_environment_of_its_manifest(machine):
     assert env["PORT"] == env["PORT_WEB_UI"] == "18081"
     assert env["HOST"] == env["POD_IP"] == (await machine.get())["status"]["podIP"]
     assert (env["EXTRA"], env["POD_NAMESPACE"], env["NODE_NAME"]) == ("given", "default", "local")
+    assert env["HOSTNAME"] == env["POD_NAME"]
     assert (args[0], args[2], body) == ("hello web", "$(NO)", "file")
     assert "PYTEST_CURRENT_TEST" not in env
 

@@ -70,6 +70,7 @@ def runtime_variables(pod: Pod, container: Container, address: str) -> dict[str,
     return {
         **variables,
         "HOST": address,
+        "HOSTNAME": pod.metadata.name,  # container runtimes set it
         "POD_IP": address,
         "POD_NAME": pod.metadata.name,
         "POD_NAMESPACE": pod.metadata.namespace,
