@@ -28,6 +28,7 @@ def test_a_job_completes_for_kubectl_although_its_pods_have_a_sidecar(mesh: Runn
     assert header.split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
     assert row.split()[:3] == ["sums", "Complete", "2/2"]
     assert mesh.kubectl("logs", "job/sums", "-c", "app", "-n", namespace).strip().endswith("summed")
+    assert mesh.headgate("logs", "job/sums", "-n", namespace).stdout == "summed\n"
     described = mesh.kubectl("describe", "job", "sums", "-n", namespace)
     for part in ("2 Succeeded", "SuccessfulCreate", "Completed"):
         assert part in described

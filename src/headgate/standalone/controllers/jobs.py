@@ -70,7 +70,7 @@ def plan_job(subject: TypedObject[Job], pods: Sequence[TypedObject[Pod]], *, now
     return [*written, *(_events(job, status) if written else ()), *released, *managed]
 
 
-def release_pods(jobs: Iterable[Job], pods: Iterable[TypedObject[Pod]]) -> list[Action]:
+def release_pods(jobs: Iterable[Job], pods: Iterable[TypedObject[Pod]]) -> list[Update]:
     """Return the actions that remove the finalizer from pods whose Job is gone or is being deleted."""
     counting = {job.metadata.uid for job in jobs if not job.metadata.deletion_timestamp}
     return [
