@@ -20,7 +20,9 @@ def template(source: str, *ports: int, **spec: Any) -> Object:
 
 def test_a_job_completes_for_kubectl_although_its_pods_have_a_sidecar(mesh: RunningMesh, namespace: str) -> None:
     spec = {"completions": 2, "template": template("print('summed')", restartPolicy="Never")}
-    mesh.apply(manifest(obj("Job", "sums", namespace="", version="batch/v1", spec=spec)), namespace=namespace)
+    job = manifest(obj("Job", "sums", namespace="", version="batch/v1", spec=spec))
+    for word in ("created", "unchanged"):
+        assert word in mesh.kubectl("apply", "-f", "-", "-n", namespace, stdin=job)
     assert "condition met" in mesh.kubectl(
         "wait", "--for=condition=complete", "job/sums", "--timeout=120s", "-n", namespace
     )
