@@ -1,4 +1,4 @@
-"""Write the names and schemas of Kubernetes' further kinds, which headgate stores without effect.
+"""Write the names and schemas of Kubernetes' further kinds, most of which headgate only stores.
 
 The names come from a kube-apiserver's discovery documents, the schemas from the definitions of a current Kubernetes, which
 the package kubernetes-validate has. The written files have no descriptions.

@@ -25,7 +25,15 @@ def cron_job(name: str = "sums", **spec: Any) -> Object:
         (job(parallelism=-1), "spec.parallelism: must be 0 or more"),
         (job(completionMode="Indexed"), "spec.completions: is missing"),
         (job(completionMode="Sorted", completions=1), "spec.completionMode: must be NonIndexed or Indexed"),
-        (job(successPolicy={"rules": []}), "spec.successPolicy: is not carried out on one machine"),
+        (job(successPolicy={"rules": []}), "spec.successPolicy: needs spec.completionMode: Indexed"),
+        (
+            job(completionMode="Indexed", completions=1, maxFailedIndexes=1),
+            "spec.maxFailedIndexes: needs spec.backoffLimitPerIndex",
+        ),
+        (
+            job(podFailurePolicy={"rules": [{"action": "FailIndex", "onPodConditions": [{"type": "X"}]}]}),
+            "spec.podFailurePolicy.rules[0].action: FailIndex needs spec.backoffLimitPerIndex",
+        ),
         (job(template={}), "spec.template.spec.restartPolicy"),
         (
             job("OnFailure", podFailurePolicy={"rules": [{"action": "FailJob", "onPodConditions": [{"type": "X"}]}]}),

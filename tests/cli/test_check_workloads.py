@@ -122,6 +122,32 @@ def test_a_misspelled_kind_is_an_error_with_a_suggestion(run: Run, tmp_path: Pat
     )
 
 
+CRON_JOB = """\
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: report}
+spec:
+  schedule: "@daily"
+  jobTemplate:
+    spec:
+      template:
+        metadata: {labels: {app: report}}
+        spec: {restartPolicy: Never, containers: [{name: report, image: report}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: report}
+spec: {selector: {app: report}, ports: [{port: 80}]}
+"""
+
+
+def test_the_template_of_a_cron_job_is_checked_and_selected_like_that_of_a_deployment(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(CRON_JOB)
+    (line,) = run("check", "a.yaml").out.splitlines()
+    field = "spec.jobTemplate.spec.template.spec.containers[0]"
+    assert f"CronJob default/report: {field}: container report has no command" in line
+
+
 APPLICATION = """\
 apiVersion: v1
 kind: ConfigMap

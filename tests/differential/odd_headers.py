@@ -36,7 +36,7 @@ OF_ANY = (
     ("x-a", " 1\t"),
     ("x-b", "1"),
     ("x-b", "\x01"),
-    ("x-b", "1" * 600_000),
+    ("x-b", "1" * 200_000),
     ("x-envoy-original-path", "/a"),
     ("x-envoy-retry-on", "5xx"),
     ("x-envoy-other", "1"),
@@ -56,6 +56,7 @@ OF_ANY = (
     ("bad name", "1"),
 )
 OF_HTTP1 = (
+    ("x-b", "1" * 600_000),  # over HTTP/2, a header above 256 KiB ends the connection (docs/protocols.md)
     ("connection", "X-A"),
     ("connection", "x-a, x-b"),
     ("connection", "accept,x-b ,te"),

@@ -20,7 +20,9 @@ def template(source: str, *ports: int, **spec: Any) -> Object:
 
 def test_a_job_completes_for_kubectl_although_its_pods_have_a_sidecar(mesh: RunningMesh, namespace: str) -> None:
     spec = {"completions": 2, "template": template("print('summed')", restartPolicy="Never")}
-    mesh.apply(manifest(obj("Job", "sums", namespace="", version="batch/v1", spec=spec)), namespace=namespace)
+    job = manifest(obj("Job", "sums", namespace="", version="batch/v1", spec=spec))
+    for word in ("created", "unchanged"):
+        assert word in mesh.kubectl("apply", "-f", "-", "-n", namespace, stdin=job)
     assert "condition met" in mesh.kubectl(
         "wait", "--for=condition=complete", "job/sums", "--timeout=120s", "-n", namespace
     )
@@ -28,6 +30,7 @@ def test_a_job_completes_for_kubectl_although_its_pods_have_a_sidecar(mesh: Runn
     assert header.split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
     assert row.split()[:3] == ["sums", "Complete", "2/2"]
     assert mesh.kubectl("logs", "job/sums", "-c", "app", "-n", namespace).strip().endswith("summed")
+    assert mesh.headgate("logs", "job/sums", "-n", namespace).stdout == "summed\n"
     described = mesh.kubectl("describe", "job", "sums", "-n", namespace)
     for part in ("2 Succeeded", "SuccessfulCreate", "Completed"):
         assert part in described

@@ -15,9 +15,9 @@ _MODES = ("NonIndexed", "Indexed")
 _REPLACEMENTS = ("TerminatingOrFailed", "Failed")
 _POLICIES = ("Allow", "Forbid", "Replace")
 LONGEST_NAME = 52  # of a CronJob, in characters
-_ACTIONS = ("FailJob", "Ignore", "Count")
+_ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 _OPERATORS = ("In", "NotIn")
-_NOT_CARRIED_OUT = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy", "managedBy")
+_OF_INDEXES = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
 
 
 def job_causes(obj: Object) -> Iterator[Cause]:
@@ -57,13 +57,17 @@ def _fault(parse: Callable[[str], object], text: str, where: str) -> Iterator[Ca
 
 def job_spec_causes(spec: JobSpec, written: Object, where: str) -> Iterator[Cause]:
     """Yield the mistakes in the spec of a Job, which is at the path `where`; `written` is the same spec as JSON."""
-    for name in _NOT_CARRIED_OUT:
-        if written.get(name) is not None:
-            yield Cause(f"{where}.{name}", "is not carried out on one machine; leave it out")
+    for name in _OF_INDEXES:
+        if written.get(name) is not None and spec.completion_mode != "Indexed":
+            yield Cause(f"{where}.{name}", f"needs {where}.completionMode: Indexed")
+    if spec.max_failed_indexes is not None and spec.backoff_limit_per_index is None:
+        yield Cause(f"{where}.maxFailedIndexes", f"needs {where}.backoffLimitPerIndex")
     numbers = {
         "parallelism": spec.parallelism,
         "completions": spec.completions,
         "backoffLimit": spec.backoff_limit,
+        "backoffLimitPerIndex": spec.backoff_limit_per_index,
+        "maxFailedIndexes": spec.max_failed_indexes,
         "activeDeadlineSeconds": spec.active_deadline_seconds,
         "ttlSecondsAfterFinished": spec.ttl_seconds_after_finished,
     }
@@ -91,6 +95,8 @@ def _policy_causes(spec: JobSpec, restart: str, where: str) -> Iterator[Cause]:
     for index, rule in enumerate(rules):
         place = f"{where}.podFailurePolicy.rules[{index}]"
         yield from _choice(rule.action, _ACTIONS, f"{place}.action")
+        if rule.action == "FailIndex" and spec.backoff_limit_per_index is None:
+            yield Cause(f"{place}.action", f"FailIndex needs {where}.backoffLimitPerIndex")
         if (rule.on_exit_codes is None) == (not rule.on_pod_conditions):
             yield Cause(place, "must have either onExitCodes or onPodConditions")
         if rule.on_exit_codes:

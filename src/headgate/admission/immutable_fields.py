@@ -6,11 +6,15 @@ from typing import Any
 from headgate.errors import Cause
 from headgate.resources.meta import Object, part
 
+_JOB = (
+    *("completions", "completionMode", "selector", "template", "podFailurePolicy"),
+    *("backoffLimitPerIndex", "successPolicy", "managedBy"),
+)
 _SET = ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates")
 _FIXED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("apps/v1", "StatefulSet"): _SET,
     ("apps/v1", "DaemonSet"): ("selector",),
-    ("batch/v1", "Job"): ("completions", "completionMode", "selector", "template", "podFailurePolicy"),
+    ("batch/v1", "Job"): _JOB,
 }
 """The fields of `spec` by apiVersion and kind."""
 

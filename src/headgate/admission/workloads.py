@@ -35,11 +35,11 @@ _STATEFUL_SET = {
 _DAEMON_SET = {"revisionHistoryLimit": 10}
 _DAEMON_ROLLING = {"maxSurge": 0, "maxUnavailable": 1}
 _JOB = {
-    "backoffLimit": 6,
     "completionMode": "NonIndexed",
     "suspend": False,
     "podReplacementPolicy": "TerminatingOrFailed",
 }
+_NO_LIMIT = 2**31 - 1  # of the failures of a Job whose indexes have limits of their own
 _CRON_JOB = {
     "concurrencyPolicy": "Allow",
     "suspend": False,
@@ -129,7 +129,8 @@ def _updated(defaults: Mapping[str, Any], rolling: Mapping[str, Any]) -> Callabl
 def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
     """Set the defaults of a Job. Without completions and parallelism, one pod must succeed."""
     alone = {"completions": 1} if "completions" not in given and "parallelism" not in given else {}
-    return _further_spec({**_JOB, **alone, "parallelism": 1})(given)
+    limit = 6 if given.get("backoffLimitPerIndex") is None else _NO_LIMIT
+    return _further_spec({**_JOB, **alone, "parallelism": 1, "backoffLimit": limit})(given)
 
 
 DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {

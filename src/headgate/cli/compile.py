@@ -57,7 +57,7 @@ def compile_(
 ) -> None:
     """Compile manifests and print a stage of the result: the mesh, the report, or Envoy's configuration.
 
-    Addresses are assigned as on a fresh machine. A Deployment counts as one pod with its name and a sidecar. Errors are
+    Addresses are assigned as on a fresh machine. A workload counts as one pod with its name and a sidecar. Errors are
     printed on stderr, with exit code 1; all valid objects are compiled nevertheless.
     """
     compiled_files = compile_files(paths, given.mesh.settings())

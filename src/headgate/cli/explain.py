@@ -112,7 +112,7 @@ def explain_(
 ) -> None:
     """Explain which route a request takes, its backends, and whether they allow it. No request is sent.
 
-    Shares are exact fractions. With -f the manifests are compiled, and each Deployment counts as one pod with its name.
+    Shares are exact fractions. With -f the manifests are compiled, and each workload counts as one pod with its name.
     A request fails if a proxy answers with an error, or every backend refuses it.
 
     `headgate explain pod/NAME` explains why a pod has a sidecar or none, and whether it has its configuration.

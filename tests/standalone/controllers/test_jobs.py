@@ -41,9 +41,10 @@ class JobRig:
             and not pod["metadata"].get("deletionTimestamp")
         ]
 
-    async def end(self, phase: str, *, code: int = 0, count: int = 1) -> None:
-        """End active pods."""
-        for pod in (await self.active())[:count]:
+    async def end(self, phase: str, *, code: int = 0, count: int = 1, index: str = "") -> None:
+        """End active pods, or those of an index."""
+        pods = [pod for pod in await self.active() if pod["metadata"]["generateName"].endswith(f"{index}-")]
+        for pod in pods[:count]:
             ended = {"terminated": {"exitCode": code, "finishedAt": timestamp(self.rig.now)}}
             status = {"phase": phase, "containerStatuses": [{"name": "app", "state": ended}]}
             await self.store.update({**pod, "status": status}, subresource="status")
@@ -236,3 +237,51 @@ async def test_the_failure_policy_fails_a_job_or_ignores_a_failure(jobs, code, r
     await jobs.end("Failed", code=code)
     assert (await jobs.conditions()).get("Failed") == reason
     assert len(await jobs.active()) == (0 if reason else 1)
+
+
+async def test_each_index_has_its_own_limit_of_failures_and_its_own_pause(jobs):
+    await jobs.create(completionMode="Indexed", completions=2, parallelism=2, backoffLimitPerIndex=1)
+    await jobs.end("Failed", code=1, index="-0")
+    assert len(await jobs.active()) == 1
+    await jobs.later(10)
+    (second,) = [pod for pod in await jobs.active() if pod["metadata"]["generateName"] == "sums-0-"]
+    assert second["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] == "1"
+    await jobs.end("Failed", code=1, index="-0")
+    await jobs.later(3600)
+    assert [pod["metadata"]["generateName"] for pod in await jobs.active()] == ["sums-1-"]
+    assert (await jobs.status())["failedIndexes"] == "0"
+    await jobs.end("Succeeded")
+    assert (await jobs.conditions())["Failed"] == "FailedIndexes"
+    assert (await jobs.status())["completedIndexes"] == "1"
+
+
+async def test_a_job_with_too_many_failed_indexes_fails_at_once(jobs):
+    limits = {"backoffLimitPerIndex": 0, "maxFailedIndexes": 1}
+    await jobs.create(completionMode="Indexed", completions=4, parallelism=4, **limits)
+    await jobs.end("Failed", code=1, count=2)
+    assert await jobs.active() == []
+    assert (await jobs.conditions())["Failed"] == "MaxFailedIndexesExceeded"
+
+
+async def test_a_rule_can_fail_an_index_before_its_limit(jobs):
+    rules = [{"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [42]}}]
+    limits = {"backoffLimitPerIndex": 5, "podFailurePolicy": {"rules": rules}}
+    await jobs.create(completionMode="Indexed", completions=2, parallelism=2, **limits)
+    await jobs.end("Failed", code=42, index="-1")
+    assert (await jobs.status())["failedIndexes"] == "1"
+
+
+async def test_a_job_completes_early_by_its_success_policy(jobs):
+    policy = {"rules": [{"succeededIndexes": "0,2-3", "succeededCount": 2}]}
+    await jobs.create(completionMode="Indexed", completions=4, parallelism=4, successPolicy=policy)
+    await jobs.end("Succeeded", index="-1")
+    await jobs.end("Succeeded", index="-2")
+    assert len(await jobs.active()) == 2
+    await jobs.end("Succeeded", index="-3")
+    assert await jobs.active() == []
+    assert (await jobs.conditions())["Complete"] == "SuccessPolicy"
+
+
+async def test_a_job_of_another_controller_is_left_alone(jobs):
+    await jobs.create(managedBy="example.com/queue")
+    assert await jobs.rig.pods() == []

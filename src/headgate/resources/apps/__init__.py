@@ -1,1 +1,1 @@
-"""Deployments and ReplicaSets: a room for each."""
+"""Deployments, ReplicaSets, StatefulSets and DaemonSets: a room for each."""

@@ -10,6 +10,8 @@ from headgate.resources.meta import Input, Object, Resource, part
 GROUP = "batch"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
+CONTROLLER = "kubernetes.io/job-controller"
+"""The value of `managedBy` of Jobs that headgate carries out; another controller carries out the remaining ones."""
 _FORMER_UID, _FORMER_NAME = "controller-uid", "job-name"
 
 
@@ -29,7 +31,7 @@ class PodCondition(Input, frozen=True, kw_only=True):
 
 
 class FailureRule(Input, frozen=True, kw_only=True):
-    """A rule about failed pods: `FailJob`, `Ignore` or `Count`."""
+    """A rule about failed pods: `FailJob`, `FailIndex`, `Ignore` or `Count`."""
 
     action: str
     on_exit_codes: ExitCodes | None = None
@@ -42,6 +44,19 @@ class FailurePolicy(Input, frozen=True, kw_only=True):
     rules: tuple[FailureRule, ...] = ()
 
 
+class SuccessRule(Input, frozen=True, kw_only=True):
+    """A rule that ends a Job early: so many successes among some indexes. Without a count, all of them must succeed."""
+
+    succeeded_indexes: str = ""
+    succeeded_count: int | None = None
+
+
+class SuccessPolicy(Input, frozen=True, kw_only=True):
+    """The rules that end a Job early; one rule that holds is enough."""
+
+    rules: tuple[SuccessRule, ...] = ()
+
+
 class JobSpec(Input, frozen=True, kw_only=True):
     """`spec` of a Job; times are in seconds. Without `completions`, one success ends the Job."""
 
@@ -50,11 +65,15 @@ class JobSpec(Input, frozen=True, kw_only=True):
     completions: int | None = None
     completion_mode: str = "NonIndexed"
     backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
     suspend: bool = False
     pod_replacement_policy: str = "TerminatingOrFailed"
     pod_failure_policy: FailurePolicy = FailurePolicy()
+    success_policy: SuccessPolicy = SuccessPolicy()
+    managed_by: str = CONTROLLER
 
 
 class UncountedPods(Input, frozen=True, kw_only=True):
@@ -72,6 +91,7 @@ class JobStatus(Input, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     completed_indexes: str = ""
+    failed_indexes: str = ""
     uncounted_terminated_pods: UncountedPods = UncountedPods()
 
 

@@ -1,1 +1,1 @@
-"""The kinds of Kubernetes that headgate stores and lists without effect, as data."""
+"""The names and schemas of the kinds of Kubernetes that headgate does not need for the mesh, as data."""

@@ -1,1 +1,1 @@
-"""The controllers of one machine: for Deployments, ReplicaSets, EndpointSlices, and addresses of Services and Gateways."""
+"""The controllers of one machine: for all workloads, EndpointSlices, and addresses of Services and Gateways."""

@@ -51,7 +51,7 @@ _TIMER = 2.0  # Seconds between checks for elapsed minReadySeconds and progress 
 
 
 class Controllers:
-    """Reconciles Deployments, ReplicaSets and EndpointSlices, one namespace at a time."""
+    """Reconciles workloads and EndpointSlices, one namespace at a time."""
 
     def __init__(self, store: Store, recorder: EventRecorder, *, clock: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -62,7 +62,8 @@ class Controllers:
         self._memo: dict[str, tuple[str, Any]] = {}
         self._errors: dict[str, str] = {}
         self._announced: dict[str, list[str]] = {}  # By the UID of an object: Events that are not repeated.
-        self._due: list[tuple[float, str]] = []  # Times at which a namespace is reconciled again, without a change.
+        # By the UID of an object: the time at which its namespace is reconciled again without a change, and the namespace.
+        self._due: dict[str, tuple[float, str]] = {}
         self._rejected: set[str] = set()  # Namespaces to reconcile again, because the store rejected a write.
         # By the UID of a Service: the versions of the objects from which the Service's slices were computed.
         self._computed_from: dict[str, tuple[str, ...]] = {}
@@ -89,17 +90,16 @@ class Controllers:
         for controller in await self._known("", "ReplicationController", namespace, ReplicationController):
             same = TypedObject(controller.object, controller.typed.as_replica_set)
             await self._decide(controller.object, partial(plan_replicaset, same, pods, now=now))
-        await self._with_revisions(namespace, now)
-        await self._jobs(namespace, now)
+        await self._with_revisions(namespace, pods, now)
+        await self._jobs(namespace, pods, now)
         await self._endpoints(namespace)
 
-    async def _with_revisions(self, namespace: str, now: float) -> None:
+    async def _with_revisions(self, namespace: str, pods: Sequence[TypedObject[Pod]], now: float) -> None:
         """Reconcile the kinds whose templates are kept as ControllerRevisions."""
         sets = await self._known("apps", "StatefulSet", namespace, StatefulSet)
         daemon_sets = await self._known("apps", "DaemonSet", namespace, DaemonSet)
         if not sets and not daemon_sets:
             return
-        pods = await self._known("", "Pod", namespace, Pod)
         revisions = (await self._store.list("apps", "ControllerRevision", namespace)).items
         claims = (await self._store.list("", "PersistentVolumeClaim", namespace)).items
         for stateful_set in sets:
@@ -110,14 +110,14 @@ class Controllers:
                 plan = partial(plan_daemon_set, daemon_set, pods, revisions, node=node, now=now)
                 await self._decide(daemon_set.object, plan)
 
-    async def _jobs(self, namespace: str, now: float) -> None:
-        pods = await self._known("", "Pod", namespace, Pod)
+    async def _jobs(self, namespace: str, pods: Sequence[TypedObject[Pod]], now: float) -> None:
         jobs = await self._known("batch", "Job", namespace, Job)
         for cron_job in await self._known("batch", "CronJob", namespace, CronJob):
             await self._decide(cron_job.object, partial(plan_cron_job, cron_job, jobs, now=now))
         for job in jobs:
             await self._decide(job.object, partial(plan_job, job, pods, now=now))
-        await apply_actions(self._store, self._recorder, release_pods([job.typed for job in jobs], pods))
+        for release in release_pods([job.typed for job in jobs], pods):
+            await self._decide(release.object, partial(list, [release]))
 
     async def _endpoints(self, namespace: str) -> None:
         slices = managed_slices((await self._store.list(_SLICES, "EndpointSlice", namespace)).items)
@@ -138,10 +138,8 @@ class Controllers:
         metadata = about["metadata"]
         try:
             actions = self._without_repeated(about, plan())
+            self._schedule(about, actions)
             await apply_actions(self._store, self._recorder, actions)
-            self._due.extend(
-                (action.at, about["metadata"]["namespace"]) for action in actions if isinstance(action, Recheck)
-            )
             self._errors.pop(metadata["uid"], None)
         except (DecodeError, Invalid) as error:
             await self._report(about, str(error))
@@ -153,6 +151,15 @@ class Controllers:
                 return False
             log.exception("can't reconcile %s %s", about["kind"], metadata["name"])
         return True
+
+    def _schedule(self, about: Object, actions: Iterable[Action]) -> None:
+        """Remember when an object must be decided again; the newest decision counts."""
+        metadata = about["metadata"]
+        times = [action.at for action in actions if isinstance(action, Recheck)]
+        if times:
+            self._due[metadata["uid"]] = min(times), metadata["namespace"]
+        else:
+            self._due.pop(metadata["uid"], None)
 
     def _without_repeated(self, about: Object, actions: Sequence[Action]) -> Sequence[Action]:
         """Return the actions without Events that are recorded once and that the last decision about the object had."""
@@ -216,10 +223,8 @@ class Controllers:
 
     def _forget(self, type: str, obj: Object) -> None:
         if type == "DELETED":
-            self._memo.pop(obj["metadata"]["uid"], None)
-            self._errors.pop(obj["metadata"]["uid"], None)
-            self._announced.pop(obj["metadata"]["uid"], None)
-            self._computed_from.pop(obj["metadata"]["uid"], None)
+            for held in (self._memo, self._errors, self._announced, self._due, self._computed_from):
+                held.pop(obj["metadata"]["uid"], None)
 
     async def _check_timed(self) -> None:
         while True:
@@ -227,8 +232,7 @@ class Controllers:
             rejected, self._rejected = self._rejected, set()
             self._mark(rejected)
             now = self._clock()
-            self._mark(namespace for at, namespace in self._due if at <= now)
-            self._due = [(at, namespace) for at, namespace in self._due if at > now]
+            self._mark(namespace for at, namespace in self._due.values() if at <= now)
             for deployment in await self._known("apps", "Deployment", "", Deployment):
                 if not settled(deployment.typed):
                     self._mark([deployment.typed.metadata.namespace])

@@ -1,6 +1,6 @@
 """The pods of a Job: new ones, which of them have ended and how, and the pause after failures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from headgate.resources.batch.job import FailureRule, Job
@@ -12,6 +12,8 @@ from headgate.standalone.controllers.owned_pods import new_pod
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer that keeps an ended pod until the status of its Job counts it."""
+FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
+"""The annotation of a pod with the number of failures of its index before it, where each index has a limit."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before a failed pod is replaced, as in Kubernetes
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
@@ -92,10 +94,27 @@ def replacement_time(pods: JobPods) -> float:
     """
     last_success = max((finish_time(pod.object) for pod in pods.succeeded), default=0.0)
     failures = [seconds for pod in pods.failed if (seconds := finish_time(pod.object)) >= last_success]
-    if not failures:
-        return 0.0
-    doublings = min(len(failures) - 1, 10)
-    return max(failures) + min(FIRST_PAUSE_S * (1 << doublings), LONGEST_PAUSE_S)
+    return _after_pause(max(failures, default=0.0), len(failures))
+
+
+def index_replacement_time(pods: JobPods, index: int) -> float:
+    """Return from when on the failed pod of an index may be replaced, where each index has a back-off of its own."""
+    ends = [finish_time(pod.object) for pod in pods.failed if index_of(pod.typed) == index]
+    return _after_pause(max(ends, default=0.0), index_failures(pods).get(index, 0))
+
+
+def index_failures(pods: JobPods) -> dict[int, int]:
+    """Return how often the pods of each index have failed; each pod has the number of failures before it."""
+    failures: dict[int, int] = {}
+    for pod in pods.failed:
+        if (index := index_of(pod.typed)) is not None:
+            before = pod.typed.metadata.annotations.get(FAILURE_COUNT, "0")
+            failures[index] = max(failures.get(index, 0), int(before) + 1 if before.isdecimal() else 1)
+    return failures
+
+
+def _after_pause(last: float, failures: int) -> float:
+    return last + min(FIRST_PAUSE_S * (1 << min(failures - 1, 10)), LONGEST_PAUSE_S) if failures else 0.0
 
 
 def finish_time(pod: Object) -> float:
@@ -107,8 +126,8 @@ def finish_time(pod: Object) -> float:
     return max(map(epoch_seconds, ends), default=0.0) or epoch_seconds(created)
 
 
-def new_job_pod(job: Object, index: int | None = None) -> Object:
-    """Return a new pod of a Job, with an index in an Indexed Job."""
+def new_job_pod(job: Object, index: int | None = None, *, failures: int | None = None) -> Object:
+    """Return a new pod of a Job, with an index in an Indexed Job, and the failures of the index if it has a limit."""
     pod = new_pod(job)
     metadata = {**pod["metadata"], "finalizers": [*pod["metadata"].get("finalizers", ()), TRACKING]}
     if index is None:
@@ -118,7 +137,11 @@ def new_job_pod(job: Object, index: int | None = None) -> Object:
         **metadata,
         "generateName": f"{name}-{number}-",
         "labels": {**metadata.get("labels", {}), COMPLETION_INDEX: number},
-        "annotations": {**metadata.get("annotations", {}), COMPLETION_INDEX: number},
+        "annotations": {
+            **metadata.get("annotations", {}),
+            COMPLETION_INDEX: number,
+            **({} if failures is None else {FAILURE_COUNT: str(failures)}),
+        },
     }
     spec = {**pod["spec"], "hostname": pod["spec"].get("hostname") or f"{name}-{number}"}
     for field in ("initContainers", "containers"):
@@ -150,8 +173,7 @@ def is_held(pod: Object) -> bool:
     return not set(pod["metadata"].get("finalizers") or ()) <= {TRACKING}
 
 
-def missing_indexes(job: Job, pods: JobPods, completed: frozenset[int], count: int) -> list[int]:
-    """Return the first `count` indexes without a success and without a pod that runs."""
+def missing_indexes(job: Job, pods: JobPods, ended: frozenset[int]) -> Iterator[int]:
+    """Yield the indexes that are not in `ended` and have no pod that runs, the lowest first."""
     busy = {index_of(pod.typed) for pod in (*pods.active, *pods.terminating)}
-    free = (index for index in range(job.spec.completions or 0) if index not in completed and index not in busy)
-    return [index for index, _ in zip(free, range(count), strict=False)]
+    return (index for index in range(job.spec.completions or 0) if index not in ended and index not in busy)

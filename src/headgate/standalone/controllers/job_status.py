@@ -8,7 +8,7 @@ from headgate.resources.core.pod_spec import Pod
 from headgate.resources.meta import Object, rows, timestamp
 from headgate.standalone.controllers.actions import TypedObject
 from headgate.standalone.controllers.completion_indexes import from_text, index_of, to_text
-from headgate.standalone.controllers.job_pods import JobPods, is_tracked
+from headgate.standalone.controllers.job_pods import JobPods, index_failures, is_tracked, matching_rule
 
 
 class Ending(NamedTuple):
@@ -23,7 +23,7 @@ class JobCounts(NamedTuple):
     """The successes and failures of a Job.
 
     `succeeded` and `failed` are counts of the status; the pods with the uids in `new_succeeded` and `new_failed` are not in
-    them yet. `completed` has the indexes that have succeeded.
+    them yet. `completed` has the indexes that have succeeded, `failed_indexes` those whose limit of failures is exceeded.
     """
 
     succeeded: int
@@ -31,6 +31,7 @@ class JobCounts(NamedTuple):
     new_succeeded: tuple[str, ...]
     new_failed: tuple[str, ...]
     completed: frozenset[int]
+    failed_indexes: frozenset[int] = frozenset()
 
     @property
     def all_succeeded(self) -> int:
@@ -56,9 +57,23 @@ def count_pods(job: Job, pods: JobPods) -> JobCounts:
     if job.indexed:
         indexes = {index for pod in pods.succeeded if (index := index_of(pod.typed)) is not None}
         completed = from_text(status.completed_indexes) | indexes
-        return JobCounts(len(completed), failed, (), new_failed, completed)
+        failed_indexes = from_text(status.failed_indexes) | (_failed_indexes(job, pods) - completed)
+        return JobCounts(len(completed), failed, (), new_failed, completed, failed_indexes)
     succeeded = status.succeeded + sum(uid not in tracked for uid in before.succeeded)
     return JobCounts(succeeded, failed, _tracked_uids(pods.succeeded, tracked), new_failed, frozenset())
+
+
+def _failed_indexes(job: Job, pods: JobPods) -> frozenset[int]:
+    """Return the indexes whose pods have failed too often, or in a way that the failure policy does not accept."""
+    if (limit := job.spec.backoff_limit_per_index) is None:
+        return frozenset()
+    refused = {
+        index
+        for pod in pods.failed
+        if (rule := matching_rule(job, pod.object)) and rule.action == "FailIndex"
+        if (index := index_of(pod.typed)) is not None
+    }
+    return frozenset(index for index, failures in index_failures(pods).items() if failures > limit) | refused
 
 
 def _tracked_uids(pods: Sequence[TypedObject[Pod]], tracked: set[str]) -> tuple[str, ...]:
@@ -83,14 +98,14 @@ def job_status(
     numbers["failed"] = counts.failed
     start = "" if suspended else typed.status.start_time or timestamp(now)
     uncounted = {"succeeded": list(counts.new_succeeded), "failed": list(counts.new_failed)}
-    completed = to_text(counts.completed)
+    indexes = {"completedIndexes": to_text(counts.completed), "failedIndexes": to_text(counts.failed_indexes)}
     return {
         "conditions": _conditions(job, typed, ending, now=now),
         **({"startTime": start} if start else {}),
         **{name: number for name, number in numbers.items() if number},
         "ready": sum(pod.typed.ready_since is not None for pod in pods.active),
         "terminating": len(pods.terminating),
-        **({"completedIndexes": completed} if completed else {}),
+        **{name: text for name, text in indexes.items() if text},
         "uncountedTerminatedPods": {name: uids for name, uids in uncounted.items() if uids},
     }
 

@@ -1,8 +1,9 @@
 """The Job controller, as in Kubernetes: runs pods until enough have succeeded or too many have failed."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 
-from headgate.resources.batch.job import Job
+from headgate.resources.batch.job import CONTROLLER, Job
 from headgate.resources.core.pod_spec import Pod, owner_uid
 from headgate.resources.meta import Object, epoch_seconds, part, rows
 from headgate.resources.registry import key_of
@@ -16,8 +17,11 @@ from headgate.standalone.controllers.actions import (
     Update,
     with_status,
 )
+from headgate.standalone.controllers.completion_indexes import from_text
 from headgate.standalone.controllers.job_pods import (
     JobPods,
+    index_failures,
+    index_replacement_time,
     is_held,
     is_tracked,
     matching_rule,
@@ -48,7 +52,7 @@ def plan_job(subject: TypedObject[Job], pods: Sequence[TypedObject[Pod]], *, now
     `pods` are those of the namespace, `now` is in seconds since the epoch.
     """
     job, typed = subject
-    if typed.metadata.deletion_timestamp:
+    if typed.metadata.deletion_timestamp or typed.spec.managed_by != CONTROLLER:
         return []
     mine = [pod for pod in pods if owner_uid(pod.typed.metadata) == typed.metadata.uid]
     grouped = sort_pods(typed, mine)
@@ -66,7 +70,7 @@ def plan_job(subject: TypedObject[Job], pods: Sequence[TypedObject[Pod]], *, now
     return [*written, *(_events(job, status) if written else ()), *released, *managed]
 
 
-def release_pods(jobs: Iterable[Job], pods: Iterable[TypedObject[Pod]]) -> list[Action]:
+def release_pods(jobs: Iterable[Job], pods: Iterable[TypedObject[Pod]]) -> list[Update]:
     """Return the actions that remove the finalizer from pods whose Job is gone or is being deleted."""
     counting = {job.metadata.uid for job in jobs if not job.metadata.deletion_timestamp}
     return [
@@ -105,6 +109,10 @@ def _ending(job: Job, pods: JobPods, counts: JobCounts, *, now: float) -> Ending
     restarts = restart_count(pods.active) if _restarts_containers(job) else 0
     if counts.all_failed > spec.backoff_limit or restarts >= max(spec.backoff_limit, 1):
         return Ending("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    if ending := _failed_by_indexes(job, counts):
+        return ending
+    if (matched := _success_rule(job, counts)) is not None:
+        return Ending("Complete", "SuccessPolicy", f"Matched rules at index {matched}")
     if spec.completions is None:
         is_complete = counts.all_succeeded > 0 and not pods.active and not pods.terminating
     else:
@@ -112,6 +120,28 @@ def _ending(job: Job, pods: JobPods, counts: JobCounts, *, now: float) -> Ending
     return (
         Ending("Complete", "CompletionsReached", "Reached expected number of succeeded pods") if is_complete else None
     )
+
+
+def _failed_by_indexes(job: Job, counts: JobCounts) -> Ending | None:
+    """Return how a Job fails because indexes have failed: when too many have, or when all indexes have ended."""
+    most, failed = job.spec.max_failed_indexes, len(counts.failed_indexes)
+    if most is not None and failed > most:
+        message = "Job has exceeded the specified maximal number of failed indexes"
+        return Ending("Failed", "MaxFailedIndexesExceeded", message)
+    if failed and failed + len(counts.completed) >= (job.spec.completions or 0):
+        return Ending("Failed", "FailedIndexes", "Job has failed indexes")
+    return None
+
+
+def _success_rule(job: Job, counts: JobCounts) -> int | None:
+    """Return the number of the first rule that ends a Job early; None if no rule holds."""
+    for number, rule in enumerate(job.spec.success_policy.rules):
+        every = frozenset(range(job.spec.completions or 0))
+        indexes = from_text(rule.succeeded_indexes) if rule.succeeded_indexes else every
+        needed = len(indexes) if rule.succeeded_count is None else rule.succeeded_count
+        if len(indexes & counts.completed) >= needed:
+            return number
+    return None
 
 
 def _restarts_containers(job: Job) -> bool:
@@ -140,12 +170,28 @@ def _managed(
     missing = _needed(typed, pods, counts) - len(pods.active)
     if missing < 0:
         yield from _removed(job, by_deletion_order(pods.active, now)[:-missing])
+    elif missing > 0 and typed.spec.backoff_limit_per_index is not None:
+        yield from _new_by_index(subject, pods, counts, missing, now=now)
     elif missing > 0 and (at := replacement_time(pods)) > now:
         yield Recheck(at)
     elif missing > 0:
         count = min(missing, MOST_CREATED)
-        indexes = missing_indexes(typed, pods, counts.completed, count) if typed.indexed else [None] * count
-        yield from (Create(new_job_pod(job, index), job) for index in indexes)
+        free = missing_indexes(typed, pods, counts.completed) if typed.indexed else repeat(None)
+        yield from (Create(new_job_pod(job, index), job) for index in islice(free, count))
+
+
+def _new_by_index(
+    subject: TypedObject[Job], pods: JobPods, counts: JobCounts, missing: int, *, now: float
+) -> Iterator[Action]:
+    """Yield new pods of indexes whose own pause is over, and the times at which other pauses are over."""
+    job, typed = subject
+    failures = index_failures(pods)
+    for index in missing_indexes(typed, pods, counts.completed | counts.failed_indexes):
+        if (at := index_replacement_time(pods, index)) > now:
+            yield Recheck(at)
+        elif missing > 0:
+            missing -= 1
+            yield Create(new_job_pod(job, index, failures=failures.get(index, 0)), job)
 
 
 def _needed(job: Job, pods: JobPods, counts: JobCounts) -> int:
@@ -153,7 +199,7 @@ def _needed(job: Job, pods: JobPods, counts: JobCounts) -> int:
     free = max(job.spec.parallelism - len(pods.terminating), 0)
     if job.spec.completions is None:  # one success ends the Job, and no further pod starts
         return min(len(pods.active), free) if counts.all_succeeded else free
-    return min(free, max(job.spec.completions - counts.all_succeeded, 0))
+    return min(free, max(job.spec.completions - counts.all_succeeded - len(counts.failed_indexes), 0))
 
 
 def _removed(job: Object, pods: Iterable[TypedObject[Pod]]) -> Iterator[Action]:

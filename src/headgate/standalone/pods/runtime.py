@@ -1,4 +1,4 @@
-"""The local runtime: runs Deployments, Pods and Services on one machine, with processes in place of containers.
+"""The local runtime: runs workloads, Pods and Services on one machine, with processes in place of containers.
 
 Processes survive headgate: they keep running when `run` is canceled or headgate is killed, and the next runtime with the
 same state directory adopts them. `stop` ends them.
@@ -41,7 +41,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0  # before headgate runs a pod again 
 
 
 class LocalRuntime:
-    """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date.
+    """Runs the pods of a store as processes and keeps workloads and EndpointSlices up to date.
 
     `failures` has the reason for each pod, by uid, that headgate could not run and will try again.
     """
