@@ -18,17 +18,17 @@ class PodContainers:
 
     def __init__(self, inits: Sequence[Run], containers: Sequence[Run]) -> None:
         self._inits = inits
-        self._containers = containers
+        self.containers = containers
 
     def __iter__(self) -> Iterator[Run]:
         """Iterate over all containers."""
         yield from self._inits
-        yield from self._containers
+        yield from self.containers
 
     @property
     def has_begun(self) -> bool:
         """Whether a container runs that is no init container."""
-        return any(run.live for run in self._containers)
+        return any(run.live for run in self.containers)
 
     @property
     def live(self) -> bool:
@@ -51,7 +51,7 @@ class PodContainers:
                     break
             if is_initialized:
                 async with asyncio.TaskGroup() as main:
-                    for run in self._containers:
+                    for run in self.containers:
                         main.create_task(run.run())
             for sidecar in sidecars:
                 sidecar.cancel()

@@ -117,7 +117,8 @@ class PodRun:
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
         await self._edit(self._bound)
-        before = {status.name: status for status in self._typed.status.container_statuses}
+        status = self._typed.status
+        before = {status.name: status for status in (*status.container_statuses, *status.init_container_statuses)}
         if self.sidecar:
             conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
             await self.sidecar.recover(serves=conditions.get(SIDECAR_READY) == "True")
