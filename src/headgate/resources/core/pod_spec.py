@@ -227,6 +227,7 @@ class PodStatus(Input, frozen=True, kw_only=True):
     pod_ip: str = field(name="podIP", default="")
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Resource, frozen=True, kw_only=True):

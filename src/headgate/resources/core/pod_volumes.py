@@ -114,3 +114,14 @@ class Volume(Input, frozen=True, kw_only=True):
     empty_dir: dict[str, Any] | None = None
     host_path: HostPathVolume | None = None
     persistent_volume_claim: ClaimVolume | None = None
+
+    @property
+    def fault(self) -> str:
+        """The reason why a pod with this volume can't start on one machine; empty if it can."""
+        supported = (self.config_map, self.secret, self.downward_api, self.projected, self.host_path)
+        if any(supported) or self.empty_dir is not None or self.persistent_volume_claim:
+            return ""
+        return (
+            "local pods support only configMap, secret, projected, downwardAPI, emptyDir, hostPath and "
+            "persistentVolumeClaim volumes; use one of them"
+        )

@@ -19,17 +19,17 @@ class PodContainers:
 
     def __init__(self, inits: Sequence[Run], containers: Sequence[Run]) -> None:
         self._inits = inits
-        self._containers = containers
+        self.containers = containers
 
     def __iter__(self) -> Iterator[Run]:
         """Iterate over all containers."""
         yield from self._inits
-        yield from self._containers
+        yield from self.containers
 
     @property
     def has_begun(self) -> bool:
         """Whether a container runs that is no init container."""
-        return any(run.live for run in self._containers)
+        return any(run.live for run in self.containers)
 
     @property
     def live(self) -> bool:
@@ -38,7 +38,8 @@ class PodContainers:
 
     async def recover(self, pod: Pod, past: Mapping[str, Ended]) -> None:
         """Adopt the processes that run, with the last known results of their probes, and the `past` ends of containers."""
-        before = {status.name: status for status in pod.status.container_statuses}
+        status = pod.status
+        before = {status.name: status for status in (*status.container_statuses, *status.init_container_statuses)}
         for run in self:
             last = before.get(run.settings.container.name)
             await run.recover(started=last is not None and last.started, ready=last is not None and last.ready)
@@ -62,7 +63,7 @@ class PodContainers:
                     break
             if is_initialized:
                 async with asyncio.TaskGroup() as main:
-                    for run in self._containers:
+                    for run in self.containers:
                         main.create_task(run.run())
             for sidecar in sidecars:
                 sidecar.cancel()

@@ -38,11 +38,6 @@ class _Keys(NamedTuple):
     optional: bool
 
 
-def has_files(volume: Volume) -> bool:
-    """Return whether a volume has files that headgate writes. They are read-only for containers, as in Kubernetes."""
-    return bool(volume.config_map or volume.secret or volume.downward_api or volume.projected)
-
-
 def volume_files(volume: Volume, given: VolumeInput) -> Iterator[VolumeFile]:
     """Yield the files of a volume. Raises ConfigError."""
     where = f"volume {volume.name}"

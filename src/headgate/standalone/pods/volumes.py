@@ -21,7 +21,7 @@ from headgate.resources.core.pod_volumes import HostPathVolume, Volume
 from headgate.standalone.isolation import MountPoint
 from headgate.standalone.pods.environment import expand
 from headgate.standalone.pods.runs import ConfigError
-from headgate.standalone.pods.volume_files import VolumeFile, VolumeInput, has_files, inner_path, volume_files
+from headgate.standalone.pods.volume_files import VolumeFile, VolumeInput, inner_path, volume_files
 
 _FOR_ALL_USERS = 0o777
 _GROUP_READS, _GROUP_WRITES = 0o440, 0o660  # what an fsGroup adds to the modes of files, as in Kubernetes
@@ -111,11 +111,8 @@ def _materialize(volume: Volume, given: VolumeInput, directory: Path) -> PodVolu
     if volume.empty_dir is not None:
         _give_to_group(make_directory(directory), given.group)
         return PodVolume(directory, creates=True)
-    if not has_files(volume):
-        raise ConfigError(
-            f"{where}: local pods support only configMap, secret, projected, downwardAPI, emptyDir, hostPath and "
-            "persistentVolumeClaim volumes; use one of them"
-        )
+    if volume.fault:
+        raise ConfigError(f"{where}: {volume.fault}")
     files = list(volume_files(volume, given))
     if given.group is not None:
         files = [file._replace(mode=file.mode | _GROUP_READS) for file in files]
