@@ -141,6 +141,7 @@ ARGUMENTS = {
     "headgate generate": ["traffictargets"],
     "headgate install": [],
     "headgate proxies": ["gateway", "--log-level", "debug"],
+    "headgate restart": ["--outdated"],
     "headgate rollout": ["status", "website"],
     "headgate try": ["http://website/"],
     "headgate up": ["."],
