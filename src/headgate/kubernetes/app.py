@@ -5,9 +5,10 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple
 
-from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.report import Finding
 from headgate.envoy import stats_sink
 from headgate.envoy.proxy_container import TRY_SOCKET
@@ -24,6 +25,7 @@ from headgate.kubernetes.handover import hand_over
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
+from headgate.kubernetes.limit_ranges import FollowedLimitRanges
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import (
@@ -73,11 +75,11 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         )
         await versions.refresh()
         store = ClusterStore(client, versions, options.mesh.namespaces)
-        lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
-        api = ApiServer(reviews)
+        lease, api = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod), ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
-        sidecars = options.of_sidecars(native=await versions.native_sidecars())
+        sidecars, limits = options.of_sidecars(native=await versions.native_sidecars()), FollowedLimitRanges()
+        injection = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)
         ports = Ports(store, events, lease.active, state, gateways.findings)
@@ -86,7 +88,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             _proxies(api),
             options.settings,
             Trust(issuer, options.settings, trusted),
-            controllers=PredictedControllers(expected_objects, predicted_sidecars(options, sidecars)),
+            controllers=PredictedControllers(expected_objects, predicted_sidecars(options, injection())),
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -96,6 +98,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         draining = asyncio.Event()
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
+        tasks.create_task(limits.run(store), name="limit ranges")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
         for name, work in plane.work():
             tasks.create_task(work, name=name)
@@ -104,7 +107,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         tasks.create_task(follow_roots(issuer_of_servers, certificate), name="roots of the serving certificate")
         if isinstance(issuer_of_servers, EmbeddedIssuer):
             tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
-        webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate, draining)
+        webhooks = serve_webhooks(options, injection(), plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(hold(lease, client, reviews), name="lease")
         roots = ClusterStore(client, versions, options.mesh.namespaces, sidecar_roots.SELECTORS)
