@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple
 
+from headgate.admission.injection import Sidecars
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.envoy.proxy_container import TRY_SOCKET
 from headgate.identity.embedded import EmbeddedIssuer
@@ -35,6 +37,7 @@ from headgate.kubernetes.permissions import (
     report_permissions,
 )
 from headgate.kubernetes.rate_limits import RequestLimits
+from headgate.kubernetes.refused_pods import RefusedPods
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.service_gateways import ProxyImages, ServiceGateways
@@ -45,8 +48,8 @@ from headgate.kubernetes.token_reviews import TokenReview, pod_uids
 from headgate.kubernetes.webhooks import predicted_sidecars, serve_webhooks
 from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
-from headgate.objects.ports import Events, Ports, Store
-from headgate.plane.control_plane import ControlPlane, ProxyOptions
+from headgate.objects.ports import Events, Ports, Reader, Store
+from headgate.plane.control_plane import ControlPlane, ProxyOptions, Work
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
@@ -78,17 +81,17 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         lease, api = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod), ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
-        sidecars, limits = options.of_sidecars(native=await versions.native_sidecars()), FollowedLimitRanges()
-        injection = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
+        sidecars = options.of_sidecars(native=await versions.native_sidecars())
+        injection = _Injection.of(options, sidecars)
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)
-        ports = Ports(store, events, lease.active, state, gateways.findings)
+        ports = Ports(store, events, lease.active, state, gateways.findings, (injection.refused.findings,))
         plane = ControlPlane(
             ports,
             _proxies(api),
             options.settings,
             Trust(issuer, options.settings, trusted),
-            controllers=PredictedControllers(expected_objects, predicted_sidecars(options, injection())),
+            controllers=PredictedControllers(expected_objects, injection.predicted),
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -98,16 +101,16 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         draining = asyncio.Event()
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
-        tasks.create_task(limits.run(store), name="limit ranges")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        for name, work in plane.work():
+        whole = ClusterStore(client, versions, options.mesh.namespaces, whole=True)
+        for name, work in (*plane.work(), *injection.work(whole, plane.live_state.feed.snapshot)):
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         tasks.create_task(serving.renew(certificate), name="serving certificate")
         tasks.create_task(follow_roots(issuer_of_servers, certificate), name="roots of the serving certificate")
         if isinstance(issuer_of_servers, EmbeddedIssuer):
             tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
-        webhooks = serve_webhooks(options, injection(), plane.live_state, certificate, draining)
+        webhooks = serve_webhooks(options, injection.webhooks, plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(hold(lease, client, reviews), name="lease")
         roots = ClusterStore(client, versions, options.mesh.namespaces, sidecar_roots.SELECTORS)
@@ -129,6 +132,28 @@ def _proxies(api: ApiServer) -> ProxyOptions:
         lambda snapshot: TokenReview(api, pod_uids(snapshot)),
         stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
     )
+
+
+class _Injection(NamedTuple):
+    """How pods get sidecars by `webhooks`, and in predictions; their bounds, and the pods that the cluster refuses."""
+
+    limits: FollowedLimitRanges
+    webhooks: Sidecars
+    predicted: Sidecars
+    refused: RefusedPods
+
+    @classmethod
+    def of(cls, options: Options, sidecars: SidecarOptions) -> "_Injection":
+        limits = FollowedLimitRanges()
+        injecting = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
+        # Predictions count users of their own, so that the users of a node's pods stay evenly divided.
+        predicted = predicted_sidecars(options, injecting())
+        return cls(limits, injecting(), predicted, RefusedPods(predicted))
+
+    def work(self, store: Reader, snapshot: Latest[Snapshot | None]) -> Iterator[Work]:
+        """Yield the tasks that follow the objects of `store`, which has whole objects."""
+        yield "limit ranges", self.limits.run(store)
+        yield "refused pods", self.refused.run(store, snapshot)
 
 
 class _Gateways(NamedTuple):

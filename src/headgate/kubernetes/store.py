@@ -54,7 +54,7 @@ class ClusterStore:
 
     If `namespaces` are given, objects of other namespaces do not exist for lists and watches, nor for `get`. A list
     without a namespace then reads these namespaces one by one, and its version contains the version of each. `selectors`
-    restrict the lists and watches without a namespace, by group and kind.
+    restrict the lists and watches without a namespace, by group and kind. With `whole`, all kinds have all fields.
     """
 
     def __init__(
@@ -63,11 +63,14 @@ class ClusterStore:
         versions: ServedVersions,
         namespaces: Sequence[str] = (),
         selectors: Selectors = PARAMETERS_ONLY,
+        *,
+        whole: bool = False,
     ) -> None:
         self._client = client
         self._versions = versions
         self._namespaces = tuple(dict.fromkeys((*namespaces, NAMESPACE))) if namespaces else ()
         self._selectors_in_all = selectors
+        self._whole = whole
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
@@ -109,13 +112,16 @@ class ClusterStore:
         kind = served.kind.group, served.kind.kind
         return {**_SELECTED.get(kind, {}), **({} if namespace else self._selectors_in_all.get(kind, {}))}
 
+    def _is_metadata_only(self, served: ServedKind) -> bool:
+        return not self._whole and (served.kind.group, served.kind.kind) in _METADATA_ONLY
+
     async def _pages(
         self, served: ServedKind, namespace: str, query: Mapping[str, str]
     ) -> tuple[Sequence[msgspec.Raw], str]:
         """Return all objects of a kind, or those of one namespace, and the version of the list."""
         path, items = _path(served, namespace), list[msgspec.Raw]()
         while True:
-            page = await _stored(self._client.page(path, query, metadata_only=_is_metadata_only(served)))
+            page = await _stored(self._client.page(path, query, metadata_only=self._is_metadata_only(served)))
             items += page.items or ()
             if not page.metadata.continue_:
                 return items, page.metadata.resource_version
@@ -167,7 +173,7 @@ class ClusterStore:
         events = self._client.watch_at(
             _path(served, namespace),
             query,
-            metadata_only=_is_metadata_only(served),
+            metadata_only=self._is_metadata_only(served),
             idle_s=float(seconds + LATE_S),
         )
         async with contextlib.aclosing(events):
@@ -286,10 +292,6 @@ async def _stored(answer: Awaitable[T]) -> T:
 
 def _path(served: ServedKind, namespace: str = "", name: str = "", subresource: str = "") -> str:
     return path_of(served.kind, namespace, name, subresource, version=served.version)
-
-
-def _is_metadata_only(served: ServedKind) -> bool:
-    return (served.kind.group, served.kind.kind) in _METADATA_ONLY
 
 
 def _dry(*, dry_run: bool) -> dict[str, str]:
