@@ -93,12 +93,10 @@ def restart(
     inspect_client = InspectClient.of(api, changes=not dry_run)
     place = chosen_namespace(inspect_client, namespace, all_namespaces=all_namespaces)
     keys = [kind.key(place, name) for kind, name in named]
-    across, remaining = (
-        all_namespaces,
-        asyncio.run(_run(inspect_client, _Choice(place, keys, outdated), seconds, dry_run=dry_run)),
-    )
+    choice = _Choice(place, keys, outdated)
+    remaining = asyncio.run(_run(inspect_client, choice, seconds, dry_run=dry_run))
     for left in remaining:
-        note(f"{display_name(left.key, across=across)} is not restarted: {left.obstacle}")
+        note(f"{_name(left.key, choice)} is not restarted: {left.obstacle}")
     if remaining:
         raise typer.Exit(EXIT_FAILURE)
 
