@@ -142,6 +142,7 @@ ARGUMENTS = {
     "headgate install": [],
     "headgate uninstall": [],
     "headgate proxies": ["gateway", "--log-level", "debug"],
+    "headgate restart": ["--outdated"],
     "headgate rollout": ["status", "website"],
     "headgate try": ["http://website/"],
     "headgate up": ["."],

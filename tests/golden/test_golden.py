@@ -38,6 +38,7 @@ FROM_PROXIES = (
     Reason.IDENTITY_UNAVAILABLE,
     Reason.NO_RESOURCES,
     Reason.OBJECT_REJECTED,
+    Reason.PODS_REFUSED,
 )  # reported by the control plane, not by the compiler
 SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]+))?\.\n")
 

@@ -13,6 +13,7 @@ import pytest
 from tests.api.request_header_ca import credential_of
 from tests.ports import free_port
 
+from headgate.admission.sidecar_containers import transparent_sidecars
 from headgate.api.certificate import CertificateFiles, certificate_in
 from headgate.api.http_server import Server
 from headgate.kubernetes import webhooks
@@ -40,7 +41,7 @@ class Replica:
             feed=SimpleNamespace(snapshot=Latest(None)),
             warn=self._warn,
         )
-        sidecars = options.of_sidecars(native=False)
+        sidecars = transparent_sidecars("labelled", options.of_sidecars(native=False))
         serving = webhooks.serve_webhooks(options, sidecars, mesh, Latest(credential_of(certificate)), self.draining)  # type: ignore[arg-type]
         self.answers.set()
         self.serving = asyncio.create_task(serving)

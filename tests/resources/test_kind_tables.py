@@ -19,6 +19,7 @@ VALUES = {kind.shape.__name__ for kind in KINDS if kind.shape} | {
 """The names of types and of constants for kinds."""
 ABOVE = {
     "admission/workloads.py": "the defaults of the embedded API, which need its limits",
+    "cli/restart_plan.py": "how the pods of each kind are replaced, which only the command needs",
     "compiler/gateway_api/backend_shares.py": "what a proxy answers by protocol",
     "compiler/gateway_api/conflicts.py": "which routes share hosts",
     "envoy/descriptors.py": "messages of Envoy that have the names of kinds",

@@ -101,7 +101,7 @@ class Sidecars(NamedTuple):
 
     `decide` says whether a pod gets one. `create` returns a new pod with it, or the pod without it if it is not injected.
     `keep` returns an update of a pod with what injection has written, or raises Invalid. `is_complete` says that a pod has
-    everything already.
+    everything already. `warn` yields warnings about the sidecar that a new pod gets.
     """
 
     decide: Callable[[Object, PodNamespace], InjectionDecision]
@@ -110,6 +110,7 @@ class Sidecars(NamedTuple):
     create: Callable[[Object, PodNamespace, bool], Object]
     keep: Callable[[Object, Object], Object] = lambda new, _old: new
     is_complete: Callable[[Object], bool] = lambda _pod: False
+    warn: Callable[[Object, PodNamespace], Iterable[str]] = lambda _pod, _around: ()
 
 
 def explicit_sidecars(mode: InjectionMode) -> Sidecars:

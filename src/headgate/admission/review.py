@@ -58,8 +58,10 @@ def review(new: Object, old: Object | None, view: View, sidecars: Sidecars) -> R
 def _warnings(new: Object, view: View, sidecars: Sidecars) -> tuple[str, ...]:
     """Return the warnings about a new pod, or about the pod template of a workload: for the same pod, the same ones."""
     pod = pod_of_template(new) if template_path(new) else new
-    injected = sidecars.decide(pod, pod_namespace(view, pod)).injected
-    return (*foreign_keys(new, injected=injected), *useless_keys_of_pods(new))
+    around = pod_namespace(view, pod)
+    injected = sidecars.decide(pod, around).injected
+    of_sidecar = sidecars.warn(pod, around) if injected and not sidecars.is_complete(pod) else ()
+    return (*foreign_keys(new, injected=injected), *useless_keys_of_pods(new), *of_sidecar)
 
 
 def _causes(*, new: Object, view: View, sidecars: Sidecars) -> Iterator[Cause]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import InjectionDecision, PodNamespace, Sidecars, decide
+from headgate.admission.limit_ranges import LimitRanges, fit_warnings, fitted, no_limit_ranges
 from headgate.admission.proxy_settings import ProxySettings, proxy_settings
 from headgate.admission.proxy_users import PROXY_USERS, proxy_user
 from headgate.admission.sidecar_merge import with_sidecars
@@ -64,14 +65,29 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     proxy: Mapping[str, str] = {}
 
 
-def transparent_sidecars(mode: InjectionMode, options: SidecarOptions, users: Iterator[int] | None = None) -> Sidecars:
-    """Return how a cluster adds transparent sidecars, and what Sidecars add, to new pods. Their proxies run as `users`, in turn."""
+def transparent_sidecars(
+    mode: InjectionMode,
+    options: SidecarOptions,
+    users: Iterator[int] | None = None,
+    *,
+    limits: LimitRanges = no_limit_ranges,
+) -> Sidecars:
+    """Return how a cluster adds transparent sidecars, and what Sidecars add, to new pods. Their proxies run as `users`, in turn.
+
+    The resources of sidecars are fitted into `limits`.
+    """
     users = users or itertools.cycle(PROXY_USERS)
 
     def create(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`
         if not injected:
             return pod
-        return with_transparent_sidecar(with_sidecars(pod, around.sidecars), options, next(users), around.annotations)
+        ranges = limits(pod["metadata"].get("namespace", ""))
+        added = with_sidecars(pod, around.sidecars)
+        return with_transparent_sidecar(added, options, next(users), around.annotations, limits=ranges)
+
+    def warn(pod: Object, around: PodNamespace) -> Iterator[str]:
+        settings = proxy_settings(options.proxy, around.annotations, part(pod["metadata"], "annotations"))
+        return fit_warnings(settings.resources, limits(pod["metadata"].get("namespace", "")))
 
     return Sidecars(
         lambda pod, around: decide_transparent(pod, mode, around),
@@ -79,6 +95,7 @@ def transparent_sidecars(mode: InjectionMode, options: SidecarOptions, users: It
         OWN_PORTS,
         create,
         is_complete=lambda pod: CONTAINER in container_names(pod),
+        warn=warn,
     )
 
 
@@ -102,12 +119,14 @@ def with_transparent_sidecar(
     options: SidecarOptions,
     first_user: int = PROXY_USERS[0],
     namespace: Mapping[str, str] = NO_ANNOTATIONS,
+    *,
+    limits: Sequence[Object] = (),
 ) -> Object:
     """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
     The kubelet sends the application's HTTP, TCP and gRPC probes to the proxy, which makes the checks. A sidecar that is not native starts
     after all init containers, so these run before the redirection and use the network directly. It runs as `first_user`, or as
-    the next user that no container has. `namespace` are the annotations of the pod's namespace.
+    the next user that no container has. `namespace` are the annotations of the pod's namespace, `limits` its LimitRanges.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     initial = spec.get("initContainers") or ()
@@ -121,6 +140,7 @@ def with_transparent_sidecar(
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
     settings, user = proxy_settings(options.proxy, namespace, annotations), proxy_user(pod, first_user)
+    settings = settings._replace(resources=fitted(settings.resources, limits))
     is_job = (spec.get("restartPolicy") or "Always") != "Always"
     sidecar = _sidecar(options, settings, user, is_job=is_job)
     redirection = _redirection(options, user) | {"resources": settings.resources}

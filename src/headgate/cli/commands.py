@@ -144,8 +144,9 @@ COMMANDS: Mapping[str, Command] = {
             "headgate proxies",
             "headgate proxies shop/website-v1-7f9c",
             "headgate proxies gateway --log-level debug --for 30s",
+            "headgate proxies --outdated -n shop",
         ),
-        UNREACHABLE,
+        UNREACHABLE | {EXIT_FAILURE: "with --outdated: a workload is outdated; else an error"},
     ),
     "config": Command(
         "config:config",
@@ -194,6 +195,13 @@ COMMANDS: Mapping[str, Command] = {
         CHANGES,
         ("headgate rollback 12 --dry-run", "headgate rollback 12 trafficsplit/website"),
         UNREACHABLE,
+    ),
+    "restart": Command(
+        "restart:restart",
+        "Replace pods, one workload after the other, for new sidecars.",
+        CHANGES,
+        ("headgate restart --outdated -n shop --dry-run", "headgate restart deployment/website -n shop --timeout 10m"),
+        UNREACHABLE | _TIMEOUT | {EXIT_FAILURE: "outdated pods remain, or an error"},
     ),
     "ca": Command(
         "ca:ca",

@@ -27,6 +27,7 @@ from headgate.resources.mesh_status import MESH, MeshStatus
 from headgate.resources.meta import SYSTEM_NAMESPACE, Object
 from headgate.resources.request_spec import RequestSpec
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
+from headgate.resources.workload_sidecars import WorkloadSidecars, WorkloadSidecarsList
 
 if TYPE_CHECKING:
     from headgate.plan.planning import PlanSpec, PlanStatus
@@ -73,6 +74,10 @@ class InspectClient:
     async def proxy(self, text: str, namespace: str = "") -> Proxy:
         """Return the proxy with a name that `parse_proxy_name` accepts. Raises NotFound, with the names of all proxies."""
         return await self._of_proxy(text, namespace, Proxy)
+
+    async def workload_sidecars(self, namespace: str = "") -> Sequence[WorkloadSidecars]:
+        """Return the workloads with sidecars in a namespace, or in all, and which of their pods are outdated."""
+        return (await self.get(resource_path("workloadsidecars", namespace), WorkloadSidecarsList)).items
 
     async def config(self, text: str, namespace: str, query: Mapping[str, str]) -> ProxyConfig:
         """Return the Envoy resources of a proxy, selected by `query`. Raises NotFound, with the names of all proxies."""

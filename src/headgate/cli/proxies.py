@@ -49,6 +49,10 @@ LogLevel = Annotated[
         show_default=False,
     ),
 ]
+Outdated = Annotated[
+    bool,
+    typer.Option("--outdated", help="List the workloads whose sidecars differ from those of new pods."),
+]
 Time = Annotated[str, typer.Option("--for", metavar="DURATION", help="With --log-level: the time: 30s, 5m.")]
 
 
@@ -57,6 +61,7 @@ def proxies(
     proxy: ProxyName = "",
     *,
     namespace: InNamespace = "",
+    outdated: Outdated = False,
     log_level: LogLevel = None,
     time_: Time = "5m",
     output: Output = Format.TABLE,
@@ -69,13 +74,20 @@ def proxies(
 
     With --log-level, a proxy logs at another level for a time. On a cluster this needs the permission to run programs in
     its pod (pods/exec). Logs at the levels debug and trace contain the headers of requests.
+
+    With --outdated, the exit code is 1 if a workload has pods that `headgate restart` would change, else 0.
     """
+    if outdated and (proxy or log_level):
+        raise usage_error("lists workloads; leave out PROXY and --log-level", option="--outdated")
     if log_level and not proxy:
         raise usage_error("name the proxy: gateway, a pod's name, or NAMESPACE/POD", option="--log-level")
     if log_level and output is not Format.TABLE:
         raise usage_error("`proxies --log-level` has no other output than its text; leave out -o", option="-o")
     seconds = duration(time_, "--for")
     inspect_client = InspectClient.of(api, changes=log_level is not None)
+    if outdated:
+        _list_outdated(inspect_client, namespace, output)
+        return
     if log_level:
         asyncio.run(_hold(inspect_client, (proxy, namespace), log_level, seconds))
     elif proxy:
@@ -84,6 +96,12 @@ def proxies(
     else:
         every = asyncio.run(inspect_client.proxies(namespace))
         answer({"items": every}, output, lambda: _list(every))
+
+
+def _list_outdated(inspect_client: InspectClient, namespace: str, output: Format) -> None:
+    from headgate.cli.outdated import due_workloads, show_outdated  # its imports would delay the questions
+
+    show_outdated(asyncio.run(due_workloads(inspect_client, namespace)), output)
 
 
 async def _hold(inspect_client: InspectClient, proxy: tuple[str, str], level: Level, seconds: float) -> None:

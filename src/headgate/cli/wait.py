@@ -153,7 +153,8 @@ def _not_processed(obj: Object) -> WaitProgress:
     return WaitProgress(Readiness.PENDING, f"generation {_generation(obj)} is not processed yet")
 
 
-def _deployment_progress(obj: Object) -> WaitProgress:
+def deployment_progress(obj: Object) -> WaitProgress:
+    """Return whether all pods of a Deployment have its current template and are available."""
     wanted = (obj.get("spec") or {}).get("replicas", 1)
     status = _status(obj)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
@@ -185,7 +186,7 @@ _READINESS: Mapping[ReadyBy, ReadinessCheck] = {
     ReadyBy.GENERATION: _by_observed_generation,
     ReadyBy.CONDITIONS: _by_conditions,
     ReadyBy.PARENTS: _by_parents,
-    ReadyBy.REPLICAS: _deployment_progress,
+    ReadyBy.REPLICAS: deployment_progress,
 }
 _GATEWAY_CLASS = next(kind for kind in KINDS if (kind.group, kind.kind) == (GATEWAY, "GatewayClass"))
 _WORST_FIRST = (Readiness.FAILED, Readiness.PENDING, Readiness.READY)

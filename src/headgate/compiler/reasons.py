@@ -99,6 +99,7 @@ class Reason(enum.Enum):
     IDENTITY_UNAVAILABLE = "IdentityUnavailable"
     NO_RESOURCES = "NoResources"
     OBJECT_REJECTED = "ObjectRejected"
+    PODS_REFUSED = "PodsRefused"
     GATEWAY_BYPASSED = "GatewayBypassed"
     GATEWAY_NOT_READY = "GatewayNotReady"
 
@@ -135,6 +136,7 @@ _MEANINGS = {
         Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it sends and accepts no traffic until it has one.",
         Reason.NO_RESOURCES: "A quota of the cluster forbids an object of the proxies of a Gateway or a Service.",
         Reason.OBJECT_REJECTED: "The API server rejects an object of the proxies of a Gateway or a Service, which keep the objects that they have.",
+        Reason.PODS_REFUSED: "The cluster refuses new pods of a Deployment with sidecars, for example because of a quota.",
         Reason.GATEWAY_NOT_READY: "No proxy of the gateway of a Service is ready with its current configuration, for clients without a sidecar.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple
 
-from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.admission.injection import Sidecars
+from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.envoy.proxy_container import TRY_SOCKET
 from headgate.identity.embedded import EmbeddedIssuer
@@ -24,6 +27,7 @@ from headgate.kubernetes.handover import begin_conversions, end_conversions, han
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
+from headgate.kubernetes.limit_ranges import FollowedLimitRanges
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import (
@@ -33,6 +37,7 @@ from headgate.kubernetes.permissions import (
     report_permissions,
 )
 from headgate.kubernetes.rate_limits import RequestLimits
+from headgate.kubernetes.refused_pods import RefusedPods
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.service_gateways import ProxyImages, ServiceGateways
@@ -43,8 +48,8 @@ from headgate.kubernetes.token_reviews import TokenReview, pod_uids
 from headgate.kubernetes.webhooks import predicted_sidecars, serve_webhooks
 from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
-from headgate.objects.ports import Events, Ports, Store
-from headgate.plane.control_plane import ControlPlane, ProxyOptions
+from headgate.objects.ports import Events, Ports, Reader, Store
+from headgate.plane.control_plane import ControlPlane, ProxyOptions, Work
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
@@ -73,20 +78,20 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         )
         await versions.refresh()
         store = ClusterStore(client, versions, options.mesh.namespaces)
-        lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
-        api = ApiServer(reviews)
+        lease, api = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod), ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
+        injection = _Injection.of(options, sidecars)
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)
-        ports = Ports(store, events, lease.active, state, gateways.findings)
+        ports = Ports(store, events, lease.active, state, gateways.findings, (injection.refused.findings,))
         plane = ControlPlane(
             ports,
             _proxies(api),
             options.settings,
             Trust(issuer, options.settings, trusted),
-            controllers=PredictedControllers(expected_objects, predicted_sidecars(options, sidecars)),
+            controllers=PredictedControllers(expected_objects, injection.predicted),
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -97,12 +102,16 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        for name, work in (*plane.work(), ("conversions", begin_conversions(client, options.pod))):
+        for name, work in (
+            *plane.work(),
+            *injection.work(store, plane.live_state.feed.snapshot),
+            ("conversions", begin_conversions(client, options.pod)),
+        ):
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         for name, work in serving.work(store, certificate):
             tasks.create_task(work, name=name)
-        webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate, draining)
+        webhooks = serve_webhooks(options, injection.webhooks, plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(hold(lease, client, reviews), name="lease")
         roots = ClusterStore(client, versions, options.mesh.namespaces, sidecar_roots.SELECTORS)
@@ -126,6 +135,28 @@ def _proxies(api: ApiServer) -> ProxyOptions:
         lambda snapshot: TokenReview(api, pod_uids(snapshot)),
         stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
     )
+
+
+class _Injection(NamedTuple):
+    """How pods get sidecars by `webhooks`, and in predictions; their bounds, and the pods that the cluster refuses."""
+
+    limits: FollowedLimitRanges
+    webhooks: Sidecars
+    predicted: Sidecars
+    refused: RefusedPods
+
+    @classmethod
+    def of(cls, options: Options, sidecars: SidecarOptions) -> "_Injection":
+        limits = FollowedLimitRanges()
+        injecting = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
+        # Predictions count users of their own, so that the users of a node's pods stay evenly divided.
+        predicted = predicted_sidecars(options, injecting())
+        return cls(limits, injecting(), predicted, RefusedPods(predicted))
+
+    def work(self, store: Reader, snapshot: Latest[Snapshot | None]) -> Iterator[Work]:
+        """Yield the tasks that follow the objects of `store`."""
+        yield "limit ranges", self.limits.run(store)
+        yield "refused pods", self.refused.run(store, snapshot)
 
 
 class _Gateways(NamedTuple):

@@ -5,7 +5,6 @@ from functools import partial
 
 from headgate.admission.chain import object_check
 from headgate.admission.injection import NAMESPACE_NAME, InjectionDecision, PodNamespace, Sidecars
-from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.http_server import Server, drained, serve
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.webhooks import Reviews, create_webhooks
@@ -21,8 +20,8 @@ from headgate.plane.write_warnings import warnings_before_write
 from headgate.resources.meta import Object
 
 
-def predicted_sidecars(options: Options, sidecars: SidecarOptions) -> Sidecars:
-    """Return how a cluster adds sidecars to pods, for plans and explanations.
+def predicted_sidecars(options: Options, injecting: Sidecars) -> Sidecars:
+    """Return how a cluster adds sidecars to pods, for plans and explanations. `injecting` is how the webhooks add them.
 
     In a mesh of some namespaces, the API server calls the webhooks only for namespaces with a label of their name.
     """
@@ -32,13 +31,12 @@ def predicted_sidecars(options: Options, sidecars: SidecarOptions) -> Sidecars:
             return InjectionDecision("NamespaceName", NAMESPACE_NAME)
         return injecting.decide(pod, around)
 
-    injecting = transparent_sidecars(options.mesh.sidecars, sidecars)
     return injecting._replace(decide=decide)
 
 
 async def serve_webhooks(
     options: Options,
-    sidecars: SidecarOptions,
+    sidecars: Sidecars,
     live_state: LiveState,
     certificate: Latest[Credential],
     draining: asyncio.Event,
@@ -49,7 +47,7 @@ async def serve_webhooks(
     whose connection is closed.
     """
     reviews = Reviews(
-        transparent_sidecars(options.mesh.sidecars, sidecars),
+        sidecars,
         object_check(options.settings),
         partial(warnings_before_write, live_state),
         lambda: SnapshotView(live_state.feed.snapshot.get() or Snapshot()),

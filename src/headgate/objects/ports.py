@@ -225,7 +225,8 @@ class Ports(NamedTuple):
 
     Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby
     only reads and compiles until it gets the lease. A control plane that loses the lease is stopped. `findings` are those
-    of parts of the host about users' objects, for the statuses and Events of these objects.
+    of parts of the host about users' objects, for the statuses and Events of these objects. `unwritten` are further ones,
+    about objects whose status belongs to another controller.
     """
 
     objects: Store
@@ -233,3 +234,4 @@ class Ports(NamedTuple):
     active: Latest[bool]
     state: StateStorage | None = None
     findings: Sequence[Latest[tuple[Finding, ...]]] = ()
+    unwritten: Sequence[Latest[tuple[Finding, ...]]] = ()

@@ -81,8 +81,9 @@ class ControlPlane:
             Finders(CallerFinder(loop.compiled), CallFinder(loop.compiled)),
             shares_clock=proxies.shares_clock,
         )
+        findings = (*ports.findings, *ports.unwritten)
         self.live_state = LiveState(
-            ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, ports.findings, controllers)
+            ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, findings, controllers)
         )
         services = {
             otlp.METHOD: self.traffic.export,

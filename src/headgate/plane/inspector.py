@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from cryptography import x509
 from msgspec import structs
 
-from headgate.admission.injection import pod_namespace
+from headgate.admission.injection import PodNamespace, pod_namespace
 from headgate.compiler.explain_request import explain_request
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot, account_name
@@ -36,15 +36,18 @@ from headgate.plane.proxy_status import TYPES, own_key, proxy_status, wanted_nam
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
+from headgate.plane.workload_sidecars import workload_sidecars
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.inspect import ObjectName, ProxyCertificate, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
-from headgate.resources.meta import Key, timestamp
+from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import deployment_of
+from headgate.resources.registry import POD
 from headgate.resources.request_spec import RequestSpec
+from headgate.resources.workload_sidecars import WorkloadSidecars
 from headgate.xds import fleet
 from headgate.xds.subscription import Subscription
 from headgate.xds.versions import AcknowledgedVersion
@@ -146,6 +149,21 @@ class Inspector:
         status = proxy_status(proxy, typed_pod, self._origin(), self._clock()) if proxy else None
         decision = self.live_state.controllers.sidecars.decide(pod, around)
         return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status))
+
+    async def workload_sidecars(self, namespace: str = "") -> tuple[WorkloadSidecars, ...]:
+        """Return the workloads of a namespace, or of all, whose pods have sidecars or would get them. Raises Unavailable."""
+        pods = (await self.live_state.store.list(POD.group, POD.kind, namespace)).items
+        view = SnapshotView(self.live_state.feed.snapshot.get() or Snapshot())
+        namespaces: dict[str, PodNamespace] = {}
+
+        def around(pod: Object) -> PodNamespace:
+            name = pod["metadata"].get("namespace", "")
+            return namespaces.get(name) or namespaces.setdefault(name, pod_namespace(view, pod))
+
+        proxies = {proxy.metadata: proxy for proxy in self.proxies()}
+        sidecars = self.live_state.controllers.sidecars
+        # Thousands of pods take seconds, so they must not block the event loop.
+        return await asyncio.to_thread(workload_sidecars, pods, sidecars, around, proxies)
 
     async def plan(self, spec: PlanSpec) -> PlanStatus:
         """Return the plan of a change. Raises InvalidChange, InvalidCheck, NotFound, HeadgateError."""

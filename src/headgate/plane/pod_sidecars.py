@@ -7,7 +7,7 @@ from headgate.admission.injection import InjectionDecision, decision_message
 from headgate.admission.sidecar_containers import CONTAINER, container_names, moved_checks
 from headgate.admission.sidecar_merge import selecting
 from headgate.resources.core.pod import ENDED
-from headgate.resources.core.pod_metadata import ADDED, CONFLICTS, EXCLUDED_PORTS, INJECT, PROCESS, SIDECAR, SIDECARS
+from headgate.resources.core.pod_metadata import ADDED, CONFLICTS, EXCLUDED_PORTS, INJECT, PROCESS, sidecar_mode
 from headgate.resources.decode import read
 from headgate.resources.inspect import (
     AddedSidecar,
@@ -49,7 +49,7 @@ def explain_pod(facts: PodFacts) -> PodSidecar:
     added = tuple(_added(pod, facts.sidecars))
     return PodSidecar(
         metadata=ObjectName(namespace=pod["metadata"].get("namespace", ""), name=pod["metadata"]["name"]),
-        sidecar=_kind(pod),
+        sidecar=sidecar_mode(pod),
         decision=SidecarDecision(
             injected=facts.decision.injected,
             setting=facts.decision.by,
@@ -60,11 +60,6 @@ def explain_pod(facts: PodFacts) -> PodSidecar:
         messages=tuple(_notes(facts)),
         advice_messages=(*_problems(facts, added), *_change(pod, facts.decision)),
     )
-
-
-def _kind(pod: Object) -> str:
-    kind: str = part(pod["metadata"], "annotations").get(SIDECAR, "")
-    return kind if kind in SIDECARS else ""
 
 
 def _added(pod: Object, sidecars: Iterable[Object]) -> Iterator[AddedSidecar]:
@@ -92,7 +87,7 @@ def _notes(facts: PodFacts) -> Iterator[str]:
     ended = status.get("phase") in ENDED
     if ended:
         yield f"the pod has ended (phase {status['phase']})"
-    if not _kind(facts.pod):
+    if not sidecar_mode(facts.pod):
         if any(selecting(facts.pod, facts.sidecars)):
             yield "Sidecars add nothing to a pod without a sidecar of headgate"
         return
@@ -101,7 +96,7 @@ def _notes(facts: PodFacts) -> Iterator[str]:
         yield f"headgate expects no proxy, because the pod {reason}"
     if ports := annotations.get(EXCLUDED_PORTS):
         yield f"these ports bypass the sidecar: {ports} (annotation {EXCLUDED_PORTS})"
-    for hook in _http_hooks(spec) if _kind(facts.pod) == "transparent" else ():
+    for hook in _http_hooks(spec) if sidecar_mode(facts.pod) == "transparent" else ():
         yield (
             f"the kubelet sends the hook {hook} in plaintext and without an identity: a strict or closed workload rejects it; "
             f"use exec, or exclude its port with the annotation {EXCLUDED_PORTS}"
@@ -123,7 +118,7 @@ def _http_hooks(spec: Mapping[str, Any]) -> Iterator[str]:
 
 def _problems(facts: PodFacts, added: Iterable[AddedSidecar]) -> Iterator[str]:
     """Yield what to do if the pod differs from a new pod with its labels, or if its proxy is not in sync."""
-    pod, proxy, kind = facts.pod, facts.proxy, _kind(facts.pod)
+    pod, proxy, kind = facts.pod, facts.proxy, sidecar_mode(facts.pod)
     named = f"-n {pod['metadata'].get('namespace', '')} {{}} {pod['metadata']['name']}"
     if proxy and proxy.state == "Disconnected":
         log = f" and its log: kubectl {named.format('logs')} -c {CONTAINER}" if kind == "transparent" else ""
@@ -156,7 +151,7 @@ def _change(pod: Object, decision: InjectionDecision) -> Iterator[str]:
     elif decision.by == "Option" and decision.value == "none":
         yield "to add sidecars, run headgate with --sidecars labelled"
     else:
-        wish, value = _WISHES[bool(_kind(pod)), decision.injected]
+        wish, value = _WISHES[bool(sidecar_mode(pod)), decision.injected]
         where = "of the pod template" if controller(pod) else "of a new pod"
         yield f'to {wish}, set the label {INJECT} {where} to "{value}"'
 

@@ -27,6 +27,7 @@ from headgate.resources.mesh_status import (
 )
 from headgate.resources.meta import Key
 from headgate.resources.request_spec import RequestSpec, check
+from headgate.resources.workload_sidecars import PodRestart, WorkloadSidecars
 
 
 def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:
@@ -60,6 +61,18 @@ class FakeMesh:
             raise NotFound(name.name)
         decision = SidecarDecision(injected=True, setting="PodLabel", message="")
         return PodSidecar(metadata=name, sidecar="explicit", decision=decision)
+
+    async def workload_sidecars(self, namespace: str = "") -> tuple[WorkloadSidecars, ...]:
+        pods = (
+            PodRestart(name="one", sidecar="explicit", injected=True),
+            PodRestart(name="two", sidecar="", injected=True, messages=("has no sidecar",)),
+        )
+        web = WorkloadSidecars(
+            metadata=ObjectName(namespace="b", name="deployment.web"),
+            object=Key("apps", "Deployment", "b", "web"),
+            pods=pods,
+        )
+        return (web,) if namespace in ("", "b") else ()
 
     async def explain(self, sent: RequestSpec, revision: int = 0) -> Any:
         check(sent)

@@ -13,8 +13,16 @@ from headgate.resources.call_records import CallRecordList
 from headgate.resources.inspect import FindingList, ProxyList, TapEvent, TapNotice
 from headgate.resources.mesh_status import MeshStatusList
 from headgate.resources.revisions import RevisionList
+from headgate.resources.workload_sidecars import WorkloadSidecarsList
 
-LISTS: tuple[type[msgspec.Struct], ...] = (ProxyList, MeshStatusList, FindingList, CallRecordList, RevisionList)
+LISTS: tuple[type[msgspec.Struct], ...] = (
+    ProxyList,
+    MeshStatusList,
+    FindingList,
+    CallRecordList,
+    RevisionList,
+    WorkloadSidecarsList,
+)
 CAMEL_CASE = re.compile("[a-z][a-zA-Z0-9]*")
 
 

@@ -52,6 +52,14 @@ async def test_the_sidecar_of_a_pod_is_a_subresource_with_the_verb_get(inspect_c
     assert (rows["pods/sidecar"]["kind"], rows["pods/sidecar"]["verbs"]) == ("PodSidecar", ["get"])
 
 
+async def test_workloads_with_outdated_sidecars_are_listed_with_their_pods(inspect_client: AsgiClient) -> None:
+    found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/workloadsidecars")).body
+    assert (found["kind"], found["items"][0]["object"]["name"]) == ("WorkloadSidecarsList", "web")
+    assert [pod["messages"] for pod in found["items"][0]["pods"]] == [[], ["has no sidecar"]]
+    row = await cells(inspect_client, "workloadsidecars")
+    assert row == {"Name": "deployment.web", "Pods": "2", "Outdated": "1", "Why": "has no sidecar"}
+
+
 async def test_the_embedded_api_names_the_option_that_serves_the_metrics(inspect_client: AsgiClient) -> None:
     found = await inspect_client.call("GET", f"{GROUP}/meshstatuses/mesh/metrics")
     assert (found.code, "--metrics-address" in found.body["message"]) == (501, True)

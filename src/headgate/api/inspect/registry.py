@@ -11,8 +11,19 @@ from headgate.api.inspect.proxies import PROXIES
 from headgate.api.inspect.resource import InspectResource
 from headgate.api.inspect.revisions import REVISIONS
 from headgate.api.inspect.user_objects import USER_OBJECTS
+from headgate.api.inspect.workload_sidecars import WORKLOAD_SIDECARS
 
 RESOURCES: Mapping[str, InspectResource] = {
     resource.plural: resource
-    for resource in (PROXIES, EXPLANATIONS, PLANS, FINDINGS, CALL_RECORDS, REVISIONS, MESH_STATUSES, *USER_OBJECTS)
+    for resource in (
+        PROXIES,
+        WORKLOAD_SIDECARS,
+        EXPLANATIONS,
+        PLANS,
+        FINDINGS,
+        CALL_RECORDS,
+        REVISIONS,
+        MESH_STATUSES,
+        *USER_OBJECTS,
+    )
 }

@@ -69,6 +69,12 @@ _PAIRS = re.compile(r"[0-9]{1,5}=[0-9]{1,5}(,[0-9]{1,5}=[0-9]{1,5})*")
 _NUMBERS = re.compile(r"[0-9]+")
 
 
+def sidecar_mode(pod: Object) -> str:
+    """Return the mode of a pod's sidecar, `transparent` or `explicit`; empty if it has none."""
+    mode: str = part(pod["metadata"], "annotations").get(SIDECAR, "")
+    return mode if mode in SIDECARS else ""
+
+
 def template_causes(obj: Object) -> Iterator[Cause]:
     """Yield mistakes in the labels, annotations and ServiceAccount of a workload's pod template."""
     template, where = pod_template(obj), f"{template_path(obj)}."

@@ -43,7 +43,7 @@ class PodContainers:
         for run in self:
             last = before.get(run.settings.container.name)
             await run.recover(started=last is not None and last.started, ready=last is not None and last.ready)
-        for run in self._containers if pod.spec.restart_policy != "Always" else ():
+        for run in self.containers if pod.spec.restart_policy != "Always" else ():
             if ended := past.get(run.settings.container.name):
                 run.restore(ended)
 

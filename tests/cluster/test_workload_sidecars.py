@@ -1,0 +1,46 @@
+"""A replica on a real API server, with the permissions of its installation: outdated pods, and pods that a quota refuses."""
+
+import pytest
+from tests.cluster.api_server import MERGE, KubeApiServer
+from tests.cluster.control_planes import RunningReplica, eventually, running
+from tests.make.objects import container, deployment, obj, pod
+
+INSPECT = "/apis/inspect.headgate.dev/v1beta1/namespaces/refused"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/refused/deployments"
+INJECT = {"headgate.dev/inject": "true"}
+APP = container("app", image="app:1")
+QUOTA = 'pods "web-1" is forbidden: exceeded quota: small'
+
+
+async def test_a_replica_lists_outdated_workloads_and_those_whose_pods_a_quota_refuses(
+    cluster: KubeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.namespace("refused")
+    cluster.make("/api/v1/namespaces/refused/serviceaccounts", obj("ServiceAccount", "default", namespace="refused"))
+    async with running(cluster, monkeypatch) as plane:
+        await eventually(plane.served)
+        # The API server calls no webhook here, and stores a pod with the annotation without a sidecar.
+        cluster.make(DEPLOYMENTS, deployment("web", APP, namespace="refused", labels={"app": "web", **INJECT}))
+        cluster.make(
+            "/api/v1/namespaces/refused/pods", pod("alone", namespace="refused", annotations=INJECT, containers=[APP])
+        )
+        condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": QUOTA}
+        refused = {"status": {"conditions": [condition]}}
+        assert cluster.call("PATCH", f"{DEPLOYMENTS}/web/status", refused, content_type=MERGE)[0] == 200
+        await eventually(lambda: _has_finding(plane))
+        (workload,) = (await plane.get(f"{INSPECT}/workloadsidecars"))["items"]
+        assert (workload["object"]["kind"], workload["object"]["name"]) == ("Pod", "alone")
+        assert workload["pods"][0]["messages"][0].startswith(
+            "has no sidecar, and a new pod gets one: the pod's annotation"
+        )
+        assert await plane.has_all_permissions()
+    assert not [line for line in plane.log if "refused" in line]
+
+
+async def _has_finding(plane: RunningReplica) -> bool:
+    findings = (await plane.get(f"{INSPECT}/findings"))["items"]
+    return [
+        finding["message"].startswith(f"the cluster refuses its new pods: {QUOTA}. Raise the ResourceQuota")
+        for finding in findings
+        if (finding["reason"], finding["object"]["name"]) == ("PodsRefused", "web")
+    ] == [True]
