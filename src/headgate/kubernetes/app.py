@@ -102,11 +102,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        for name, work in (
-            *plane.work(),
-            *injection.work(store, plane.live_state.feed.snapshot),
-            ("conversions", begin_conversions(client, options.pod)),
-        ):
+        tasks.create_task(begin_conversions(client, options.pod), name="conversions")
+        for name, work in (*plane.work(), *injection.work(store, plane.live_state.feed.snapshot)):
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         for name, work in serving.work(store, certificate):
