@@ -108,6 +108,7 @@ PROGRAMS = (
     "tests/standalone/apiserver/test_health.py",
     "tests/standalone/apiserver/test_kubectl.py",
     "tests/standalone/apiserver/test_kubectl_apply.py",
+    "tests/standalone/apiserver/test_sessions.py",
     "tests/standalone/pods",
     "tests/standalone/proxies/test_envoy_process.py",
     "tests/standalone/proxies/test_nginx_process.py",

@@ -45,6 +45,7 @@ from headgate.rollout.controller import RolloutController
 from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.local_pods import LocalPods
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
 from headgate.standalone.listeners import split_address
@@ -156,7 +157,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
             store,
             token=read_token(state),
             write_warnings=partial(warnings_after_write, plane.live_state),
-            logs=runtime.logs.read,
+            pods=LocalPods(runtime.logs.read, runtime.container),
             computed=computed,
         )
         tasks.start(serve(app, setup.api, certificate_in(state)), name="api")

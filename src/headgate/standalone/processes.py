@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
+from typing import NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.resources.core.pod import ProcessIdentity
@@ -99,23 +100,39 @@ class Process:
         os.close(self._pidfd)
 
 
+class StandardFiles(NamedTuple):
+    """The stdin, stdout and stderr of a program: file descriptors, or `subprocess.DEVNULL`."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+
+
 def spawn(launch: Launch, log: Path) -> Process:
     """Start a program; its output is appended to the file `log`. Raises StartError."""
     try:
         with open(log, "ab", opener=_private) as output:
-            child = _Child(
-                launch.command,
-                env=launch.env,
-                cwd=launch.cwd or None,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=launch.pass_fds,
-                start_new_session=True,
-            )
+            return start(launch, StandardFiles(subprocess.DEVNULL, output.fileno(), output.fileno()))
+    except OSError as error:
+        raise StartError(start_fault(launch, error)) from error
+
+
+def start(launch: Launch, files: StandardFiles) -> Process:
+    """Start a program with these standard files. Raises StartError."""
+    try:
+        child = _Child(
+            launch.command,
+            env=launch.env,
+            cwd=launch.cwd or None,
+            stdin=files.stdin,
+            stdout=files.stdout,
+            stderr=files.stderr,
+            pass_fds=launch.pass_fds,
+            start_new_session=True,
+        )
     except (OSError, ValueError) as error:
         raise StartError(start_fault(launch, error)) from error
-    return Process(_identity(child.pid), os.pidfd_open(child.pid), child)
+    return Process(identity_of(child.pid), os.pidfd_open(child.pid), child)
 
 
 def adopt(identity: ProcessIdentity) -> Process | None:
@@ -140,7 +157,7 @@ async def until_gone(identity: ProcessIdentity) -> None:
 
 def own_identity() -> ProcessIdentity:
     """Return the identity of this process."""
-    return _identity(os.getpid())
+    return identity_of(os.getpid())
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -158,13 +175,14 @@ def _open(identity: ProcessIdentity) -> int | None:
     except OSError:
         return None
     # While the pidfd is open the kernel does not reuse the pid, so the check below is about the same process.
-    if _identity(identity.pid) == identity and next(iter(_stat(identity.pid)), "Z") != "Z":  # Z is a zombie
+    if identity_of(identity.pid) == identity and next(iter(_stat(identity.pid)), "Z") != "Z":  # Z is a zombie
         return pidfd
     os.close(pidfd)
     return None
 
 
-def _identity(pid: int) -> ProcessIdentity:
+def identity_of(pid: int) -> ProcessIdentity:
+    """Return the identity of a process; `started` is 0 when it does not exist."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     fields = _stat(pid)
     return ProcessIdentity(pid=pid, started=int(fields[19]) if fields else 0, boot=boot)

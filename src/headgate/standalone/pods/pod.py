@@ -90,6 +90,10 @@ class PodRun:
         """Whether the pod has a process that an earlier headgate started."""
         return any(run.adopted for run in self._all_runs())
 
+    def container(self, name: str) -> Run | None:
+        """Return a container by its name; None if the pod has none of that name."""
+        return next((run for run in self._all_runs() if run.settings.container.name == name), None)
+
     def update(self, pod: Object) -> None:
         """Use a newer version of the object."""
         if pod["metadata"].get("deletionTimestamp"):

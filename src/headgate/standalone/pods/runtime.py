@@ -19,7 +19,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import POD, key_of
 from headgate.standalone.address_pool import AddressPool, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
@@ -28,6 +28,7 @@ from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
 from headgate.standalone.pods.logs import Logs, rotate_logs
 from headgate.standalone.pods.pod import PodRun, PodServices
+from headgate.standalone.pods.runs import Run
 from headgate.standalone.pods.sidecars import ProxyServices, node_id
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_process import EnvoyState
@@ -71,6 +72,13 @@ class LocalRuntime:
     def pods(self) -> Mapping[str, bool]:
         """Return, for the uid of each pod, whether it has an adopted process of an earlier headgate."""
         return {uid: run.adopted for uid, run in self._runs.items()}
+
+    def container(self, key: Key, name: str) -> Run:
+        """Return a container of a pod that runs on this machine. Raises NotFound."""
+        for pod in reversed(self._runs.values()):  # a pod that ends may have a successor of its name
+            if pod.key == key and (run := pod.container(name)):
+                return run
+        raise NotFound(f"container {name!r} of pod {key.name} does not run on this machine")
 
     async def run(self) -> None:
         """Run until canceled or stopped. Cancellation leaves the processes running for the next runtime."""
