@@ -28,13 +28,15 @@ class StartError(HeadgateError):
 class Launch(Value, frozen=True, kw_only=True):
     """A program to start: its arguments, environment and working directory (empty for the current one).
 
-    `pass_fds` are file descriptors that the program inherits, under the same numbers.
+    `pass_fds` are file descriptors that the program inherits, under the same numbers. `stdin` is the path of a named pipe; without
+    one, stdin is empty.
     """
 
     command: tuple[str, ...]
     env: dict[str, str]
     cwd: str = ""
     pass_fds: tuple[int, ...] = ()
+    stdin: str = ""
 
 
 class _Child(subprocess.Popen[bytes]):
@@ -111,8 +113,12 @@ class StandardFiles(NamedTuple):
 def spawn(launch: Launch, log: Path) -> Process:
     """Start a program; its output is appended to the file `log`. Raises StartError."""
     try:
-        with open(log, "ab", opener=_private) as output:
-            return start(launch, StandardFiles(subprocess.DEVNULL, output.fileno(), output.fileno()))
+        # Opened for writing too, a pipe needs no writer to be opened, and does not end when a writer closes it.
+        with (
+            Path(launch.stdin or os.devnull).open("rb+", buffering=0) as stdin,
+            open(log, "ab", opener=_private) as output,
+        ):
+            return start(launch, StandardFiles(stdin.fileno(), output.fileno(), output.fileno()))
     except OSError as error:
         raise StartError(start_fault(launch, error)) from error
 

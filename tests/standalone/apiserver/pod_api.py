@@ -49,9 +49,9 @@ class RawClient(NamedTuple):
         path = f"/api/v1/namespaces/default/pods/web/{what}?{query}"
         return await self.http.ws_connect(path, ssl=self.tls, max_msg_size=0, protocols=(V5,))
 
-    async def refused(self, query: str, **more: Any) -> tuple[int, str]:
+    async def refused(self, query: str, *, what: str = "exec", **more: Any) -> tuple[int, str]:
         """Request a WebSocket that the server refuses; return the code and message of its Status."""
-        path = f"/api/v1/namespaces/default/pods/web/exec?{query}"
+        path = f"/api/v1/namespaces/default/pods/web/{what}?{query}"
         headers = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
         headers |= {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==", "sec-websocket-protocol": V5}
         async with self.http.get(path, ssl=self.tls, headers=headers | more) as answer:

@@ -253,6 +253,51 @@ async def test_a_client_with_spdy_gets_advice(pods) -> None:
     assert "use kubectl 1.31 or newer" in ran.err
 
 
+ECHO = ["sh", "-c", "echo begun; while read line; do echo got $line; done"]
+
+
+async def test_attach_shows_the_output_and_sends_the_input(pods) -> None:
+    await pods.run(command=ECHO, stdin=True)
+    async with pods.client() as client:
+        socket = await client.open("stdin=1&stdout=1&stderr=1", what="attach")
+        for word in (b"one", b"two"):
+            await socket.send_bytes(b"\x00" + word + b"\n")
+            assert await socket.receive_bytes() == b"\x01got " + word + b"\n"
+        await socket.close()
+        socket = await client.open("stdin=1&stdout=1", what="attach")  # the process still runs
+        await socket.send_bytes(b"\x00three\n")
+        assert await socket.receive_bytes() == b"\x01got three\n"
+        await pods.machine.store.delete(key())
+        assert (await output(socket))[1] == {"metadata": {}, "status": "Success"}
+
+
+async def test_kubectl_attach_ends_with_the_container(pods, tmp_path) -> None:
+    await pods.run(command=["sh", "-c", "read line; echo got $line"], stdin=True, spec={"restartPolicy": "Never"})
+    assert "got it" in await pods.api.ok("attach", "-i", "web", stdin="it\n")
+
+
+async def test_logs_of_the_previous_run(pods) -> None:
+    command = ["sh", "-c", "echo run $POD_NAME; read line; exit 3"]
+    await pods.run(command=command, stdin=True)
+    assert (await pods.api.kubectl("logs", "web", "--previous")).code == 1
+    await pods.api.ok("attach", "-i", "web", stdin="end\n")
+    await pods.machine.state_of("CrashLoopBackOff")
+    await pods.machine.ready()
+    assert await pods.api.ok("logs", "web", "--previous") == "run web\n"
+
+
+async def test_attach_without_what_it_needs_says_what_to_use(pods) -> None:
+    await pods.run(tty=True)
+    ran = await pods.api.kubectl("attach", "-i", "web")
+    assert ran.code == 1
+    assert "container app has no stdin: set stdin: true, omit -i, or use kubectl exec -i" in ran.err
+    async with pods.client() as client:
+        code, message = await client.refused("stdin=1&stdout=1", what="attach")
+        assert (code, "set stdin: true" in message) == (400, True)
+        code, message = await client.refused("tty=1&stdout=1", what="attach")
+        assert (code, "use kubectl exec -it" in message) == (400, True)
+
+
 async def test_cp_copies_files_both_ways(pods, tmp_path) -> None:
     await pods.run()
     content = os.urandom(500_000)

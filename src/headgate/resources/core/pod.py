@@ -132,9 +132,9 @@ KIND = Kind(
         Column("IP", cell=cells.at("status.podIP"), wide=True),
         Column("Node", cell=cells.at("spec.nodeName"), wide=True),
     ),
-    subresources=("log", "eviction", "exec"),
+    subresources=("log", "eviction", "exec", "attach"),
     categories=("all",),
-    unserved=frozenset({"attach", "portforward", "proxy", "binding", "ephemeralcontainers", "resize"}),
+    unserved=frozenset({"portforward", "proxy", "binding", "ephemeralcontainers", "resize"}),
     selectable=frozenset({"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"})
     | {"status.phase", "status.podIP", "status.nominatedNodeName"},
     always_present=("spec", "status"),

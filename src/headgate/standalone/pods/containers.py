@@ -13,6 +13,7 @@ import msgspec
 
 from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod import ProcessIdentity
+from headgate.standalone.pods.attach import stdin_pipe
 from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, last_output_matches
@@ -112,6 +113,8 @@ class ContainerRun(Run):
         launch = await self.owner.prepare(container)
         await self._check_ports()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if container.stdin:
+            launch = msgspec.structs.replace(launch, stdin=str(stdin_pipe(directory)))
         return launch, begin_log(directory)
 
     async def _begun(self, record: ProgramRecord) -> None:
