@@ -120,6 +120,7 @@ PROGRAMS = (
     "tests/standalone/test_runtime_directory.py::test_the_directory_of_a_killed_headgate_is_removed_after_its_envoy_has_ended",
     "tests/standalone/test_runtime_info.py",
     "tests/standalone/test_supervisor.py",
+    "tests/standalone/test_usage.py",
     "tests/test_inotify.py::test_a_program_finds_out",
     "tests/xds/test_envoy.py",
     "tests/xds/test_hostile_calls.py",

@@ -62,6 +62,7 @@ from headgate.standalone.setup import Setup, set_up
 from headgate.standalone.state_directory import read_token
 from headgate.standalone.state_files import StateFiles
 from headgate.standalone.store.memory import MemoryStore
+from headgate.standalone.usage import UsageMeter
 from headgate.telemetry.prometheus_source import traffic_source
 from headgate.xds.authentication import LocalTokens, load_signing_secret
 
@@ -152,7 +153,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         current = Running(store, plane.live_state, envoy, info, runtime)
         damaged = setup.journal.kept_aside if setup.journal else tuple
         inspector = Inspector(plane.live_state, LocalHost(current, damaged))
-        computed = ComputedGroups(source, inspector, settings=setup.settings)
+        computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
         app = create_app(
             store,
             token=read_token(state),

@@ -181,7 +181,7 @@ def _open(identity: ProcessIdentity) -> int | None:
     except OSError:
         return None
     # While the pidfd is open the kernel does not reuse the pid, so the check below is about the same process.
-    if identity_of(identity.pid) == identity and next(iter(_stat(identity.pid)), "Z") != "Z":  # Z is a zombie
+    if identity_of(identity.pid) == identity and next(iter(stat_fields(identity.pid)), "Z") != "Z":  # Z is a zombie
         return pidfd
     os.close(pidfd)
     return None
@@ -190,11 +190,11 @@ def _open(identity: ProcessIdentity) -> int | None:
 def identity_of(pid: int) -> ProcessIdentity:
     """Return the identity of a process; `started` is 0 when it does not exist."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return ProcessIdentity(pid=pid, started=int(fields[19]) if fields else 0, boot=boot)
 
 
-def _stat(pid: int) -> Sequence[str]:
+def stat_fields(pid: int) -> Sequence[str]:
     """Return the fields of /proc/PID/stat after the first two; empty when the process does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -12,8 +12,9 @@ from tests.embedded_api import TOKEN, EmbeddedApi, KubectlPort
 from tests.standalone.pods import machine as machines
 from tests.standalone.pods.machine import ProcessMachine, process_pod
 
-from headgate.standalone.apiserver.app import create_app
+from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.apiserver.local_pods import LocalPods
+from headgate.standalone.usage import UsageMeter
 
 SLEEP = ["sleep", "3600"]
 V5 = "v5.channel.k8s.io"
@@ -77,5 +78,7 @@ async def output(socket: ClientWebSocketResponse[Any]) -> tuple[bytes, Any]:
 async def running_pods(port: KubectlPort, state: Path) -> AsyncIterator[PodApi]:
     async with machines.running(state) as machine:
         pods = LocalPods(machine.runtime.logs.read, machine.runtime.container)
-        async with port.serving(machine.store, create_app(machine.store, token=TOKEN, pods=pods)) as api:
+        computed = ComputedGroups(usage=UsageMeter(machine.runtime.processes))
+        app = create_app(machine.store, token=TOKEN, pods=pods, computed=computed)
+        async with port.serving(machine.store, app) as api:
             yield PodApi(api, machine)

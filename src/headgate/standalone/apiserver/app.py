@@ -25,6 +25,7 @@ from headgate.api.computed_groups import COMPUTED_GROUPS, Handlers
 from headgate.api.http_server import Server, serve_on_loopback
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
+from headgate.api.resource_usage import UsageApi, UsageSource
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.api.webhooks import WriteWarnings
 from headgate.atomic_file import write_private
@@ -52,12 +53,13 @@ _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 class ComputedGroups(NamedTuple):
     """The sources of API groups with computed objects: `traffic` for the metrics API, `inspector` for the inspect API.
 
-    `settings` are the settings of the mesh.
+    `usage` is that for `metrics.k8s.io`. `settings` are the settings of the mesh.
     """
 
     traffic: Source | None = None
     inspector: Inspector | None = None
     settings: Settings = DEFAULTS
+    usage: UsageSource | None = None
 
 
 NO_COMPUTED_GROUPS = ComputedGroups()
@@ -83,7 +85,9 @@ def create_app(
         ResourceApi(objects, pods, closing, sessions),
         sessions,
         Handlers(
-            MetricsApi(store, computed.traffic, settings=computed.settings), InspectApi(computed.inspector, closing)
+            MetricsApi(store, computed.traffic, settings=computed.settings),
+            InspectApi(computed.inspector, closing),
+            UsageApi(store, computed.usage),
         ),
     )
     app = Starlette(

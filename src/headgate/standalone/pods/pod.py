@@ -94,6 +94,10 @@ class PodRun:
         """Return a container by its name; None if the pod has none of that name."""
         return next((run for run in self._all_runs() if run.settings.container.name == name), None)
 
+    def processes(self) -> dict[str, int]:
+        """Return the process ID of each running container by name."""
+        return {run.settings.container.name: run.state.pid for run in self._all_runs() if run.live and run.state.pid}
+
     def update(self, pod: Object) -> None:
         """Use a newer version of the object."""
         if pod["metadata"].get("deletionTimestamp"):

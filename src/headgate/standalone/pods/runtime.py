@@ -80,6 +80,10 @@ class LocalRuntime:
                 return run
         raise NotFound(f"container {name!r} of pod {key.name} does not run on this machine")
 
+    def processes(self) -> dict[Key, dict[str, int]]:
+        """Return the process ID of each running container, by pod and name."""
+        return {run.key: run.processes() for run in self._runs.values()}
+
     async def run(self) -> None:
         """Run until canceled or stopped. Cancellation leaves the processes running for the next runtime."""
         self._work = asyncio.create_task(self._run(), name="local runtime")
