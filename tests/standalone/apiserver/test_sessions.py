@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.embedded_api import UNCOLLECTED, EmbeddedApi, KubectlPort
 from tests.standalone.apiserver.pod_api import PodApi, output, running_pods
-from tests.standalone.pods.machine import key, process_pod
+from tests.standalone.pods.machine import PORTS, SERVER, key, process_pod, python
 
 from headgate.standalone.apiserver.sessions import MAX_SESSIONS
 from headgate.standalone.processes import identity_of, until_gone
@@ -274,6 +274,17 @@ async def test_attach_shows_the_output_and_sends_the_input(pods) -> None:
 async def test_kubectl_attach_ends_with_the_container(pods, tmp_path) -> None:
     await pods.run(command=["sh", "-c", "read line; echo got $line"], stdin=True, spec={"restartPolicy": "Never"})
     assert "got it" in await pods.api.ok("attach", "-i", "web", stdin="it\n")
+
+
+async def test_port_forward_names_the_address_to_use(pods) -> None:
+    await pods.run(command=python(SERVER), ports=PORTS)
+    ran = await pods.api.kubectl("port-forward", "web", "18080")
+    address = (await pods.machine.get())["status"]["podIP"]
+    assert ran.code == 1
+    assert f"does not forward ports; connect to {address}:18080 on this machine" in ran.err
+    async with pods.client() as client:
+        code, message = await client.refused("", what="portforward")
+        assert (code, "18080" in message) == (501, True)
 
 
 async def test_logs_of_the_previous_run(pods) -> None:

@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from headgate.api.responses import query_flag
 from headgate.api.status import ApiError, from_error
 from headgate.errors import HeadgateError, StoreError
+from headgate.resources.meta import Object
 from headgate.standalone.apiserver.channels import (
     PROTOCOLS,
     UNREAD_SECONDS,
@@ -33,7 +34,7 @@ from headgate.standalone.pods.runs import Run
 
 MAX_SESSIONS = 100
 """The sessions at a time. Each buffers at most 1 MB, and has a process and a few file descriptors."""
-SUBRESOURCES = frozenset({"exec", "attach"})
+SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
 _WEBSOCKETS_ONLY = (
     "the embedded API serves exec and attach over WebSockets only (v5.channel.k8s.io, v4.channel.k8s.io): "
     "use kubectl 1.31 or newer, without KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"
@@ -121,9 +122,12 @@ class Sessions:
             )
 
     async def _parse(self, target: PathTarget, subresource: str, query: QueryParams) -> _Start:
+        """Parse a request; return how to start its conversation. Raises ApiError."""
         pod = await self._objects.get(target)
         if self._pods is None:
             raise ApiError(501, "this server runs no pods; use `headgate up`")
+        if subresource == "portforward":
+            raise _no_forwarding(pod)
         streams = _streams(query)
         command = _command(query, streams) if subresource == "exec" else None
         name = container_name(query.get("container", ""), pod)
@@ -210,6 +214,15 @@ async def _feed(channels: Channels, command: Conversation) -> None:
     while data := await channels.read_stdin():
         await command.write(data)
     await command.close_stdin()
+
+
+def _no_forwarding(pod: Object) -> ApiError:
+    """Return the error for `kubectl port-forward`, whose protocol is SPDY in a WebSocket: the addresses to use instead."""
+    address = (pod.get("status") or {}).get("podIP", "")
+    ports = [port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports") or ()]
+    places = " or ".join(f"{address}:{port}" for port in ports) or f"the address {address}"
+    advice = f"connect to {places} on this machine" if address else "its pod has no address yet"
+    return ApiError(501, f"the embedded API does not forward ports; {advice}")
 
 
 async def _attach(output: AsyncGenerator[bytes], stdin: Path | None) -> Conversation:
