@@ -26,7 +26,7 @@ from headgate.standalone.apiserver.channels import (
 from headgate.standalone.apiserver.local_pods import LocalPods
 from headgate.standalone.apiserver.objects import Objects, PathTarget
 from headgate.standalone.apiserver.request_parsing import container_name
-from headgate.standalone.pods.attach import ProcessAttachment, stdin_pipe
+from headgate.standalone.pods.attach import STDIN_PIPE, ProcessAttachment
 from headgate.standalone.pods.containers import ExternalRun
 from headgate.standalone.pods.exec import ContainerCommand, NotRunning, check_running, start_command
 from headgate.standalone.pods.logs import LogOptions
@@ -142,7 +142,7 @@ class Sessions:
             return partial(start_command, run, command)
         _check_attachable(run, streams)
         output = self._pods.logs(target.key, LogOptions(name, follow=True, tail_lines=0))
-        return partial(_attach, output, stdin_pipe(run.settings.directory) if streams.stdin else None)
+        return partial(_attach, output, run.settings.directory / STDIN_PIPE if streams.stdin else None)
 
     async def _run(self, channels: Channels, start: _Start) -> None:
         try:
