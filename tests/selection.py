@@ -110,6 +110,7 @@ PROGRAMS = (
     "tests/standalone/apiserver/test_kubectl_apply.py",
     "tests/standalone/apiserver/test_sessions.py",
     "tests/standalone/pods",
+    "tests/standalone/test_isolation.py",
     "tests/standalone/proxies/test_envoy_process.py",
     "tests/standalone/proxies/test_nginx_process.py",
     "tests/standalone/store/test_damaged_stores.py::test_a_locked_store_names_the_process_that_uses_it",

@@ -50,6 +50,17 @@ def test_each_error_is_printed_with_file_and_line_number(run: Run, tmp_path: Pat
     assert "3 errors" in ended.err
 
 
+def test_fields_without_effect_are_one_note_and_unsupported_volumes_a_warning(run: Run, tmp_path: Path) -> None:
+    app = objects.container(command=["sh"], resources={"limits": {"cpu": 1}})
+    spec = {"nodeSelector": {"disk": "ssd"}, "volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}
+    code, out, err = run("check", write(tmp_path / "a.yaml", objects.pod("web", containers=[app], **spec)))
+    ignored, volume = sorted(out.splitlines(), key=lambda line: "VolumeNotSupported" in line)
+    assert "FieldIgnored" in ignored
+    assert "spec.nodeSelector, spec.containers[0].resources have no effect on one machine" in ignored
+    assert "volume v: local pods support only configMap" in volume
+    assert (code, err) == (0, "1 warning, 1 note in 1 object\n")
+
+
 def test_findings_of_the_compiler_name_their_object(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, objects.split("website", {"website-v1": 1, "website": 1}))
     ended = run("check", file)

@@ -3,7 +3,7 @@
 import json
 
 from tests.make.definitions import cron_tab, definition
-from tests.make.objects import config_map
+from tests.make.objects import config_map, container, deployment, pod
 
 from headgate.manifests.files import read
 from headgate.manifests.without_effect import lines
@@ -45,6 +45,14 @@ def test_each_line_counts_objects_and_kinds(tmp_path):
 
 def test_files_that_are_carried_out_have_no_line(tmp_path):
     assert [*lines(write(tmp_path, config_map("a"), definition()))] == []
+
+
+def test_the_fields_of_an_object_that_have_no_effect_are_one_line(tmp_path):
+    app = container(command=["app"], resources={"limits": {"cpu": "1"}}, tty=True)
+    found = write(tmp_path, deployment("web", app), pod("plain", containers=[container(command=["app"])]))
+    (line,) = lines(found)
+    fields = "spec.template.spec.containers[0].resources, spec.template.spec.containers[0].tty"
+    assert line == f"Deployment default/web: {fields} have no effect on one machine; clusters use them"
 
 
 def test_an_object_may_come_before_its_definition(tmp_path):

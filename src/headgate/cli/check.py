@@ -31,6 +31,7 @@ from headgate.standalone.processes import Launch, missing_program
 API_VERSION_MISSING = "ApiVersionMissing"
 NO_COMMAND = "NoCommand"  # the reason, as in the Event that `headgate up` writes for a container without a command
 COMMAND_NOT_FOUND = "CommandNotFound"
+VOLUME_NOT_SUPPORTED = "VolumeNotSupported"
 SELECTS_NO_PODS = "SelectsNoPods"
 NAMESPACE_MISSING = "NamespaceMissing"
 EXISTING_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -221,7 +222,9 @@ def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
 
 
 def _without_effect(manifests: Manifests) -> Iterator[FindingRow]:
-    """Yield a note about all objects that are only stored, one about those that are left out, and a warning for each NetworkPolicy."""
+    """Yield a note about all objects that are only stored, one about those that are left out, one for each object with ignored
+    fields, and a warning for each NetworkPolicy.
+    """
     texts = (
         (KIND_WITHOUT_EFFECT, without_effect.stored_without_effect(manifests)),
         (KIND_NOT_DEFINED, without_effect.left_out(manifests)),
@@ -229,6 +232,8 @@ def _without_effect(manifests: Manifests) -> Iterator[FindingRow]:
     for reason, text in texts:
         if text:
             yield FindingRow(severity=Severity.NOTE, reason=reason, object="", field="", message=text)
+    for manifest, field, message in without_effect.ignored_fields(manifests):
+        yield _row(manifest, Reason.FIELD_IGNORED.value, field, message, severity=Severity.NOTE)
     for manifest in manifests.objects:
         if (manifest.kind.group, manifest.kind.kind) == ("networking.k8s.io", "NetworkPolicy"):
             yield _row(manifest, KIND_WITHOUT_EFFECT, "spec", manifest.kind.without_effect)
@@ -248,7 +253,7 @@ def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterat
 
 
 def _containers(manifest: Manifest) -> Iterator[FindingRow]:
-    """Yield a finding for each container that this machine can't start."""
+    """Yield a finding for each volume and each container that this machine can't have."""
     spec, where = manifest.object.get("spec"), "spec"
     if manifest.key.kind in TEMPLATED:
         template = (spec or {}).get("template")
@@ -257,6 +262,11 @@ def _containers(manifest: Manifest) -> Iterator[FindingRow]:
         pod = read({"metadata": {}, "spec": spec or {}}, Pod)
     except DecodeError:  # the compiler has reported the invalid field of the pod
         return
+    for index, volume in enumerate(pod.spec.volumes):
+        if volume.fault:
+            yield _row(
+                manifest, VOLUME_NOT_SUPPORTED, f"{where}.volumes[{index}]", f"volume {volume.name}: {volume.fault}"
+            )
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
             field = f"{where}.{kind}[{index}]"

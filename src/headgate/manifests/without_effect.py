@@ -1,12 +1,18 @@
 """What headgate does not carry out of manifests, each in one line (D34)."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from headgate.formatting import pluralize
-from headgate.manifests.files import Manifests
+from headgate.manifests.files import Manifest, Manifests
+from headgate.resources.core import ignored_pod_fields as pod_fields
+from headgate.resources.meta import part
+from headgate.resources.pod_templates import pod_template, template_path
+from headgate.resources.registry import POD
 
 _MOST_KINDS = 12  # kinds that a line names
+_MOST_FIELDS = 8  # fields that a line names
 
 
 def stored_without_effect(manifests: Manifests) -> str:
@@ -23,9 +29,29 @@ def left_out(manifests: Manifests) -> str:
     return line and f"{line}; add the definitions to the files to have the objects stored"
 
 
+def ignored_fields(manifests: Manifests) -> Iterator[tuple[Manifest, str, str]]:
+    """Yield each object with fields of its pods that have no effect on one machine: the first field, and a message.
+
+    Objects that are only stored are left out.
+    """
+    is_root = os.geteuid() == 0
+    for manifest in manifests.objects:
+        template = template_path(manifest.object)
+        if manifest.kind.without_effect or not (template or manifest.kind is POD):
+            continue
+        pod, where = (pod_template(manifest.object), f"{template}.spec") if template else (manifest.object, "spec")
+        if fields := [f"{where}.{field}" for field in pod_fields.ignored_fields(part(pod, "spec"), is_root=is_root)]:
+            more = f" and {len(fields) - _MOST_FIELDS} more fields" if len(fields) > _MOST_FIELDS else ""
+            verb = "has" if len(fields) == 1 else "have"
+            message = f"{', '.join(fields[:_MOST_FIELDS])}{more} {verb} no effect on one machine; clusters use them"
+            yield manifest, fields[0], message
+
+
 def lines(manifests: Manifests) -> Iterator[str]:
-    """Yield a line about the objects that are only stored, and one about those that are left out."""
+    """Yield a line about the objects that are only stored, one about those that are left out, and one for each with ignored fields."""
     yield from filter(None, (stored_without_effect(manifests), left_out(manifests)))
+    for manifest, _, message in ignored_fields(manifests):
+        yield f"{manifest.key}: {message}"
 
 
 def _line(kinds: Iterable[str], what: str) -> str:

@@ -13,9 +13,12 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from headgate.errors import HeadgateError
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
+from headgate.standalone.isolation import Isolation, LaunchFailure, launcher_command, read_failure
 
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
 KILL_WAIT = 5.0  # seconds to wait after SIGKILL; a process that takes longer is blocked in the kernel
@@ -29,7 +32,7 @@ class Launch(Value, frozen=True, kw_only=True):
     """A program to start: its arguments, environment and working directory (empty for the current one).
 
     `pass_fds` are file descriptors that the program inherits, under the same numbers. `stdin` is the path of a named pipe; without
-    one, stdin is empty.
+    one, stdin is empty. With `isolation`, the program has mounts and a user of its own.
     """
 
     command: tuple[str, ...]
@@ -37,6 +40,7 @@ class Launch(Value, frozen=True, kw_only=True):
     cwd: str = ""
     pass_fds: tuple[int, ...] = ()
     stdin: str = ""
+    isolation: Isolation | None = None
 
 
 class _Child(subprocess.Popen[bytes]):
@@ -53,8 +57,30 @@ class Process:
         self.identity = identity
         self._pidfd = pidfd
         self._child = child
+        self._launch: Launch | None = None
+        self._pipe = -1  # where the launcher of an isolated program reports a failure
         self._exit: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
+
+    def watch_launcher(self, launch: Launch, pipe: int) -> None:
+        """Let `executed` read the launcher's failure from a pipe."""
+        self._launch, self._pipe = launch, pipe
+
+    async def executed(self) -> None:
+        """Wait until the program is executed, which takes a moment for an isolated program. Raises StartError."""
+        if self._launch is None:
+            return
+        launch, self._launch = self._launch, None
+        try:
+            await _readable(self._pipe)
+        except asyncio.CancelledError:
+            os.close(self._pipe)
+            raise
+        failure = read_failure(self._pipe)
+        if failure is None:
+            return
+        await self.exited()
+        raise StartError(launch_fault(launch, failure))
 
     async def exited(self) -> int | None:
         """Wait for the exit; return the exit code (128 + signal, as in shells), None for an adopted process."""
@@ -111,7 +137,7 @@ class StandardFiles(NamedTuple):
 
 
 def spawn(launch: Launch, log: Path) -> Process:
-    """Start a program; its output is appended to the file `log`. Raises StartError."""
+    """Start a program; its output is appended to the file `log`. Await its `executed` if it is isolated. Raises StartError."""
     try:
         # Opened for writing too, a pipe needs no writer to be opened, and does not end when a writer closes it.
         with (
@@ -124,7 +150,24 @@ def spawn(launch: Launch, log: Path) -> Process:
 
 
 def start(launch: Launch, files: StandardFiles) -> Process:
-    """Start a program with these standard files. Raises StartError."""
+    """Start a program with these standard files. Await its `executed` if it is isolated. Raises StartError."""
+    if launch.isolation is None:
+        return _start(launch, files)
+    reading, writing = os.pipe()
+    command = launcher_command(launch.isolation, launch.command, directory=launch.cwd, pipe=writing)
+    launcher = replace(launch, command=command, cwd="", pass_fds=(*launch.pass_fds, writing))
+    try:
+        process = _start(launcher, files)
+    except StartError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    process.watch_launcher(launch, reading)
+    return process
+
+
+def _start(launch: Launch, files: StandardFiles) -> Process:
     try:
         child = _Child(
             launch.command,
@@ -139,6 +182,16 @@ def start(launch: Launch, files: StandardFiles) -> Process:
     except (OSError, ValueError) as error:
         raise StartError(start_fault(launch, error)) from error
     return Process(identity_of(child.pid), os.pidfd_open(child.pid), child)
+
+
+async def _readable(file: int) -> None:
+    """Wait until a file has data or is at its end."""
+    loop, is_readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(file, is_readable.set)
+    try:
+        await is_readable.wait()
+    finally:
+        loop.remove_reader(file)
 
 
 def adopt(identity: ProcessIdentity) -> Process | None:
@@ -223,6 +276,14 @@ def _open_files(pid: int) -> Iterator[str]:
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # it is closed meanwhile
                 yield str(path.readlink())
+
+
+def launch_fault(launch: Launch, failure: LaunchFailure) -> str:
+    """Return why an isolated program could not be started, with the field of the container to correct."""
+    if failure.stage in {"mounts", "user"}:
+        return failure.describe()
+    filename = launch.cwd if failure.stage == "directory" else launch.command[0]
+    return start_fault(launch, OSError(failure.errno, os.strerror(failure.errno), filename))
 
 
 def start_fault(launch: Launch, error: OSError | ValueError) -> str:

@@ -18,7 +18,7 @@ from headgate.backoff import Backoff
 from headgate.errors import HeadgateError
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
-from headgate.standalone.processes import Launch, Process, adopt, spawn
+from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 
 
 class ProgramRecord(Value, frozen=True, kw_only=True):
@@ -177,6 +177,11 @@ class Supervisor:
             process.signal(signal.SIGKILL)
             raise
         self.process, self.adopted = process, False
+        try:
+            await process.executed()
+        except StartError:
+            self._forget()
+            raise
         return record
 
     async def _exit_codes(self, pause: float | None) -> list[int | None]:

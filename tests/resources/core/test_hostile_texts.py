@@ -31,6 +31,7 @@ UNCHECKED = {
         ),
         "spec.externalName",  # the compiler checks it: the reason NameNotResolved
     ),
+    "PersistentVolumeClaim": ("spec.",),  # its directory has only its name, which is checked
     "ServiceAccount": ("imagePullSecrets[0].", "secrets[0]."),
     "EndpointSlice": (
         *("endpoints[0].deprecatedTopology", "endpoints[0].topology", "endpoints[0].hints"),

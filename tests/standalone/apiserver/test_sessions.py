@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.embedded_api import UNCOLLECTED, EmbeddedApi, KubectlPort
+from tests.make.objects import config_map
 from tests.standalone.apiserver.pod_api import PodApi, output, running_pods
 from tests.standalone.pods.machine import PORTS, SERVER, key, process_pod, python
 
@@ -326,3 +327,20 @@ async def test_cp_without_tar_says_so(pods, tmp_path) -> None:
     ran = await pods.api.kubectl("cp", str(tmp_path / "sent"), f"web:{tmp_path}/received")
     assert ran.code == 1
     assert "program 'tar' not found on this machine" in ran.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+async def test_exec_has_the_mounts_and_the_user_of_the_container(pods) -> None:
+    await pods.machine.store.create(config_map("settings", {"color": "green"}))
+    mounts = [{"name": "settings", "mountPath": "/app-settings"}]
+    volumes = [{"name": "settings", "configMap": {"name": "settings"}}]
+    await pods.run(volumeMounts=mounts, securityContext={"runAsUser": 12345}, spec={"volumes": volumes})
+    command = ("exec", "web", "--", "sh", "-c", "cat /app-settings/color; id -u")
+    assert await pods.api.ok(*command) == "green12345\n"
+    ran = await pods.api.kubectl("exec", "web", "--", "no-such-program")
+    assert (ran.code, "program 'no-such-program' not found" in ran.err) == (1, True)
+    async with on_terminal(pods.api, "exec", "-it", "web", "--", "env", "PS1=ready> ", "sh") as (screen, process):
+        await screen.until("ready> ")
+        screen.type("echo >$(tty) mine; id -u; exit 4\n")
+        assert "mine" in await screen.until("12345")
+        assert await process.wait() == 4

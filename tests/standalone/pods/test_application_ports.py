@@ -10,7 +10,7 @@ from tests.ports import free_port
 from headgate.errors import DecodeError
 from headgate.resources import decode
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS
-from headgate.resources.core.pod_spec import Container, Pod
+from headgate.resources.core.pod_spec import Container, GrpcCheck, Pod
 from headgate.resources.core.service import Service
 from headgate.standalone.address_pool import NoAddress
 from headgate.standalone.pods.application_ports import (
@@ -104,11 +104,14 @@ def test_probes_use_the_process_port():
         ),
         NUMBERS,
     )
+    by_grpc = with_process_ports(app(HTTP, readinessProbe={"grpc": {"port": 8080, "service": "a"}}), NUMBERS)
     assert found.ports
     assert [port.container_port for port in found.ports] == [20417, 20418]
     assert found.readiness_probe.http_get.port == "http"
     assert found.liveness_probe.http_get.port == 20418
     assert found.startup_probe.tcp_socket.port == 20417
+    assert by_grpc.readiness_probe
+    assert by_grpc.readiness_probe.grpc == GrpcCheck(port=20417, service="a")
 
 
 def test_a_probe_of_another_host_or_an_excluded_port_is_unchanged():

@@ -5,9 +5,8 @@ from tests.make.objects import container, pod
 
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
+from headgate.standalone.isolation import MountPoint
 from headgate.standalone.pods.environment import (
-    ConfigError,
-    Mount,
     content,
     expand,
     named_sources,
@@ -15,6 +14,11 @@ from headgate.standalone.pods.environment import (
     resolve_env,
     runtime_variables,
 )
+from headgate.standalone.pods.runs import ConfigError
+
+
+def mount(path: str, source: str) -> MountPoint:
+    return MountPoint(path=path, source=source, field="volumeMounts[0]")
 
 
 def web_pod(**fields: Any) -> Pod:
@@ -71,7 +75,8 @@ def test_a_field_ref_resolves_to_a_field_of_the_pod(path, expected):
         ({"fieldRef": {"fieldPath": "spec.nonsense"}}, r"env\[0\] \(A\): unsupported fieldPath 'spec.nonsense'"),
         ({"configMapKeyRef": {"name": "m", "key": "x"}}, "ConfigMap 'm' has no key 'x'; add it or set optional: true"),
         ({"secretKeyRef": {"name": "s", "key": "x"}}, "there is no Secret 's'"),
-        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "use one of them"),
+        ({"resourceFieldRef": {"resource": "limits.disk"}}, "use limits.cpu, limits.memory"),
+        ({"fileKeyRef": {"key": "x"}}, "use one of them"),
     ],
 )
 def test_the_error_names_the_missing_object_or_key(source, message):
@@ -108,7 +113,7 @@ def test_variables_contain_each_named_port_and_the_first_port():
     ],
 )
 def test_mount_paths_are_replaced_by_the_paths_of_their_content(text, expected):
-    assert relocate(text, [Mount("/app/", "/real"), Mount("/app/deep", "/deep")]) == expected
+    assert relocate(text, [mount("/app/", "/real"), mount("/app/deep", "/deep")]) == expected
 
 
 def test_secrets_are_decoded_and_config_maps_are_plain_text():

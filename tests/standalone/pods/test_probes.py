@@ -3,13 +3,16 @@ import contextlib
 import os
 import re
 import socket
+import ssl
 import threading
 import time
 from typing import Any
 
+import grpc.aio
 import pytest
 from tests.ports import free_port
 
+from headgate.api.certificate import certificate_in
 from headgate.resources.core.pod_spec import Container, ContainerPort, Probe
 from headgate.resources.decode import read
 from headgate.standalone.pods.containers import restarts
@@ -171,8 +174,69 @@ async def test_an_exec_probe_fails_by_exit_code():
     assert await run_probe(probe(exec={"command": ["sleep", "600"]}, patience=1), target()) == "timed out after 1 s"
 
 
-async def test_an_unsupported_probe_is_reported():
-    assert "httpGet, tcpSocket and exec" in await run_probe(probe(grpc={"port": 1}), target())
+async def test_a_probe_without_an_action_is_reported():
+    assert "set httpGet, tcpSocket, grpc or exec" in await run_probe(probe(), target())
+
+
+@pytest.fixture
+async def health_service():
+    """Run a gRPC health service; yield its port and the encoded responses by service."""
+    responses = {"": b"\x08\x01"}
+
+    async def check(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        name = request[2:].decode()  # after the tag and the length of the field
+        if name == "slow":
+            await asyncio.Event().wait()
+        if name not in responses:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return responses[name]
+
+    server = grpc.aio.server()
+    methods = {"Check": grpc.unary_unary_rpc_method_handler(check)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield port, responses
+    await server.stop(None)
+
+
+async def test_a_grpc_probe_succeeds_while_the_health_service_says_serving(health_service, monkeypatch):
+    port, responses = health_service
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # headgate's own proxy does not see probes
+    responses |= {"a": b"\x08\x02", "empty": b"", "broken": b"\xff"}
+    assert await run_probe(probe(grpc={"port": port}), target()) == ""
+    faults = {
+        name: await run_probe(probe(grpc={"port": port, "service": name}), target()) for name in (*responses, "b")
+    }
+    assert faults == {
+        "": "",
+        "a": "the health of service 'a' is NOT_SERVING",
+        "empty": "the health of service 'empty' is UNKNOWN",
+        "broken": "the response is no message of grpc.health.v1",
+        "b": "gRPC status NOT_FOUND: unknown service",
+    }
+
+
+async def test_a_grpc_probe_fails_without_a_listener_and_without_an_answer(health_service):
+    port, _ = health_service
+    assert "UNAVAILABLE" in await run_probe(probe(grpc={"port": free_port()}), target())
+    assert await run_probe(probe(grpc={"port": port, "service": "slow"}, patience=1), target()) == "timed out after 1 s"
+
+
+async def test_an_https_probe_accepts_any_certificate(tmp_path):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = certificate_in(tmp_path)
+    context.load_cert_chain(certificate.path, certificate.key_path)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        assert await run_probe(probe(httpGet={"port": port, "scheme": "HTTPS"}), target()) == ""
 
 
 def test_health_changes_when_consecutive_results_reach_the_threshold():

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.core.pod_spec import Container, PodSpec, Probe, Volume
+from headgate.resources.core.pod_spec import Container, PodSpec, Probe
+from headgate.resources.core.pod_volumes import Volume
 from headgate.resources.grammars import (
     config_key_fault,
     header_fault,

@@ -1,9 +1,8 @@
 """Types of pods and containers, with the fields that the local runtime reads."""
 
-from typing import Any
-
 from msgspec import field
 
+from headgate.resources.core.pod_volumes import FieldRef, ResourceFieldRef, Volume
 from headgate.resources.meta import Input, Metadata, Resource, epoch_seconds
 
 
@@ -15,16 +14,11 @@ class KeyRef(Input, frozen=True, kw_only=True):
     optional: bool = False
 
 
-class FieldRef(Input, frozen=True, kw_only=True):
-    """A reference to a field of the pod itself."""
-
-    field_path: str
-
-
 class EnvSource(Input, frozen=True, kw_only=True):
     """The source of an environment variable's value; exactly one field is set."""
 
     field_ref: FieldRef | None = None
+    resource_field_ref: ResourceFieldRef | None = None
     config_map_key_ref: KeyRef | None = None
     secret_key_ref: KeyRef | None = None
 
@@ -66,6 +60,8 @@ class VolumeMount(Input, frozen=True, kw_only=True):
     name: str
     mount_path: str
     sub_path: str = ""
+    sub_path_expr: str = ""
+    read_only: bool = False
 
 
 class HttpHeader(Input, frozen=True, kw_only=True):
@@ -117,6 +113,50 @@ class Probe(Input, frozen=True, kw_only=True):
     timeout_seconds: int = 1
     success_threshold: int = 1
     failure_threshold: int = 3
+    termination_grace_period_seconds: int | None = None
+
+
+class Sleep(Input, frozen=True, kw_only=True):
+    """A hook that only waits."""
+
+    seconds: int = 0
+
+
+class LifecycleHandler(Input, frozen=True, kw_only=True):
+    """A lifecycle hook; one field is set. The deprecated tcpSocket does nothing, as in Kubernetes."""
+
+    exec: Exec | None = None
+    http_get: HttpGet | None = None
+    sleep: Sleep | None = None
+
+
+class Lifecycle(Input, frozen=True, kw_only=True):
+    """The hooks of a container: after its start, and before SIGTERM."""
+
+    post_start: LifecycleHandler | None = None
+    pre_stop: LifecycleHandler | None = None
+
+
+class SecurityContext(Input, frozen=True, kw_only=True):
+    """The user and group of a container."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+
+
+class PodSecurityContext(SecurityContext, frozen=True, kw_only=True):
+    """The user and groups of a pod's containers, and the group of its volumes."""
+
+    supplemental_groups: tuple[int, ...] | None = None
+    fs_group: int | None = None
+
+
+class ContainerResources(Input, frozen=True, kw_only=True):
+    """The resource requests and limits of a container, which its variables can refer to."""
+
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
 
 
 class Container(Input, frozen=True, kw_only=True):
@@ -131,50 +171,18 @@ class Container(Input, frozen=True, kw_only=True):
     env_from: tuple[EnvFrom, ...] | None = None
     ports: tuple[ContainerPort, ...] | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
+    resources: ContainerResources | None = None
+    restart_policy: str | None = None
+    lifecycle: Lifecycle | None = None
+    security_context: SecurityContext | None = None
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
     startup_probe: Probe | None = None
 
 
-class KeyPath(Input, frozen=True, kw_only=True):
-    """A key of a ConfigMap or Secret, and the file that contains its value."""
-
-    key: str
-    path: str
-
-
-class ConfigMapVolume(Input, frozen=True, kw_only=True):
-    """A volume with the keys of a ConfigMap as files."""
-
-    name: str = ""
-    optional: bool = False
-    items: tuple[KeyPath, ...] | None = None
-    default_mode: int = 0o644
-
-
-class SecretVolume(Input, frozen=True, kw_only=True):
-    """A volume with the keys of a Secret as files."""
-
-    secret_name: str = ""
-    optional: bool = False
-    items: tuple[KeyPath, ...] | None = None
-    default_mode: int = 0o644
-
-
-class HostPathVolume(Input, frozen=True, kw_only=True):
-    """A volume that is a directory or file of this machine."""
-
-    path: str
-
-
-class Volume(Input, frozen=True, kw_only=True):
-    """A volume; exactly one source is set."""
-
-    name: str
-    config_map: ConfigMapVolume | None = None
-    secret: SecretVolume | None = None
-    empty_dir: dict[str, Any] | None = None
-    host_path: HostPathVolume | None = None
+def is_native_sidecar(init: Container) -> bool:
+    """Return whether an init container keeps running beside the containers."""
+    return init.restart_policy == "Always"
 
 
 class PodSpec(Input, frozen=True, kw_only=True):
@@ -189,6 +197,8 @@ class PodSpec(Input, frozen=True, kw_only=True):
     subdomain: str = ""
     service_account_name: str = "default"
     termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+    security_context: PodSecurityContext | None = None
 
 
 class Condition(Input, frozen=True, kw_only=True):
@@ -218,6 +228,7 @@ class PodStatus(Input, frozen=True, kw_only=True):
     pod_ip: str = field(name="podIP", default="")
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Resource, frozen=True, kw_only=True):

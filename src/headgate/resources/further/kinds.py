@@ -20,6 +20,11 @@ _NO_POLICY = (
     "decide about access"
 )
 
+_WITHOUT_EFFECT = {
+    "NetworkPolicy": _NO_POLICY,
+    "PersistentVolumeClaim": "",  # pods have directories for them
+}
+
 
 class _Row(msgspec.Struct, frozen=True):
     group: str
@@ -41,7 +46,7 @@ class _Row(msgspec.Struct, frozen=True):
             status=self.status,
             subresources=self.subresources,
             categories=self.categories,
-            without_effect=_NO_POLICY if self.kind == "NetworkPolicy" else f"{self.plural} are stored without effect",
+            without_effect=_WITHOUT_EFFECT.get(self.kind, f"{self.plural} are stored without effect"),
         )
 
 

@@ -19,7 +19,7 @@ from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
 from headgate.resources import decode
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS
-from headgate.resources.core.pod_spec import Container, ContainerPort, HttpGet, Pod, Probe, TcpSocket
+from headgate.resources.core.pod_spec import Container, ContainerPort, GrpcCheck, HttpGet, Pod, Probe, TcpSocket
 from headgate.resources.core.service import Service
 from headgate.resources.meta import Metadata, Object
 from headgate.standalone.address_pool import NoAddress
@@ -240,7 +240,12 @@ def _probe(probe: Probe | None, port_map: PortMap) -> Probe | None:
         probe,
         http_get=_check(probe.http_get, port_map) if probe.http_get else None,
         tcp_socket=_check(probe.tcp_socket, port_map) if probe.tcp_socket else None,
+        grpc=_grpc(probe.grpc, port_map) if probe.grpc else None,
     )
+
+
+def _grpc(check: GrpcCheck, port_map: PortMap) -> GrpcCheck:
+    return replace(check, port=port_map.get(check.port, check.port))
 
 
 def _check(check: _Checked, port_map: PortMap) -> _Checked:

@@ -13,12 +13,13 @@ import msgspec
 
 from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod import ProcessIdentity
+from headgate.resources.core.pod_spec import LifecycleHandler
 from headgate.standalone.pods.attach import stdin_pipe
-from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
+from headgate.standalone.pods.hooks import run_hook
 from headgate.standalone.pods.logs import begin_log, last_output_matches
-from headgate.standalone.pods.probes import tcp_ports
-from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, RunSettings
+from headgate.standalone.pods.probes import ProbeTarget, tcp_ports
+from headgate.standalone.pods.runs import ConfigError, ContainerState, Ended, Owner, Run, RunSettings
 from headgate.standalone.processes import Launch, StartError, until_gone
 from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor
 
@@ -28,6 +29,7 @@ RECORD = "run.json"
 # A pattern for log messages about EADDRINUSE.
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
+_LEAST_GRACE_S = 1.0  # between SIGTERM and SIGKILL when a hook has used the grace period
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
@@ -92,7 +94,7 @@ class ContainerRun(Run):
 
     async def end(self, grace: float) -> bool:
         """End the process, even after `detach`; return whether it is gone."""
-        gone = await self._supervisor.end(grace)
+        gone = await self._supervisor.end(await self._prepare_stop(grace))
         if gone:
             self._set(ContainerState(reason="Stopped", restarts=self.state.restarts, ended=self.state.ended))
         return gone
@@ -201,18 +203,68 @@ class ContainerRun(Run):
                 )
                 raise OSError(error.errno, message) from error
 
-    async def restart(self) -> None:
+    async def restart(self, *, grace: float | None = None) -> None:
         """Send SIGTERM to the process, and SIGKILL after the grace period."""
         if process := self._supervisor.process:
-            await process.end(self.settings.grace)
+            await process.end(await self._prepare_stop(self.settings.grace if grace is None else grace))
+
+    async def _prepare_stop(self, grace: float) -> float:
+        """Run the hook preStop while the process runs, for at most `grace` seconds; return how many of them are left."""
+        process, lifecycle = self._supervisor.process, self.settings.container.lifecycle
+        if process is None or lifecycle is None or lifecycle.pre_stop is None or grace <= 0:
+            return grace
+        began = time.monotonic()
+        hook = asyncio.create_task(self._hook("preStop", lifecycle.pre_stop))
+        exited = asyncio.create_task(process.exited())
+        try:
+            await asyncio.wait({hook, exited}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_late = not hook.done() and not exited.done()
+            hook.cancel()
+            exited.cancel()
+            await asyncio.gather(hook, exited, return_exceptions=True)
+        if is_late:
+            message = f"preStop hook of container {self.settings.container.name} did not end within {grace:g} s"
+            await self.owner.record_event("Warning", "FailedPreStopHook", message)
+        return max(grace - (time.monotonic() - began), _LEAST_GRACE_S)
+
+    async def _hook(self, name: str, handler: LifecycleHandler) -> bool:
+        """Run a hook; return whether it succeeded. Write an Event if it failed."""
+        target = ProbeTarget(self.settings.container, self.settings.address, await self._joining_launch())
+        fault = await run_hook(handler, target)
+        if fault:
+            reason = f"Failed{name[0].upper()}{name[1:]}Hook"
+            message = f"{name} hook of container {self.settings.container.name} failed: {fault}"
+            await self.owner.record_event("Warning", reason, message)
+        return not fault
 
     async def _health(self) -> None:
-        container = self.settings.container
+        lifecycle = self.settings.container.lifecycle
+        # An adopted process had its hook before.
+        if (
+            lifecycle
+            and lifecycle.post_start
+            and not self.adopted
+            and not await self._hook("postStart", lifecycle.post_start)
+        ):
+            await self.restart()
+            return
+        await watch_health(self, await self._joining_launch())
+
+    async def _joining_launch(self) -> Launch:
+        """Return the launch of probes and hooks in the running container."""
         try:
-            launch = await self.owner.prepare(container)
+            return await self.command_launch()
         except ConfigError:  # a ConfigMap of the container was deleted; only exec probes need the environment
-            launch = Launch(command=(), env={})
-        await watch_health(self, launch)
+            return Launch(command=(), env={})
+
+    async def command_launch(self) -> Launch:
+        """Return the launch of commands in the running container, for `kubectl exec`. Raises ConfigError."""
+        launch = await self.owner.prepare(self.settings.container)
+        if launch.isolation and (process := self._supervisor.process):  # commands see the mounts of the process
+            isolation = msgspec.structs.replace(launch.isolation, mounts=(), join=process.identity.pid)
+            launch = msgspec.structs.replace(launch, isolation=isolation)
+        return launch
 
 
 class ExternalRun(Run):

@@ -6,29 +6,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from headgate.errors import HeadgateError
-from headgate.resources.core.pod_spec import Container, EnvVar, KeyRef, Pod
+from headgate.resources.core.pod_spec import Container, EnvSource, KeyRef, Pod
 from headgate.resources.meta import Object
+from headgate.standalone.isolation import MountPoint
 from headgate.standalone.machine_node import NODE_NAME
+from headgate.standalone.pods.downward import field_value, resource_value
+from headgate.standalone.pods.runs import ConfigError
 
 NO_PROXY = "localhost,127.0.0.1"
 """Hosts that programs reach directly, without the proxy."""
 _VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
-_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 Sources = Mapping[tuple[str, str], Mapping[str, bytes]]
 """The content of ConfigMaps and Secrets by (kind, name); objects that do not exist are absent."""
 
 
-class ConfigError(HeadgateError):
-    """A container can't be configured, because an object or key that it names is missing (CreateContainerConfigError)."""
+class _EnvInput(NamedTuple):
+    """What the value of a variable can refer to."""
 
-
-class Mount(NamedTuple):
-    """A path in the container, and the path of its content on this machine."""
-
-    path: str
-    real: str
+    pod: Pod
+    container: Container
+    address: str
+    sources: Sources
 
 
 def content(obj: Object) -> dict[str, bytes]:
@@ -42,8 +41,14 @@ def content(obj: Object) -> dict[str, bytes]:
 
 def named_sources(pod: Pod) -> set[tuple[str, str]]:
     """Return (kind, name) of every ConfigMap and Secret that a pod references."""
-    configs: list[str] = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map]
-    secrets: list[str] = [volume.secret.secret_name for volume in pod.spec.volumes if volume.secret]
+    configs: list[str] = []
+    secrets: list[str] = []
+    for volume in pod.spec.volumes:
+        projections = (volume.projected and volume.projected.sources) or ()
+        configs += [volume.config_map.name] if volume.config_map else []
+        configs += [source.config_map.name for source in projections if source.config_map]
+        secrets += [volume.secret.secret_name] if volume.secret else []
+        secrets += [source.secret.name for source in projections if source.secret]
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         whole, single = (
             container.env_from or (),
@@ -87,7 +92,8 @@ def resolve_env(
     result = dict(_env_from(container, sources))
     for index, variable in enumerate(container.env or ()):
         where = f"container {container.name}, env[{index}] ({variable.name})"
-        text = _value(pod, variable, address=address, sources=sources, where=where)
+        source = variable.value_from
+        text = _source_value(source, _EnvInput(pod, container, address, sources), where) if source else variable.value
         if text is not None:
             result[variable.name] = expand(text, {**base, **result})
     return result
@@ -103,7 +109,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(replace, text)
 
 
-def relocate(text: str, mounts: Sequence[Mount]) -> str:
+def relocate(text: str, mounts: Sequence[MountPoint]) -> str:
     """Replace a mount path by the path of its content, at the beginning of `text` or after its first `=`."""
     head, equals, tail = text.partition("=")
     if equals and not text.startswith("/"):
@@ -111,17 +117,17 @@ def relocate(text: str, mounts: Sequence[Mount]) -> str:
     return _relocated(text, mounts)
 
 
-def command_line(container: Container, variables: Mapping[str, str], mounts: Sequence[Mount]) -> tuple[str, ...]:
+def command_line(container: Container, variables: Mapping[str, str], mounts: Sequence[MountPoint]) -> tuple[str, ...]:
     """Return the program and its arguments, expanded and relocated."""
     words = (*(container.command or ()), *(container.args or ()))
     return tuple(relocate(expand(word, variables), mounts) for word in words)
 
 
-def _relocated(path: str, mounts: Sequence[Mount]) -> str:
+def _relocated(path: str, mounts: Sequence[MountPoint]) -> str:
     for mount in sorted(mounts, key=lambda mount: -len(mount.path)):  # the innermost mount wins
         prefix = mount.path.rstrip("/")
         if path == prefix or path.startswith(f"{prefix}/"):
-            return mount.real + path[len(prefix) :]
+            return mount.source + path[len(prefix) :]
     return path
 
 
@@ -138,17 +144,21 @@ def _env_from(container: Container, sources: Sources) -> Iterator[tuple[str, str
                 yield source.prefix + key, value.decode(errors="replace")
 
 
-def _value(pod: Pod, variable: EnvVar, *, address: str, sources: Sources, where: str) -> str | None:
-    source = variable.value_from
-    if source is None:
-        return variable.value
+def _source_value(source: EnvSource, given: _EnvInput, where: str) -> str | None:
     if source.field_ref:
-        return _field(pod, source.field_ref.field_path, address, where)
+        return field_value(given.pod, source.field_ref.field_path, address=given.address, where=where)
+    if source.resource_field_ref:
+        name = source.resource_field_ref.container_name or given.container.name
+        containers = (*given.pod.spec.containers, *given.pod.spec.init_containers)
+        named = next((container for container in containers if container.name == name), given.container)
+        return resource_value(named, source.resource_field_ref, where)
     if source.config_map_key_ref:
-        return _key("ConfigMap", source.config_map_key_ref, sources, where)
+        return _key("ConfigMap", source.config_map_key_ref, given.sources, where)
     if source.secret_key_ref:
-        return _key("Secret", source.secret_key_ref, sources, where)
-    raise ConfigError(f"{where}: local pods support only fieldRef, configMapKeyRef and secretKeyRef; use one of them")
+        return _key("Secret", source.secret_key_ref, given.sources, where)
+    raise ConfigError(
+        f"{where}: local pods support only fieldRef, resourceFieldRef, configMapKeyRef and secretKeyRef; use one of them"
+    )
 
 
 def _key(kind: str, reference: KeyRef, sources: Sources, where: str) -> str | None:
@@ -163,27 +173,6 @@ def _key(kind: str, reference: KeyRef, sources: Sources, where: str) -> str | No
         else f"{kind} {reference.name!r} has no key {reference.key!r}"
     )
     raise ConfigError(f"{where}: {what}; add it or set optional: true")
-
-
-def _field(pod: Pod, path: str, address: str, where: str) -> str:
-    fields = {
-        "metadata.name": pod.metadata.name,
-        "metadata.namespace": pod.metadata.namespace,
-        "metadata.uid": pod.metadata.uid,
-        "spec.nodeName": NODE_NAME,
-        "spec.serviceAccountName": pod.spec.service_account_name,
-        "status.podIP": address,
-        "status.podIPs": address,
-        "status.hostIP": "127.0.0.1",
-    }
-    if path in fields:
-        return fields[path]
-    if match := _KEYED.fullmatch(path):
-        keyed = pod.metadata.labels if match[1] == "labels" else pod.metadata.annotations
-        return keyed.get(match[2], "")
-    raise ConfigError(
-        f"{where}: unsupported fieldPath {path!r}; use one of {', '.join(fields)}, metadata.labels['NAME']"
-    )
 
 
 def _decoded(obj: Object, data: Mapping[str, str]) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """Commands in the containers of local pods, for `kubectl exec`: their processes, standard streams and terminals.
 
-A command has the environment and the working directory of its container. It leads its own session, as containers do, and what
+A command has the environment, working directory, mounts and user of its container. It leads its own session, as containers do, and what
 it leaves in its process group ends with it.
 """
 
@@ -66,11 +66,16 @@ async def start_command(run: Run, command: ContainerCommand) -> "RunningCommand"
     """Start a command in a running container. Raises NotRunning, ConfigError and StartError."""
     check_running(run)
     container_process = identity_of(run.state.pid)
-    launch = replace(await run.owner.prepare(run.settings.container), command=command.words)
-    if fault := missing_program(launch):
+    launch = replace(await run.command_launch(), command=command.words)
+    if launch.isolation is None and (fault := missing_program(launch)):  # else `executed` sees the mounts
         raise StartError(fault)
     started = _on_terminal(launch) if command.tty else _on_pipes(launch, command)
     started.end_with(until_gone(container_process))
+    try:
+        await started.executed()
+    except BaseException:
+        await started.end()
+        raise
     return started
 
 
@@ -91,6 +96,10 @@ class RunningCommand:
     def streams(self) -> tuple[int, ...]:
         """The streams that `read` accepts."""
         return tuple(self._outputs)
+
+    async def executed(self) -> None:
+        """Wait until the command is executed. Raises StartError."""
+        await self._process.executed()
 
     def end_with(self, gone: Coroutine[Any, Any, None]) -> None:
         """Kill the command when its container has ended."""
@@ -205,6 +214,8 @@ def _on_terminal(launch: Launch) -> RunningCommand:
         master, slave = os.openpty()
         kept.callback(os.close, master)
         given.callback(os.close, slave)
+        if launch.isolation and launch.isolation.user is not None:
+            os.fchown(slave, launch.isolation.user, -1)
         words = (shell, "-c", _TERMINAL_SHELL, shell, os.ttyname(slave), *launch.command)
         env = {"TERM": "xterm", **launch.env}
         process = start(replace(launch, command=words, env=env), StandardFiles(slave, slave, slave))

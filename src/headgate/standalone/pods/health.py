@@ -9,7 +9,9 @@ from headgate.standalone.pods.probes import HealthTracker, ProbeTarget, listens,
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch
 
-_PATIENCE = 10.0  # seconds without a listening port until an Event reports it
+_PATIENCE = (
+    10.0  # seconds without a listening port until an Event reports it, and a pod without a readiness probe is ready
+)
 _ADVICE = (
     "the program must listen on $HOST and $PORT (or 0.0.0.0), "
     "or spec.containers[].ports must name the port that it listens on"
@@ -47,7 +49,7 @@ async def _startup(probe: Probe, target: ProbeTarget, run: Run) -> bool:
         failures += 1
         if failures >= probe.failure_threshold:
             break
-    await _restart("startup", run)
+    await _restart("startup", probe, run)
     return False
 
 
@@ -55,7 +57,7 @@ async def _liveness(probe: Probe, target: ProbeTarget, run: Run) -> None:
     thresholds = HealthTracker(probe, healthy=True)
     async for fault in _faults("Liveness", probe, target=target, run=run):
         if not thresholds.add(healthy=not fault):
-            await _restart("liveness", run)
+            await _restart("liveness", probe, run)
             return
 
 
@@ -65,10 +67,10 @@ async def _readiness(probe: Probe, target: ProbeTarget, run: Run) -> None:
         run.set_health(started=True, ready=thresholds.add(healthy=not fault))
 
 
-async def _restart(which: str, run: Run) -> None:
+async def _restart(which: str, probe: Probe, run: Run) -> None:
     message = f"Container {run.settings.container.name} failed {which} probe, will be restarted"
     await run.owner.record_event("Normal", "Killing", message)
-    await run.restart()
+    await run.restart(grace=probe.termination_grace_period_seconds)
 
 
 async def _faults(which: str, probe: Probe, *, target: ProbeTarget, run: Run) -> AsyncIterator[str]:
@@ -88,18 +90,21 @@ async def _faults(which: str, probe: Probe, *, target: ProbeTarget, run: Run) ->
 
 
 async def _check_declared_ports(run: Run) -> None:
-    """Wait until every declared port accepts connections; then a container without a readiness probe is ready.
+    """Make a container without a readiness probe ready: when its declared ports accept connections, or after `_PATIENCE`.
 
-    A container without ports is ready at once. If the container has a readiness probe, this check does not change its
-    readiness: it only explains why the probe fails.
+    Kubernetes does not wait at all. The bounded wait lets a program start, so that it loses no requests during a rollout;
+    a port on which nothing listens later is reported by an Event. If the container has a readiness probe, this check does
+    not change its readiness: it only explains why the probe fails.
     """
-    is_reported = False
+    is_reported, is_probed = False, bool(run.settings.container.readiness_probe)
     async for port, seconds in _closed_ports(run.settings.address, tcp_ports(run.settings.container)):
         if not is_reported and seconds > _PATIENCE:
             is_reported = True
             message = f"nothing listens on {run.settings.address}:{port}: {run.settings.advice or _ADVICE}"
             await run.owner.record_event("Warning", "Unhealthy", message)
-    if not run.settings.container.readiness_probe:
+            if not is_probed:
+                run.set_health(started=True, ready=True)
+    if not is_probed and not run.state.ready:
         run.set_health(started=True, ready=True)
 
 

@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,33 +14,25 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
 from headgate.resources.core.pod import parse_process_identity
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR
-from headgate.resources.core.pod_spec import Container, Pod
+from headgate.resources.core.pod_spec import Container, Pod, is_native_sidecar
 from headgate.resources.decode import read
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Object, epoch_seconds
 from headgate.resources.registry import key_of
+from headgate.standalone.isolation import MountSupport
 from headgate.standalone.machine_node import NODE_NAME
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables
+from headgate.standalone.pods.container_order import PodContainers
 from headgate.standalone.pods.containers import ContainerRun, ExternalRun
-from headgate.standalone.pods.environment import (
-    Mount,
-    Sources,
-    command_line,
-    content,
-    named_sources,
-    relocate,
-    resolve_env,
-    runtime_variables,
-)
+from headgate.standalone.pods.environment import named_sources, runtime_variables
+from headgate.standalone.pods.launches import Launches, LaunchServices
 from headgate.standalone.pods.logs import pod_directory
-from headgate.standalone.pods.runs import ContainerState, Run, RunSettings, Severity
+from headgate.standalone.pods.runs import ConfigError, ContainerState, Run, RunSettings, Severity
 from headgate.standalone.pods.sidecars import ProxyServices, RunningSidecar, proxy_variables
-from headgate.standalone.pods.status import SIDECAR_READY, ObservedPod, pod_status
-from headgate.standalone.pods.volumes import materialize, mounts
-from headgate.standalone.processes import Launch, inherited
+from headgate.standalone.pods.status import DEADLINE_EXCEEDED, SIDECAR_READY, ObservedPod, pod_status
+from headgate.standalone.processes import Launch
 
 FINALIZER = "headgate.dev/stop-process"
-_VOLUMES = "_volumes"  # The directory of volumes; no container can have this name.
 # Seconds for requests in flight, after the last proxy has acknowledged that it stops routing to the process. On a busy machine
 # its workers follow late, and requests take longer: half a second was not always enough.
 DRAIN = 1.0
@@ -55,6 +46,7 @@ class PodServices(NamedTuple):
     state: Path
     ports: ApplicationPorts
     proxying: ProxyServices
+    mounting: MountSupport
 
 
 class PodRun:
@@ -67,10 +59,14 @@ class PodRun:
         self._services = services
         self._pod = pod
         self._typed = read(pod, Pod)
+        self._expired = False
         self._directory = pod_directory(services.state, self.key, self.uid)
+        launch_services = LaunchServices(services.store, services.state, services.mounting)
+        self._launches = Launches(launch_services, self._directory, address, self)
         self._terminating = asyncio.Event()
         self._gone = asyncio.Event()
         self._status_changed = asyncio.Event()
+        self._volumes_stale = asyncio.Event()
         self._port_map: PortMap = {}
         self.sidecar: RunningSidecar | None = None
         if self._annotation(SIDECAR) == EXPLICIT:
@@ -82,29 +78,33 @@ class PodRun:
         self.update(pod)
 
     def _plan_runs(self) -> None:
-        self._inits = [self._container(container) for container in self._typed.spec.init_containers]
-        self._containers: list[Run] = [self._run(container) for container in self._typed.spec.containers]
+        spec = self._typed.spec
+        self.runs = PodContainers(
+            [self._container(container) for container in spec.init_containers],
+            [self._run(container) for container in spec.containers],
+        )
 
     @property
     def adopted(self) -> bool:
         """Whether the pod has a process that an earlier headgate started."""
-        return any(run.adopted for run in self._all_runs())
-
-    def container(self, name: str) -> Run | None:
-        """Return a container by its name; None if the pod has none of that name."""
-        return next((run for run in self._all_runs() if run.settings.container.name == name), None)
-
-    def processes(self) -> dict[str, int]:
-        """Return the process ID of each running container by name."""
-        return {run.settings.container.name: run.state.pid for run in self._all_runs() if run.live and run.state.pid}
+        return any(run.adopted for run in self.runs)
 
     def update(self, pod: Object) -> None:
         """Use a newer version of the object."""
         if pod["metadata"].get("deletionTimestamp"):
             self._terminating.set()
         self._pod = pod
+        before = self._typed.metadata
         with contextlib.suppress(DecodeError):  # an invalid edit does not affect running containers
             self._typed = read(pod, Pod)
+        metadata = self._typed.metadata
+        if (metadata.labels, metadata.annotations) != (before.labels, before.annotations):
+            self._volumes_stale.set()
+
+    def source_changed(self, kind: str, name: str) -> None:
+        """Write the volumes again if the pod uses a ConfigMap or Secret that has changed."""
+        if (kind, name) in named_sources(self._typed):
+            self._volumes_stale.set()
 
     def mark_deleted(self) -> None:
         """Record that the object is gone, for example after a forced deletion, so that the processes end at once."""
@@ -117,11 +117,12 @@ class PodRun:
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
         await self._edit(self._bound)
-        before = {status.name: status for status in self._typed.status.container_statuses}
+        status = self._typed.status
+        before = {status.name: status for status in (*status.container_statuses, *status.init_container_statuses)}
         if self.sidecar:
             conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
             await self.sidecar.recover(serves=conditions.get(SIDECAR_READY) == "True")
-        for run in self._all_runs():
+        for run in self.runs:
             last = before.get(run.settings.container.name)
             await run.recover(started=last is not None and last.started, ready=last is not None and last.ready)
         await self._write_status()
@@ -140,7 +141,7 @@ class PodRun:
 
     def detach(self) -> None:
         """Stop watching the processes, and let them run."""
-        for run in self._all_runs():
+        for run in self.runs:
             run.detach()
         if self.sidecar:
             self.sidecar.detach()
@@ -148,40 +149,32 @@ class PodRun:
     async def end(self) -> list[str]:
         """End all processes and keep the object; return a message for each process that does not end."""
         grace = 0.0 if self._external else self._grace()  # `headgate run` ends an external process
-        runs = self._all_runs()
-        results = await asyncio.gather(*(run.end(grace) for run in runs))
+        remaining = await self.runs.end(grace)
         await self._end_sidecar()
         await self._write_status()
         return [
             f"pod {self.key.namespace}/{self.key.name}, container {run.settings.container.name}: "
             f"process {run.state.pid} does not end even when killed"
-            for run, gone in zip(runs, results, strict=True)
-            if not gone
+            for run in remaining
         ]
 
     def running(self) -> list[str]:
         """Return a description of each process that `end` still waits for."""
         return [
             f"pod {self.key.namespace}/{self.key.name} (container {run.settings.container.name}, process {run.state.pid})"
-            for run in self._all_runs()
+            for run in self.runs
             if run.live and not self._external
         ]
 
     def kill(self) -> None:
         """Kill all processes, even while `end` waits for them."""
-        for run in self._all_runs():
+        for run in self.runs:
             run.kill()
 
     async def prepare(self, container: Container) -> Launch:
-        """Write the volumes of a container; return its command and environment. Raises ConfigError."""
-        sources = await self._sources()
-        volumes = materialize(self._typed, self._directory / _VOLUMES, sources)
-        mounted: list[Mount] = mounts(container, volumes)
-        base = {**inherited(os.environ), **self._services.proxying.variables, **self._variables(container)}
-        own = resolve_env(self._typed, container, address=self.address, sources=sources, base=base)
-        env = {**base, **{name: relocate(value, mounted) for name, value in own.items()}}
-        cwd = relocate(container.working_dir, mounted)
-        return Launch(command=command_line(container, {**base, **own}, mounted), env=env, cwd=cwd)
+        """Write the volumes of a container; return how to start it. Raises ConfigError."""
+        variables = {**self._services.proxying.variables, **self._variables(container)}
+        return await self._launches.prepare(self._typed, container, variables)
 
     def _variables(self, container: Container) -> dict[str, str]:
         """Return port variables and proxy variables if the pod has a sidecar, and the `runtime_variables`.
@@ -212,12 +205,14 @@ class PodRun:
 
     def _plan(self, container: Container) -> RunSettings:
         policy = self._typed.spec.restart_policy
-        init = container in self._typed.spec.init_containers
-        restart = "OnFailure" if init and policy == "Always" else policy
+        is_init = container in self._typed.spec.init_containers
+        is_sidecar = is_init and is_native_sidecar(container)
+        restart = "Always" if is_sidecar else "OnFailure" if is_init and policy == "Always" else policy
         runs = application_ports.with_process_ports(container, self._port_map)
         advice = application_ports.listen_advice(self._typed, runs, self._port_map)
         led = application_ports.undeclared(self._typed, self._port_map) if container is self._listener() else {}
-        return RunSettings(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
+        directory = self._directory / container.name
+        return RunSettings(runs, directory, self.address, restart, self._grace(), advice, led, is_sidecar)
 
     def _listener(self) -> Container | None:
         """Return the container that should listen on undeclared ports.
@@ -232,9 +227,6 @@ class PodRun:
     def _annotation(self, name: str) -> str:
         return self._typed.metadata.annotations.get(name, "")
 
-    def _all_runs(self) -> list[Run]:
-        return [*self._inits, *self._containers]
-
     def _grace(self) -> float:
         return float(max(self._typed.spec.termination_grace_period_seconds, 0))
 
@@ -242,10 +234,33 @@ class PodRun:
         """Run the containers and write the status until the pod terminates."""
         async with asyncio.TaskGroup() as tasks:
             reporting = tasks.create_task(self._report())
+            refreshing = tasks.create_task(self._refresh_volumes())
             containers = tasks.create_task(self._run_containers())
+            expiring = tasks.create_task(self._expire(containers))
             await self._terminating.wait()
             containers.cancel()
             reporting.cancel()
+            refreshing.cancel()
+            expiring.cancel()
+
+    async def _expire(self, containers: asyncio.Task[None]) -> None:
+        """End the containers that run longer than activeDeadlineSeconds; the pod has failed then."""
+        limit = self._typed.spec.active_deadline_seconds
+        if limit is None:
+            return
+        started = (self._pod.get("status") or {}).get("startTime")
+        began = epoch_seconds(started) if started else time.time()
+        done, _ = await asyncio.wait({containers}, timeout=max(began + limit - time.time(), 0.0))
+        if done:
+            return
+        containers.cancel()
+        await asyncio.wait({containers})
+        self._expired = True
+        await self._write_status()
+        await self.record_event("Warning", DEADLINE_EXCEEDED, f"Pod was active longer than its {limit} s")
+        await self.runs.end(self._grace())
+        await self._end_sidecar(patience=self._grace())
+        await self._write_status()
 
     async def _run_containers(self) -> None:
         await self._run_to_the_end()
@@ -256,19 +271,12 @@ class PodRun:
             await self._end_sidecar(patience=self._grace())
 
     async def _run_to_the_end(self) -> None:
-        if not any(run.live for run in self._containers):
-            if self.sidecar:
-                await self.sidecar.wait_ready()
-                if (
-                    not self._external and await self._assign_service_ports()
-                ):  # a Service may be newer than the pod's ports
-                    await self._edit(self._bound)
-            for init in self._inits:
-                if await init.run():
-                    return
-        async with asyncio.TaskGroup() as tasks:
-            for run in self._containers:
-                tasks.create_task(run.run())
+        if self.sidecar and not self.runs.has_begun:
+            await self.sidecar.wait_ready()
+            # A Service may be newer than the pod's ports.
+            if not self._external and await self._assign_service_ports():
+                await self._edit(self._bound)
+        await self.runs.run()
 
     async def _end_sidecar(self, *, patience: float = 0.0) -> None:
         """End the sidecar; wait up to `patience` seconds for its last metrics report."""
@@ -283,14 +291,27 @@ class PodRun:
             self._status_changed.clear()
             await self._write_status()
 
+    async def _refresh_volumes(self) -> None:
+        """Write the volumes again when what they show has changed, so that running containers see it."""
+        while True:
+            await self._volumes_stale.wait()
+            self._volumes_stale.clear()
+            if not self.runs.live:
+                continue  # the next start of a container writes them
+            try:
+                await self._launches.refresh(self._typed)
+            except (ConfigError, OSError) as error:
+                message = f"{error}; running containers keep the files of before"
+                await self.record_event("Warning", "FailedMount", message)
+
     async def _terminate(self) -> None:
         """End the processes. First wait until no proxy routes to the pod, so that no request is lost."""
         began = time.monotonic()
-        if not self._gone.is_set() and any(run.live for run in self._all_runs()):
+        if not self._gone.is_set() and self.runs.live:
             await self._write_status()
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
-        await asyncio.gather(*(run.end(left) for run in self._all_runs()))
+        await self.runs.end(left)
         # The sidecar ends after the processes, so that it forwards and counts their last requests.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
@@ -308,15 +329,6 @@ class PodRun:
     async def _drained(self) -> None:
         await self._services.proxying.wait_unrouted(self.address)
         await asyncio.sleep(DRAIN)
-
-    async def _sources(self) -> Sources:
-        contents: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        for kind, name in named_sources(self._typed):
-            try:
-                contents[kind, name] = content(await self._services.store.get(Key("", kind, self.key.namespace, name)))
-            except NotFound:
-                continue
-        return contents
 
     async def _edit(self, edit: Callable[[Object], Object]) -> None:
         """Write an edit of the current object, retrying after conflicts; skip the write if nothing changes."""
@@ -362,9 +374,9 @@ class PodRun:
         if pod is None:
             return
         self.update(pod)
-        states: dict[str, ContainerState] = {run.settings.container.name: run.state for run in self._all_runs()}
+        states: dict[str, ContainerState] = {run.settings.container.name: run.state for run in self.runs}
         fault = self.sidecar.fault.get() if self.sidecar else None
-        status = pod_status(pod, self._typed, states, ObservedPod(self.address, time.time(), fault))
+        status = pod_status(pod, self._typed, states, ObservedPod(self.address, time.time(), fault, self._expired))
         try:
             await self._services.store.update({**pod, "status": status}, subresource="status")
         except Conflict:

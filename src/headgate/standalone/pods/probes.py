@@ -1,21 +1,21 @@
-"""Probes of containers as in Kubernetes: httpGet, tcpSocket and exec."""
+"""Probes of containers as in Kubernetes: httpGet, tcpSocket, grpc and exec."""
 
 import asyncio
 import contextlib
-import os
-import signal
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
+import grpc.aio
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
+from google.protobuf.message import DecodeError
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from multidict import CIMultiDict
 from yarl import URL
 
 from headgate.http_failures import describe
-from headgate.resources.core.pod_spec import Container, HttpGet, Probe
-from headgate.standalone.processes import Launch, start_fault
+from headgate.resources.core.pod_spec import Container, GrpcCheck, HttpGet, Probe
+from headgate.standalone.pods.commands import run_command
+from headgate.standalone.processes import Launch
 
 _READ_BYTES = 10 << 10  # bytes of a response body to read, as the kubelet does
 _MAX_HEADER_BYTES = 1 << 20
@@ -24,6 +24,14 @@ _LATE_S = 0.5
 """If a time limit ends a probe so many seconds late, headgate had no processor time."""
 _MAX_REQUESTS = 10  # the most requests of one probe, including redirects
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+_HEALTH_STATES = (
+    "UNKNOWN",
+    "SERVING",
+    "NOT_SERVING",
+    "SERVICE_UNKNOWN",
+)  # by number, grpc.health.v1.HealthCheckResponse
+_SERVING = 1
 
 
 class ProbeTarget(NamedTuple):
@@ -99,18 +107,48 @@ def tcp_ports(container: Container) -> list[int]:
 
 async def _run_probe(probe: Probe, target: ProbeTarget) -> str:
     if probe.http_get:
-        return await _http(probe.http_get, target)
+        return await http_fault(probe.http_get, target)
     if probe.tcp_socket:
         host = probe.tcp_socket.host or target.address
         port = _port(probe.tcp_socket.port, target.container)
         return "" if await listens(host, port) else f"nothing accepts connections on {host}:{port}"
+    if probe.grpc:
+        return await _grpc(probe.grpc, target)
     if probe.exec:
-        return await _run(probe.exec.command, target.launch)
-    raise ValueError("local pods support only the probes httpGet, tcpSocket and exec; use one of them")
+        return await run_command(probe.exec.command, target.launch)
+    raise ValueError("the probe has no action; set httpGet, tcpSocket, grpc or exec")
 
 
-async def _http(get: HttpGet, target: ProbeTarget) -> str:
-    """Send a GET request as the kubelet does: no proxy, no certificate verification, redirects only on the same host."""
+async def _grpc(check: GrpcCheck, target: ProbeTarget) -> str:
+    """Ask the gRPC health service (grpc.health.v1) as the kubelet does: without TLS, and without an HTTP proxy.
+
+    The request and the response have one field each, with number 1: a text and an enum. The wrappers of protobuf have the
+    same bytes, so no generated messages are needed.
+    """
+    options = (
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.primary_user_agent", "kube-probe/headgate"),
+    )
+    request = StringValue(value=check.service or "").SerializeToString()
+    async with grpc.aio.insecure_channel(f"{target.address}:{check.port}", options=options) as channel:
+        try:
+            response = Int32Value.FromString(await channel.unary_unary(_HEALTH_CHECK)(request))
+        except grpc.aio.AioRpcError as error:
+            return f"gRPC status {error.code().name}: {error.details()}"
+        except DecodeError:
+            return "the response is no message of grpc.health.v1"
+    if response.value == _SERVING:
+        return ""
+    state = _HEALTH_STATES[response.value] if 0 <= response.value < len(_HEALTH_STATES) else response.value
+    return f"the health of service {check.service or ''!r} is {state}"
+
+
+async def http_fault(get: HttpGet, target: ProbeTarget) -> str:
+    """Send a GET request as the kubelet does; return the fault, empty on success. Raises OSError and ValueError.
+
+    It uses no proxy, no certificate verification, redirects only on the same host.
+    """
     host = get.host or target.address
     url, headers = _request(get, f"[{host}]" if ":" in host else host, _port(get.port, target.container))
     session = ClientSession(
@@ -173,28 +211,3 @@ def _port(port: int | str, container: Container) -> int:
     if not number:
         raise ValueError(f"container {container.name} has no port named {port!r}; add it to ports")
     return number
-
-
-async def _run(command: tuple[str, ...], launch: Launch) -> str:
-    if not command:
-        raise ValueError("exec: command is empty")
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=launch.env,
-            cwd=Path(launch.cwd) if launch.cwd else None,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ValueError(start_fault(msgspec.structs.replace(launch, command=command), error)) from error
-    try:
-        code = await process.wait()
-    except asyncio.CancelledError:  # the probe timed out, or the container ends
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        raise
-    return "" if code == 0 else f"{command[0]} ended with exit code {code}"

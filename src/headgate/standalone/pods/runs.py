@@ -9,12 +9,17 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from headgate.errors import HeadgateError
 from headgate.resources.core.pod_spec import Container
 from headgate.resources.meta import Value
 from headgate.standalone.processes import Launch
 
 Severity = Literal["Normal", "Warning"]
 T = TypeVar("T")
+
+
+class ConfigError(HeadgateError):
+    """A container can't be configured, because an object or key that it names is missing (CreateContainerConfigError)."""
 
 
 class Ended(Value, frozen=True, kw_only=True):
@@ -45,7 +50,7 @@ class RunSettings(NamedTuple):
     """The settings of a container.
 
     `grace` is the time between SIGTERM and SIGKILL, in seconds. `advice` is part of messages: it says where the process
-    must listen behind a sidecar. `undeclared` maps targetPorts of Services that no container declares to process ports.
+    must listen behind a sidecar. `is_sidecar` marks a native sidecar. `undeclared` maps targetPorts of Services that no container declares to process ports.
     """
 
     container: Container
@@ -55,6 +60,7 @@ class RunSettings(NamedTuple):
     grace: float
     advice: str = ""
     undeclared: Mapping[int, int] = MappingProxyType({})
+    is_sidecar: bool = False
 
 
 class Owner(Protocol):
@@ -78,6 +84,7 @@ class Run:
         self.adopted = False
         self.settings = settings
         self.owner = owner
+        self._started = asyncio.Event()
 
     @property
     def live(self) -> bool:
@@ -87,6 +94,10 @@ class Run:
     def set_health(self, *, started: bool, ready: bool) -> None:
         """Record the results of probes: whether the startup probe has succeeded, and whether the container is ready."""
         self._set(replace(self.state, started=started, ready=ready))
+
+    async def wait_started(self) -> None:
+        """Wait until the container runs, and its hook and startup probe have succeeded."""
+        await self._started.wait()
 
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Adopt a process that already runs, with the last known results of its probes."""
@@ -100,8 +111,12 @@ class Run:
         """End the process; return whether it is gone."""
         raise NotImplementedError
 
-    async def restart(self) -> None:
-        """End a process after a failed probe; `run` starts the next one."""
+    async def restart(self, *, grace: float | None = None) -> None:
+        """End a process after a failed probe; `run` starts the next one. `grace` replaces the pod's grace period, in seconds."""
+
+    async def command_launch(self) -> Launch:
+        """Return the launch of a command in the running container. Raises ConfigError."""
+        return await self.owner.prepare(self.settings.container)
 
     def kill(self) -> None:
         """Kill the process, even while `end` waits for it."""
@@ -122,4 +137,8 @@ class Run:
     def _set(self, state: ContainerState) -> None:
         if state != self.state:
             self.state = state
+            if state.started:
+                self._started.set()
+            else:
+                self._started.clear()
             self.owner.changed()

@@ -16,16 +16,18 @@ from headgate.backoff import Backoff
 from headgate.errors import DecodeError, NotFound, expected_failure
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Relist, Store, follow
+from headgate.objects.ports import Relist, Store, follow, follow_all
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import POD, key_of
 from headgate.standalone.address_pool import AddressPool, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
+from headgate.standalone.isolation import MountSupport
 from headgate.standalone.machine_node import NODE_NAME, MachineNode, is_bound
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
+from headgate.standalone.pods.claims import Claims
 from headgate.standalone.pods.logs import Logs, rotate_logs
 from headgate.standalone.pods.pod import PodRun, PodServices
 from headgate.standalone.pods.runs import Run
@@ -52,7 +54,8 @@ class LocalRuntime:
         self._state = state_dir
         self._addresses = addresses
         self._ports = ApplicationPorts()
-        self._services = PodServices(store, recorder, state_dir, self._ports, proxies)
+        self._services = PodServices(store, recorder, state_dir, self._ports, proxies, MountSupport())
+        self._claims = Claims(store, state_dir)
         self._controllers = Controllers(store, recorder)
         self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
@@ -76,13 +79,17 @@ class LocalRuntime:
     def container(self, key: Key, name: str) -> Run:
         """Return a container of a pod that runs on this machine. Raises NotFound."""
         for pod in reversed(self._runs.values()):  # a pod that ends may have a successor of its name
-            if pod.key == key and (run := pod.container(name)):
-                return run
+            for run in pod.runs if pod.key == key else ():
+                if run.settings.container.name == name:
+                    return run
         raise NotFound(f"container {name!r} of pod {key.name} does not run on this machine")
 
     def processes(self) -> dict[Key, dict[str, int]]:
         """Return the process ID of each running container, by pod and name."""
-        return {run.key: run.processes() for run in self._runs.values()}
+        return {
+            pod.key: {run.settings.container.name: run.state.pid for run in pod.runs if run.live and run.state.pid}
+            for pod in self._runs.values()
+        }
 
     async def run(self) -> None:
         """Run until canceled or stopped. Cancellation leaves the processes running for the next runtime."""
@@ -141,6 +148,8 @@ class LocalRuntime:
             tasks.create_task(self._controllers.run())
             tasks.create_task(self._rotate())
             tasks.create_task(self._node.run())
+            tasks.create_task(self._claims.run())
+            tasks.create_task(self._follow_sources())
             tasks.create_task(self._watch(tasks))
 
     async def _clean(self, uids: set[str]) -> None:
@@ -230,6 +239,15 @@ class LocalRuntime:
                 self._relist(step.items, tasks)
             else:
                 self._handle(step.type, step.object, tasks)
+
+    async def _follow_sources(self) -> None:
+        """Let pods write their volumes again after changes to ConfigMaps and Secrets."""
+        async for step in follow_all(self._store, (("", "ConfigMap"), ("", "Secret"))):
+            changed = [key_of(obj) for obj in step.items] if isinstance(step, Relist) else [step.key]
+            for run in self._runs.values():
+                for key in changed:
+                    if key.namespace == run.key.namespace:
+                        run.source_changed(key.kind, key.name)
 
     def _relist(self, pods: Collection[Object], tasks: asyncio.TaskGroup) -> None:
         for pod in pods:

@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headgate.resources.core.pod_spec import Container, Pod
+from headgate.resources.core.pod_spec import Container, Pod, is_native_sidecar
 from headgate.resources.meta import Object, timestamp
 from headgate.standalone.pods.runs import ContainerState, Ended
 
 States = Mapping[str, ContainerState]
 Fact = tuple[str, bool, tuple[str, str]]
 """A condition: its type, whether it is True, and its reason and message if it is not."""
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+_EXPIRED = "Pod was active on the node longer than the specified deadline"
 SIDECAR_READY = "headgate.dev/SidecarReady"
 """The condition of pods with a sidecar: True while the sidecar serves."""
 
@@ -18,20 +20,23 @@ class ObservedPod(NamedTuple):
     """The state of a pod besides its containers.
 
     `now` is in seconds since the epoch. `sidecar` says why the sidecar does not serve: empty while it serves, None without a
-    sidecar.
+    sidecar. `expired` says that the pod ran longer than its activeDeadlineSeconds.
     """
 
     address: str
     now: float
     sidecar: str | None = None
+    expired: bool = False
 
 
 def pod_status(pod: Object, typed: Pod, states: States, seen: ObservedPod) -> dict[str, Any]:
     """Return the `status` of a pod. `states` has the states of its containers and init containers by name."""
     before = pod.get("status") or {}
-    phase = pod_phase(typed, states)
+    expired = seen.expired or before.get("reason") == DEADLINE_EXCEEDED
+    phase = "Failed" if expired else pod_phase(typed, states)
     return {
         "phase": phase,
+        **({"reason": DEADLINE_EXCEEDED, "message": _EXPIRED} if expired else {}),
         "conditions": _conditions(typed, states, phase=phase, seen=seen),
         "hostIP": "127.0.0.1",
         "podIP": seen.address,
@@ -46,7 +51,11 @@ def pod_status(pod: Object, typed: Pod, states: States, seen: ObservedPod) -> di
 def pod_phase(pod: Pod, states: States) -> str:
     """Return the phase of a pod: Pending until every container has started once, as in Kubernetes."""
     mine = [states.get(container.name, ContainerState()) for container in pod.spec.containers]
-    inits = [states.get(container.name, ContainerState()) for container in pod.spec.init_containers]
+    inits = [
+        states.get(container.name, ContainerState())
+        for container in pod.spec.init_containers
+        if not is_native_sidecar(container)
+    ]
     if any(_failed(state, pod) for state in inits):
         return "Failed"
     if any(state.phase == "waiting" and state.ended is None for state in mine) or not mine:
@@ -77,8 +86,11 @@ def _conditions(pod: Pod, states: States, *, phase: str, seen: ObservedPod) -> l
 
 
 def _facts(pod: Pod, states: States, *, phase: str, sidecar: str | None) -> Iterator[Fact]:
-    unready = _names(pod.spec.containers, states, lambda state: not state.ready)
-    uninitialized = _names(pod.spec.init_containers, states, lambda state: not _completed(state))
+    sidecars = [container for container in pod.spec.init_containers if is_native_sidecar(container)]
+    inits = [container for container in pod.spec.init_containers if container not in sidecars]
+    unready = _names((*pod.spec.containers, *sidecars), states, lambda state: not state.ready)
+    uninitialized = _names(inits, states, lambda state: not _completed(state))
+    uninitialized += _names(sidecars, states, lambda state: not state.started)
     finished = phase in {"Succeeded", "Failed"}
     waiting = _fault("ContainersNotReady", "containers with unready status", unready)
     if finished:

@@ -1,0 +1,113 @@
+"""PersistentVolumeClaims: each has a directory in the state directory, which outlives pods and is removed with the claim.
+
+Storage classes, sizes and PersistentVolumes have no effect: a claim is bound at once, and its size is not limited.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.errors import Conflict, NotFound
+from headgate.objects.ports import Relist, Store, follow_all
+from headgate.resources.core.pod_spec import Pod
+from headgate.resources.meta import Key, Object, part, rows
+from headgate.resources.registry import POD, key_of
+from headgate.standalone.pods.volumes import make_directory
+
+KIND = "PersistentVolumeClaim"
+FINALIZER = "kubernetes.io/pvc-protection"  # Kubernetes' own: it keeps a claim while pods use it
+_DIRECTORY = "volumes"
+
+
+async def directories(store: Store, state: Path, pod: Pod) -> Mapping[str, Path]:
+    """Return the directory of each claim that a pod uses, by name; claims that do not exist or are being deleted are absent."""
+    names = [volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes if volume.persistent_volume_claim]
+    result = {}
+    for name in names:
+        try:
+            claim = await store.get(Key("", KIND, pod.metadata.namespace, name))
+        except NotFound:
+            continue
+        if not claim["metadata"].get("deletionTimestamp") or pod.metadata.deletion_timestamp:
+            result[name] = make_directory(directory_of(state, claim))
+    return result
+
+
+def directory_of(state: Path, claim: Object) -> Path:
+    """Return the directory of a claim, which a later claim with the same name does not get."""
+    metadata = claim["metadata"]
+    return state / _DIRECTORY / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
+
+
+class Claims:
+    """Binds the claims of a store, and removes the directories of deleted claims that no pod uses any more."""
+
+    def __init__(self, store: Store, state: Path) -> None:
+        self._store = store
+        self._state = state
+
+    async def run(self) -> None:
+        """Follow claims and pods until canceled."""
+        (self._state / _DIRECTORY).mkdir(mode=0o700, parents=True, exist_ok=True)
+        async for step in follow_all(self._store, ((POD.group, POD.kind), ("", KIND))):
+            if isinstance(step, Relist) or step.key.kind == POD.kind:
+                if isinstance(step, Relist) or step.type != "ADDED":
+                    await self._settle_all()
+            elif step.type == "DELETED":
+                await self._remove(step.object)
+            else:
+                await self._settle(step.object)
+
+    async def _settle_all(self) -> None:
+        claims = (await self._store.list("", KIND)).items
+        for claim in claims:
+            await self._settle(claim)
+        present = {directory_of(self._state, claim) for claim in claims}
+        for path in (self._state / _DIRECTORY).iterdir():
+            if path not in present:
+                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    async def _settle(self, claim: Object) -> None:
+        """Bind a claim; or, if it is deleted and no pod uses it, remove its directory and let it go."""
+        finalizers = claim["metadata"].get("finalizers") or []
+        try:
+            if claim["metadata"].get("deletionTimestamp"):
+                if FINALIZER in finalizers and not await self._is_used(claim):
+                    await self._remove(claim)
+                    rest = [name for name in finalizers if name != FINALIZER]
+                    await self._store.update({**claim, "metadata": {**claim["metadata"], "finalizers": rest}})
+                return
+            if FINALIZER not in finalizers:
+                metadata = {**claim["metadata"], "finalizers": [*finalizers, FINALIZER]}
+                claim = await self._store.update({**claim, "metadata": metadata})
+            if part(claim, "status").get("phase") != "Bound":
+                await self._store.update({**claim, "status": _bound(claim)}, subresource="status")
+        except (Conflict, NotFound):  # the next change settles it
+            return
+
+    async def _is_used(self, claim: Object) -> bool:
+        key = key_of(claim)
+        pods = (await self._store.list("", POD.kind, key.namespace)).items
+        return any(key.name in _claim_names(pod) for pod in pods if not _has_ended(pod))
+
+    async def _remove(self, claim: Object) -> None:
+        await asyncio.to_thread(shutil.rmtree, directory_of(self._state, claim), ignore_errors=True)
+
+
+def _bound(claim: Object) -> dict[str, Any]:
+    spec = part(claim, "spec")
+    capacity = part(part(spec, "resources"), "requests")
+    return {"phase": "Bound", "accessModes": spec.get("accessModes") or [], "capacity": dict(capacity)}
+
+
+def _claim_names(pod: Object) -> Iterable[str]:
+    for _, volume in rows(part(pod, "spec").get("volumes")):
+        name = part(volume, "persistentVolumeClaim").get("claimName")
+        if isinstance(name, str):
+            yield name
+
+
+def _has_ended(pod: Object) -> bool:
+    return part(pod, "status").get("phase") in {"Succeeded", "Failed"}

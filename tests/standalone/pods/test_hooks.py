@@ -1,0 +1,95 @@
+"""Tests of the lifecycle hooks of real containers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.standalone.pods.machine import ProcessMachine, key, process_pod, running
+
+from headgate.resources.core.pod_spec import Container, LifecycleHandler
+from headgate.resources.decode import read
+from headgate.standalone.pods.hooks import run_hook
+from headgate.standalone.pods.probes import ProbeTarget
+from headgate.standalone.processes import Launch
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[ProcessMachine]:
+    async with running(tmp_path / "state") as started:
+        yield started
+
+
+def command(script: str) -> dict[str, Any]:
+    return {"exec": {"command": ["sh", "-c", script]}}
+
+
+async def test_a_container_is_ready_after_its_start_hook_and_stops_after_its_stop_hook(machine, tmp_path):
+    log = tmp_path / "log"
+    hooks = {
+        "postStart": command(f"until test -f {tmp_path}/go; do sleep 0.05; done; echo started $POD_NAME >> {log}"),
+        "preStop": command(f"echo stopping >> {log}"),
+    }
+    script = f"trap 'echo SIGTERM >> {log}; exit 0' TERM; while :; do sleep 0.05; done"
+    spec = {"terminationGracePeriodSeconds": 60}
+    await machine.store.create(process_pod(command=["sh", "-c", script], lifecycle=hooks, spec=spec))
+    await machine.event("Started")
+    assert not (await machine.get())["status"]["containerStatuses"][0]["ready"]
+    (tmp_path / "go").touch()
+    await machine.ready()
+    await machine.store.delete(key())
+    await machine.gone()
+    assert log.read_text() == "started web\nstopping\nSIGTERM\n"
+
+
+async def test_a_failed_start_hook_restarts_the_container(machine):
+    hooks = {"postStart": command("exit 3")}
+    await machine.store.create(process_pod(command=["sleep", "600"], lifecycle=hooks))
+    event = await machine.event("FailedPostStartHook")
+    assert event["message"] == "postStart hook of container app failed: sh ended with exit code 3"
+    await machine.state_of("CrashLoopBackOff")
+
+
+async def test_a_stop_hook_that_does_not_end_delays_the_stop_only_by_the_grace_period(machine):
+    hooks = {"preStop": {"sleep": {"seconds": 3600}}}
+    spec = {"terminationGracePeriodSeconds": 1}
+    await machine.store.create(process_pod(command=["sleep", "600"], lifecycle=hooks, spec=spec))
+    await machine.ready()
+    await machine.store.delete(key())
+    await machine.gone()
+    await machine.event("FailedPreStopHook")
+
+
+async def test_a_hook_can_be_an_http_request(machine):
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        hooks = {"preStop": {"httpGet": {"host": "127.0.0.1", "port": port, "path": "/drain"}}}
+        spec = {"terminationGracePeriodSeconds": 60}
+        await machine.store.create(process_pod(command=["sleep", "600"], lifecycle=hooks, spec=spec))
+        await machine.ready()
+        await machine.store.delete(key())
+        await machine.gone()
+    assert [request.split()[1] for request in requests] == [b"/drain"]
+
+
+async def test_faults_of_hooks_are_described():
+    target = ProbeTarget(Container(name="app"), "127.0.0.1", Launch(command=("app",), env={"PATH": "/usr/bin:/bin"}))
+
+    async def fault(**handler: Any) -> str:
+        return await asyncio.wait_for(run_hook(read(handler, LifecycleHandler), target), 60)
+
+    assert await fault(exec={"command": ["true"]}) == ""
+    assert await fault(sleep={"seconds": 0}) == ""
+    assert await fault(tcpSocket={"port": 1}) == ""
+    assert "Connection refused" in await fault(httpGet={"port": 1})
+    assert "program 'none' not found" in await fault(exec={"command": ["none"]})
+    assert "has no port named 'web'" in await fault(httpGet={"port": "web"})
