@@ -79,13 +79,10 @@ class Sessions:
         objects: Objects,
         pods: LocalPods | None,
         closing: asyncio.Event,
-        *,
-        unread_seconds: float = UNREAD_SECONDS,
     ) -> None:
         self._objects = objects
         self._pods = pods
         self._closing = closing
-        self._unread_seconds = unread_seconds
         self._count = 0
 
     async def refuse(self, request: Request, target: PathTarget, subresource: str) -> Response:
@@ -111,7 +108,7 @@ class Sessions:
         try:
             await websocket.accept(protocol)
             with contextlib.suppress(WebSocketDisconnect):
-                await self._run(Channels(websocket, unread_seconds=self._unread_seconds), start)
+                await self._run(Channels(websocket), start)
         finally:
             self._count -= 1
 
@@ -180,7 +177,7 @@ class Sessions:
                 receiving.result()
             except StdinStalled:
                 return _failure(
-                    f"the command has not read its stdin for {self._unread_seconds:g} seconds while more was sent; it was ended"
+                    f"the command has not read its stdin for {UNREAD_SECONDS:g} seconds while more was sent; it was ended"
                 )
         return None
 
