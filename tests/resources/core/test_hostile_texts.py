@@ -174,6 +174,27 @@ POD_FIELDS = [
     (with_volume(secret={"secretName": "a", "items": [{"key": "a b", "path": "b"}]}), "volumes[0].secret.items[0].key"),
     (deployment_with_template(nodeName=HOSTILE), "nodeName"),
     (deployment_with_template(restartPolicy="Sometimes"), "restartPolicy"),
+    (deployment_with_template(activeDeadlineSeconds=0), "activeDeadlineSeconds"),
+    (deployment_with_template(securityContext={"fsGroup": -1}), "securityContext.fsGroup"),
+    (
+        deployment_with_template(initContainers=[{"name": "i", "image": "i", "restartPolicy": "Never"}]),
+        "initContainers[0].restartPolicy",
+    ),
+    (with_container(securityContext={"runAsUser": 2**40}), "containers[0].securityContext.runAsUser"),
+    (
+        with_container(
+            lifecycle={"preStop": {"httpGet": {"port": 80, "httpHeaders": [{"name": "a\nb", "value": "c"}]}}}
+        ),
+        "containers[0].lifecycle.preStop.httpGet.httpHeaders[0].name",
+    ),
+    (
+        with_volume(projected={"sources": [{"secret": {"name": "a", "items": [{"key": "k", "path": "../b"}]}}]}),
+        "volumes[0].projected.sources[0].secret.items[0].path",
+    ),
+    (
+        with_volume(downwardAPI={"items": [{"path": "/b", "fieldRef": {"fieldPath": "metadata.name"}}]}),
+        "volumes[0].downwardAPI.items[0].path",
+    ),
 ]
 
 

@@ -1,18 +1,22 @@
 """Tests of the lifecycle hooks of real containers."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.standalone.pods.machine import ProcessMachine, key, process_pod, running
+from tests.standalone.pods.machine import ProcessMachine, key, pid_of, process_pod, running
 
 from headgate.resources.core.pod_spec import Container, LifecycleHandler
 from headgate.resources.decode import read
+from headgate.standalone.pods import leftovers
 from headgate.standalone.pods.hooks import run_hook
 from headgate.standalone.pods.probes import ProbeTarget
-from headgate.standalone.processes import Launch
+from headgate.standalone.processes import Launch, spawn
+from headgate.standalone.supervisor import ProgramRecord
 
 
 @pytest.fixture
@@ -81,13 +85,34 @@ async def test_a_hook_can_be_an_http_request(machine):
     assert [request.split()[1] for request in requests] == [b"/drain"]
 
 
-async def test_faults_of_hooks_are_described():
+async def test_a_hook_that_a_killed_headgate_left_behind_ends_with_the_next_one(machine, tmp_path):
+    """The command of the hook has the record that a killed headgate leaves."""
+    await machine.store.create(process_pod(command=["sleep", "600"]))
+    pod = await machine.ready()
+    await machine.abandon()
+    hook = spawn(Launch(command=("sleep", "600"), env={"PATH": os.environ["PATH"]}), tmp_path / "log")
+    (directory,) = (machine.state / "pods").iterdir()
+    (directory / "app.preStop").mkdir()
+    record = ProgramRecord(identity=hook.identity)
+    (directory / "app.preStop" / "run.json").write_bytes(msgspec.json.encode(record))
+    left = list(leftovers.containers_of(directory))
+    assert [leftover.process.identity.pid for leftover in left] == [pid_of(pod), hook.identity.pid]
+    for leftover in left:
+        leftover.process.detach()
+    machine.start()
+    async with asyncio.timeout(60):
+        await hook.exited()
+
+
+async def test_faults_of_hooks_are_described(tmp_path):
     target = ProbeTarget(Container(name="app"), "127.0.0.1", Launch(command=("app",), env={"PATH": "/usr/bin:/bin"}))
 
     async def fault(**handler: Any) -> str:
-        return await asyncio.wait_for(run_hook(read(handler, LifecycleHandler), target), 60)
+        return await asyncio.wait_for(run_hook(read(handler, LifecycleHandler), target, tmp_path / "run.json"), 60)
 
     assert await fault(exec={"command": ["true"]}) == ""
+    assert await fault(exec={"command": ["sh", "-c", "exit 3"]}) == "sh ended with exit code 3"
+    assert await fault(exec={}) == "exec: command is empty"
     assert await fault(sleep={"seconds": 0}) == ""
     assert await fault(tcpSocket={"port": 1}) == ""
     assert "Connection refused" in await fault(httpGet={"port": 1})

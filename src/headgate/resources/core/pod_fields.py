@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.core.pod_spec import Container, PodSpec, Probe
-from headgate.resources.core.pod_volumes import Volume
+from headgate.resources.core.pod_spec import Container, HttpGet, LifecycleHandler, PodSpec, Probe, SecurityContext
+from headgate.resources.core.pod_volumes import ConfigMapVolume, DownwardVolume, ProjectedObject, SecretVolume, Volume
 from headgate.resources.grammars import (
     config_key_fault,
     header_fault,
@@ -31,6 +31,7 @@ from headgate.resources.meta import (
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _RESTARTS = ("Always", "OnFailure", "Never")
 _SCHEMES = ("HTTP", "HTTPS")
+_LARGEST_ID = 2**31 - 1  # of users and groups, in Kubernetes
 
 
 def template_metadata_causes(template: Mapping[str, Any], where: str) -> Iterator[Cause]:
@@ -55,6 +56,15 @@ def pod_field_causes(spec: PodSpec, where: str) -> Iterator[Cause]:
     yield from _choice(spec.restart_policy, _RESTARTS, f"{where}.restartPolicy")
     if spec.node_name:
         yield from _fault(spec.node_name, subdomain_fault, f"{where}.nodeName")
+    yield from _least(spec.active_deadline_seconds, 1, f"{where}.activeDeadlineSeconds")
+    if context := spec.security_context:
+        yield from _user_causes(context, f"{where}.securityContext")
+        yield from _id_causes(context.fs_group, f"{where}.securityContext.fsGroup")
+        for index, group in enumerate(context.supplemental_groups or ()):
+            yield from _id_causes(group, f"{where}.securityContext.supplementalGroups[{index}]")
+    for index, init in enumerate(spec.init_containers):
+        if init.restart_policy is not None:
+            yield from _choice(init.restart_policy, ("Always",), f"{where}.initContainers[{index}].restartPolicy")
     names: set[str] = set()
     for index, volume in enumerate(spec.volumes):
         yield from _volume_causes(volume, names, f"{where}.volumes[{index}]")
@@ -75,6 +85,11 @@ def container_field_causes(container: Container, where: str) -> Iterator[Cause]:
     for index, mount in enumerate(container.volume_mounts or ()):
         if mount.sub_path:
             yield from _fault(mount.sub_path, inner_path_fault, f"{where}.volumeMounts[{index}].subPath")
+    if container.security_context:
+        yield from _user_causes(container.security_context, f"{where}.securityContext")
+    if container.lifecycle:
+        yield from _hook_causes(container.lifecycle.post_start, f"{where}.lifecycle.postStart")
+        yield from _hook_causes(container.lifecycle.pre_stop, f"{where}.lifecycle.preStop")
     probes = {
         "readinessProbe": container.readiness_probe,
         "livenessProbe": container.liveness_probe,
@@ -104,10 +119,23 @@ def _probe_causes(probe: Probe, where: str) -> Iterator[Cause]:
     for name, action in (("httpGet", probe.http_get), ("tcpSocket", probe.tcp_socket)):
         if action and isinstance(action.port, str):
             yield from _fault(action.port, service_port_name_fault, f"{where}.{name}.port")
-    if get := probe.http_get:
-        yield from _choice(get.scheme, _SCHEMES, f"{where}.httpGet.scheme")
-        for index, header in enumerate(get.http_headers):
-            yield from _fault(header.name, header_fault, f"{where}.httpGet.httpHeaders[{index}].name")
+    if probe.http_get:
+        yield from _http_causes(probe.http_get, f"{where}.httpGet")
+
+
+def _hook_causes(hook: LifecycleHandler | None, where: str) -> Iterator[Cause]:
+    if hook and hook.http_get:
+        if isinstance(hook.http_get.port, str):
+            yield from _fault(hook.http_get.port, service_port_name_fault, f"{where}.httpGet.port")
+        yield from _http_causes(hook.http_get, f"{where}.httpGet")
+    if hook and hook.sleep:
+        yield from _least(hook.sleep.seconds, 0, f"{where}.sleep.seconds")
+
+
+def _http_causes(get: HttpGet, where: str) -> Iterator[Cause]:
+    yield from _choice(get.scheme, _SCHEMES, f"{where}.scheme")
+    for index, header in enumerate(get.http_headers):
+        yield from _fault(header.name, header_fault, f"{where}.httpHeaders[{index}].name")
 
 
 def _volume_causes(volume: Volume, names: Collection[str], where: str) -> Iterator[Cause]:
@@ -116,11 +144,41 @@ def _volume_causes(volume: Volume, names: Collection[str], where: str) -> Iterat
         yield Cause(f"{where}.name", f"{volume.name!r} is the name of two volumes; give each volume its own name")
     if volume.host_path:
         yield from _fault(volume.host_path.path, host_path_fault, f"{where}.hostPath.path")
-    for name, source in (("configMap", volume.config_map), ("secret", volume.secret)):
-        for index, key in enumerate((source and source.items) or ()):
-            place = f"{where}.{name}.items[{index}]"
-            yield from _fault(key.key, config_key_fault, f"{place}.key")
-            yield from _fault(key.path, inner_path_fault, f"{place}.path")
+    yield from _key_causes(volume.config_map, f"{where}.configMap")
+    yield from _key_causes(volume.secret, f"{where}.secret")
+    yield from _file_causes(volume.downward_api, f"{where}.downwardAPI")
+    for index, source in enumerate((volume.projected and volume.projected.sources) or ()):
+        place = f"{where}.projected.sources[{index}]"
+        yield from _key_causes(source.config_map, f"{place}.configMap")
+        yield from _key_causes(source.secret, f"{place}.secret")
+        yield from _file_causes(source.downward_api, f"{place}.downwardAPI")
+
+
+def _key_causes(source: ConfigMapVolume | SecretVolume | ProjectedObject | None, where: str) -> Iterator[Cause]:
+    for index, key in enumerate((source and source.items) or ()):
+        place = f"{where}.items[{index}]"
+        yield from _fault(key.key, config_key_fault, f"{place}.key")
+        yield from _fault(key.path, inner_path_fault, f"{place}.path")
+
+
+def _file_causes(source: DownwardVolume | None, where: str) -> Iterator[Cause]:
+    for index, file in enumerate((source and source.items) or ()):
+        yield from _fault(file.path, inner_path_fault, f"{where}.items[{index}].path")
+
+
+def _user_causes(context: SecurityContext, where: str) -> Iterator[Cause]:
+    yield from _id_causes(context.run_as_user, f"{where}.runAsUser")
+    yield from _id_causes(context.run_as_group, f"{where}.runAsGroup")
+
+
+def _id_causes(number: int | None, where: str) -> Iterator[Cause]:
+    if number is not None and not 0 <= number <= _LARGEST_ID:
+        yield Cause(where, f"must be from 0 to {_LARGEST_ID}, not {number}")
+
+
+def _least(number: int | None, least: int, where: str) -> Iterator[Cause]:
+    if number is not None and number < least:
+        yield Cause(where, f"must be {least} or more, not {number}")
 
 
 def _fault(text: str, grammar: Callable[[str], str], where: str) -> Iterator[Cause]:

@@ -25,6 +25,7 @@ async def directories(store: Store, state: Path, pod: Pod) -> Mapping[str, Path]
     """Return the directory of each claim that a pod uses, by name; claims that do not exist or are being deleted are absent."""
     names = [volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes if volume.persistent_volume_claim]
     result = {}
+    _make_root(state)
     for name in names:
         try:
             claim = await store.get(Key("", KIND, pod.metadata.namespace, name))
@@ -50,7 +51,7 @@ class Claims:
 
     async def run(self) -> None:
         """Follow claims and pods until canceled."""
-        (self._state / _DIRECTORY).mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_root(self._state)
         async for step in follow_all(self._store, ((POD.group, POD.kind), ("", KIND))):
             if isinstance(step, Relist) or step.key.kind == POD.kind:
                 if isinstance(step, Relist) or step.type != "ADDED":
@@ -94,6 +95,11 @@ class Claims:
 
     async def _remove(self, claim: Object) -> None:
         await asyncio.to_thread(shutil.rmtree, directory_of(self._state, claim), ignore_errors=True)
+
+
+def _make_root(state: Path) -> None:
+    """Create the private directory of all claims, whose own directories every user may write to."""
+    (state / _DIRECTORY).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _bound(claim: Object) -> dict[str, Any]:

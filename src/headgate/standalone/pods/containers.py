@@ -21,7 +21,7 @@ from headgate.standalone.pods.logs import begin_log, last_output_matches
 from headgate.standalone.pods.probes import ProbeTarget, tcp_ports
 from headgate.standalone.pods.runs import ConfigError, ContainerState, Ended, Owner, Run, RunSettings
 from headgate.standalone.processes import Launch, StartError, until_gone
-from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor
+from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor, surviving
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # before a restart
 STEADY_S = 60.0  # seconds after which a run resets the pauses before restarts
@@ -67,6 +67,9 @@ class ContainerRun(Run):
         `started` and `ready` are the last results of its probes. They apply until a new result differs, so that a
         restart of headgate makes no container unready.
         """
+        for name in ("postStart", "preStop"):  # hooks that a killed headgate left behind
+            if hook := surviving(self._hook_record(name)):
+                await hook.end(0)
         record = self._supervisor.adopt()
         if record is None:
             return
@@ -231,12 +234,17 @@ class ContainerRun(Run):
     async def _hook(self, name: str, handler: LifecycleHandler) -> bool:
         """Run a hook; return whether it succeeded. Write an Event if it failed."""
         target = ProbeTarget(self.settings.container, self.settings.address, await self._joining_launch())
-        fault = await run_hook(handler, target)
+        fault = await run_hook(handler, target, self._hook_record(name))
         if fault:
             reason = f"Failed{name[0].upper()}{name[1:]}Hook"
             message = f"{name} hook of container {self.settings.container.name} failed: {fault}"
             await self.owner.record_event("Warning", reason, message)
         return not fault
+
+    def _hook_record(self, name: str) -> Path:
+        """Return the file with the record of a hook's command, in a directory that no container can have."""
+        directory = self.settings.directory
+        return directory.with_name(f"{directory.name}.{name}") / RECORD
 
     async def _health(self) -> None:
         lifecycle = self.settings.container.lifecycle
