@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +18,12 @@ from tests.decoding import admit
 from tests.processes import Ran
 
 from headgate.api.certificate import CertificateFiles, certificate_in
+from headgate.errors import NotFound
 from headgate.resources.meta import Key, Object
 from headgate.standalone.apiserver.app import create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.local_pods import LocalPods
 from headgate.standalone.pods.logs import LogOptions
+from headgate.standalone.pods.runs import Run
 from headgate.standalone.store.memory import MemoryStore
 
 TOKEN = "a-token-for-tests"
@@ -187,6 +190,15 @@ def embedded_port(
         yield port
 
 
+def only_logs(logs: Callable[[Key, LogOptions], AsyncGenerator[bytes]]) -> LocalPods:
+    """Return pods that have logs and run on no machine."""
+
+    def container(key: Key, name: str) -> Run:
+        raise NotFound(f"container {name!r} of pod {key.name} does not run on this machine")
+
+    return LocalPods(logs, container)
+
+
 @pytest.fixture
 async def api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
     """Serve an empty store for one test."""
@@ -199,6 +211,6 @@ async def api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
     async def write_warnings(old: Object | None, new: Object | None, *, dry_run: bool) -> list[str]:
         return ["the Service does not exist yet"] if new and new["kind"] == "TrafficSplit" else []
 
-    app = create_app(store, token=TOKEN, write_warnings=write_warnings, logs=logs)
+    app = create_app(store, token=TOKEN, write_warnings=write_warnings, pods=only_logs(logs))
     async with embedded_port.serving(store, app) as served:
         yield served

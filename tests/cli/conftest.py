@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests import headgate_program
 from tests.decoding import admit
+from tests.embedded_api import only_logs
 from tests.identity.fakes import FakeIssuer, Time
 from tests.processes import Ran
 from typer.testing import CliRunner
@@ -179,7 +180,10 @@ async def serving(served: ServedMesh, certificate: CertificateFiles, settings: S
         api = asyncio.create_task(
             serve(
                 create_app(
-                    store, token=TOKEN, logs=logs, computed=ComputedGroups(inspector=Inspector(live_state, served.host))
+                    store,
+                    token=TOKEN,
+                    pods=only_logs(logs),
+                    computed=ComputedGroups(inspector=Inspector(live_state, served.host)),
                 ),
                 listener,
                 certificate,

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.api import discovery, responses
 from headgate.api.bounded_protocol import BoundedProtocol
-from headgate.api.computed_groups import COMPUTED_GROUPS, Handlers
+from headgate.api.computed_groups import AGGREGATED_GROUPS, Handlers
 from headgate.api.delegated_auth import (
     DelegatedAuthorizer,
     KubernetesApi,
@@ -38,7 +38,7 @@ from headgate.resources.meta import Object
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_GROUPS = tuple(dict.fromkeys(name for name, _ in COMPUTED_GROUPS))
+_GROUPS = tuple(dict.fromkeys(name for name, _ in AGGREGATED_GROUPS))
 # The priority is below Kubernetes' own groups and below custom resources (1000), so that `kubectl get pods` still means the core Pods.
 _GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
 _TLS = "tls"
@@ -78,7 +78,7 @@ class _AggregatedApi:
         user = authenticate(self._config.get(), _client_name(request), _headers(request))
         parts = path.strip("/").split("/")
         group_version = (parts[1], parts[2]) if len(parts) > 3 and parts[0] == "apis" else ("", "")
-        if group := COMPUTED_GROUPS.get(group_version):
+        if group := AGGREGATED_GROUPS.get(group_version):
             parsed = group.parse(parts[3:])
             await self._authorizer.authorize(user, parsed.attributes)
             return await group.answer(self._handlers, request, parsed)
@@ -215,6 +215,6 @@ def api_services(
                 "versionPriority": _VERSION_PRIORITY,
             },
         }
-        for (group, version), served in COMPUTED_GROUPS.items()
+        for (group, version), served in AGGREGATED_GROUPS.items()
         if (custom_metrics if served.optional else own)
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.api import resource_usage
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect import schema as inspect_schema
 from headgate.api.inspect.handlers import InspectApi
@@ -21,6 +22,8 @@ from headgate.api.metrics import schema as metrics_schema
 from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.resource_attributes import ResourceAttributes
+from headgate.api.resource_usage import UsageApi
+from headgate.api.status import no_such_path
 from headgate.resources import inspect
 from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.schema.builders import Schema
@@ -38,10 +41,11 @@ class ParsedPath(Protocol):
 
 
 class Handlers(NamedTuple):
-    """The handlers of requests."""
+    """The handlers of requests. `usage` is None on a cluster."""
 
     metrics: MetricsApi
     inspect: InspectApi
+    usage: UsageApi | None = None
 
 
 class ComputedGroup(NamedTuple):
@@ -50,7 +54,7 @@ class ComputedGroup(NamedTuple):
     `parse` reads a path after the version. `answer` responds to a request for a parsed path. `resources` returns the
     resources for discovery, `aggregated` those for aggregated discovery. `paths` returns the OpenAPI paths, `definitions` the
     schemas of their kinds by name; a group without paths has no OpenAPI document. A cluster may have another
-    server of an `optional` group.
+    server of an `optional` group. Only the embedded API serves a `local` group.
     """
 
     name: str
@@ -62,6 +66,7 @@ class ComputedGroup(NamedTuple):
     paths: Callable[[], Mapping[str, Any]] = dict
     definitions: Callable[[], Mapping[str, Schema]] = dict
     optional: bool = False
+    local: bool = False
 
 
 def api_resource(name: str, kind: str, verbs: Sequence[str], *, namespaced: bool, singular: str = "") -> dict[str, Any]:
@@ -114,6 +119,19 @@ async def _inspection(handlers: Handlers, request: Request, path: InspectPath) -
     return await handlers.inspect.answer(request, path)
 
 
+async def _usage(handlers: Handlers, request: Request, path: resource_usage.UsagePath) -> Response:
+    if handlers.usage is None:
+        raise no_such_path()
+    return await handlers.usage.answer(request, path)
+
+
+def _usage_resources() -> ApiResources:
+    return [
+        api_resource(plural, kind, ["get", "list"], namespaced=plural == "pods")
+        for plural, kind in resource_usage.KINDS.items()
+    ]
+
+
 def _inspect_resources() -> ApiResources:
     """Return the inspect resources and their subresources. A resource without verbs is left out."""
     rows: ApiResources = []
@@ -150,6 +168,19 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
             aggregated=_custom_resources,
             optional=True,
         ),
+        ComputedGroup(
+            resource_usage.GROUP,
+            resource_usage.VERSION,
+            resource_usage.parse_path,
+            _usage,
+            resources=_usage_resources,
+            aggregated=_usage_resources,
+            paths=resource_usage.paths,
+            definitions=resource_usage.definitions,
+            local=True,
+        ),
     )
 }
 """All groups, by name and version, in the order of discovery."""
+AGGREGATED_GROUPS = {key: group for key, group in COMPUTED_GROUPS.items() if not group.local}
+"""The groups that the aggregated API server serves on a cluster."""

@@ -18,6 +18,7 @@ from headgate.resources.registry import BUILT_IN
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
+_STREAMED = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
 _UNSTORED = (*(review[:2] for review in REVIEWS), *COMPUTED_GROUPS)
 """Groups and versions whose objects are not stored."""
 
@@ -147,6 +148,8 @@ def _subresource(served: ServedKind, name: str) -> dict[str, Any]:
         return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}
     if name == "eviction":  # clients send an Eviction of this version
         return {**row, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
+    if name in _STREAMED:
+        return {**row, "kind": _STREAMED[name], "verbs": ["create", "get"]}
     return {**row, "verbs": ["get"]} if name == "log" else row
 
 

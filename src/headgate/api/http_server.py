@@ -20,6 +20,7 @@ MAX_CONNECTIONS = 1000
 MAX_HANDSHAKES = 400
 """The TLS handshakes at a time. One more waits until one of them ends, and ends the oldest if that has taken a second: a burst
 of honest clients waits, and idle ones make room."""
+WEBSOCKET_MESSAGE_BYTES = 256 * 1024
 _HANDSHAKE_SECONDS = 10.0
 _PATIENCE_SECONDS = 1.0  # the time that a handshake has while further ones wait
 _LONGEST_ACCEPT_PAUSE_S = 1.0  # while the process has no free file descriptor
@@ -36,9 +37,16 @@ _TICKS_PER_SECOND = 10  # of uvicorn's main loop
 
 
 class Server(uvicorn.Server):
-    """A server of an application. `options` are further options of uvicorn."""
+    """A server of an application. `websockets` also serves WebSockets; `options` are further options of uvicorn."""
 
-    def __init__(self, app: ASGIApp, *, http: type[BoundedProtocol] = BoundedProtocol, **options: Any) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        http: type[BoundedProtocol] = BoundedProtocol,
+        websockets: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 closing_unread(app),
@@ -47,7 +55,10 @@ class Server(uvicorn.Server):
                 access_log=False,  # a log of paths would contain the names of Secrets
                 log_config=None,
                 log_level="error",
-                ws="none",
+                ws="wsproto" if websockets else "none",
+                ws_max_size=WEBSOCKET_MESSAGE_BYTES,
+                ws_ping_interval=None,  # a client that does not read now, such as one with a pager, answers no ping
+                ws_per_message_deflate=False,
                 proxy_headers=False,
                 server_header=False,
                 lifespan="off",

@@ -46,6 +46,7 @@ from headgate.rollout.controller import RolloutController
 from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.local_pods import LocalPods
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
 from headgate.standalone.listeners import split_address
@@ -62,6 +63,7 @@ from headgate.standalone.setup import Setup, set_up
 from headgate.standalone.state_directory import read_token
 from headgate.standalone.state_files import StateFiles
 from headgate.standalone.store.memory import MemoryStore
+from headgate.standalone.usage import UsageMeter
 from headgate.telemetry.prometheus_source import traffic_source
 from headgate.xds.authentication import LocalTokens, load_signing_secret
 
@@ -152,12 +154,12 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         current = Running(store, plane.live_state, envoy, info, runtime)
         damaged = setup.journal.kept_aside if setup.journal else tuple
         inspector = Inspector(plane.live_state, LocalHost(current, damaged))
-        computed = ComputedGroups(source, inspector, settings=setup.settings)
+        computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
         app = create_app(
             store,
             token=read_token(state),
             write_warnings=partial(warnings_after_write, plane.live_state),
-            logs=runtime.logs.read,
+            pods=LocalPods(runtime.logs.read, runtime.container),
             computed=computed,
         )
         tasks.start(serve(app, setup.api, certificate_in(state)), name="api")

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,14 +31,15 @@ class StartError(HeadgateError):
 class Launch(Value, frozen=True, kw_only=True):
     """A program to start: its arguments, environment and working directory (empty for the current one).
 
-    `pass_fds` are file descriptors that the program inherits, under the same numbers. With `isolation`, the program has mounts
-    and a user of its own.
+    `pass_fds` are file descriptors that the program inherits, under the same numbers. `stdin` is the path of a named pipe; without
+    one, stdin is empty. With `isolation`, the program has mounts and a user of its own.
     """
 
     command: tuple[str, ...]
     env: dict[str, str]
     cwd: str = ""
     pass_fds: tuple[int, ...] = ()
+    stdin: str = ""
     isolation: Isolation | None = None
 
 
@@ -126,15 +128,36 @@ class Process:
         os.close(self._pidfd)
 
 
+class StandardFiles(NamedTuple):
+    """The stdin, stdout and stderr of a program: file descriptors, or `subprocess.DEVNULL`."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+
+
 def spawn(launch: Launch, log: Path) -> Process:
     """Start a program; its output is appended to the file `log`. Await its `executed` if it is isolated. Raises StartError."""
+    try:
+        # Opened for writing too, a pipe needs no writer to be opened, and does not end when a writer closes it.
+        with (
+            Path(launch.stdin or os.devnull).open("rb+", buffering=0) as stdin,
+            open(log, "ab", opener=_private) as output,
+        ):
+            return start(launch, StandardFiles(stdin.fileno(), output.fileno(), output.fileno()))
+    except OSError as error:
+        raise StartError(start_fault(launch, error)) from error
+
+
+def start(launch: Launch, files: StandardFiles) -> Process:
+    """Start a program with these standard files. Await its `executed` if it is isolated. Raises StartError."""
     if launch.isolation is None:
-        return _spawn(launch, log)
+        return _start(launch, files)
     reading, writing = os.pipe()
     command = launcher_command(launch.isolation, launch.command, directory=launch.cwd, pipe=writing)
     launcher = replace(launch, command=command, cwd="", pass_fds=(*launch.pass_fds, writing))
     try:
-        process = _spawn(launcher, log)
+        process = _start(launcher, files)
     except StartError:
         os.close(reading)
         raise
@@ -144,22 +167,21 @@ def spawn(launch: Launch, log: Path) -> Process:
     return process
 
 
-def _spawn(launch: Launch, log: Path) -> Process:
+def _start(launch: Launch, files: StandardFiles) -> Process:
     try:
-        with open(log, "ab", opener=_private) as output:
-            child = _Child(
-                launch.command,
-                env=launch.env,
-                cwd=launch.cwd or None,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=launch.pass_fds,
-                start_new_session=True,
-            )
+        child = _Child(
+            launch.command,
+            env=launch.env,
+            cwd=launch.cwd or None,
+            stdin=files.stdin,
+            stdout=files.stdout,
+            stderr=files.stderr,
+            pass_fds=launch.pass_fds,
+            start_new_session=True,
+        )
     except (OSError, ValueError) as error:
         raise StartError(start_fault(launch, error)) from error
-    return Process(_identity(child.pid), os.pidfd_open(child.pid), child)
+    return Process(identity_of(child.pid), os.pidfd_open(child.pid), child)
 
 
 async def _readable(file: int) -> None:
@@ -194,7 +216,7 @@ async def until_gone(identity: ProcessIdentity) -> None:
 
 def own_identity() -> ProcessIdentity:
     """Return the identity of this process."""
-    return _identity(os.getpid())
+    return identity_of(os.getpid())
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -212,19 +234,20 @@ def _open(identity: ProcessIdentity) -> int | None:
     except OSError:
         return None
     # While the pidfd is open the kernel does not reuse the pid, so the check below is about the same process.
-    if _identity(identity.pid) == identity and next(iter(_stat(identity.pid)), "Z") != "Z":  # Z is a zombie
+    if identity_of(identity.pid) == identity and next(iter(stat_fields(identity.pid)), "Z") != "Z":  # Z is a zombie
         return pidfd
     os.close(pidfd)
     return None
 
 
-def _identity(pid: int) -> ProcessIdentity:
+def identity_of(pid: int) -> ProcessIdentity:
+    """Return the identity of a process; `started` is 0 when it does not exist."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return ProcessIdentity(pid=pid, started=int(fields[19]) if fields else 0, boot=boot)
 
 
-def _stat(pid: int) -> Sequence[str]:
+def stat_fields(pid: int) -> Sequence[str]:
     """Return the fields of /proc/PID/stat after the first two; empty when the process does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

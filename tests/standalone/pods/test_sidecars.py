@@ -26,7 +26,7 @@ from headgate.resources.decode import read
 from headgate.standalone.address_pool import claim_range
 from headgate.standalone.pods import health, sidecars
 from headgate.standalone.pods.status import SIDECAR_READY
-from headgate.standalone.processes import _identity
+from headgate.standalone.processes import identity_of
 from headgate.xds import server
 
 IGNORANT = SERVER.replace('int(os.environ["PORT"])', "18080")
@@ -300,7 +300,7 @@ async def test_the_pod_and_sidecar_of_an_external_process_exist_while_the_proces
         external = process_pod(command=["false"], ports=PORTS, spec={"restartPolicy": "Never"})
         external["metadata"]["annotations"] = {
             PROCESS: "external",
-            PROCESS_ID: format_process_identity(_identity(elsewhere.pid)),
+            PROCESS_ID: format_process_identity(identity_of(elsewhere.pid)),
         }
         await machine.store.create(external)
         found = await machine.condition(SIDECAR_READY, "True")

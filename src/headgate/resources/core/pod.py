@@ -132,9 +132,9 @@ KIND = Kind(
         Column("IP", cell=cells.at("status.podIP"), wide=True),
         Column("Node", cell=cells.at("spec.nodeName"), wide=True),
     ),
-    subresources=("log", "eviction"),
+    subresources=("log", "eviction", "exec", "attach", "portforward"),
     categories=("all",),
-    unserved=frozenset({"exec", "attach", "portforward", "proxy", "binding", "ephemeralcontainers", "resize"}),
+    unserved=frozenset({"proxy", "binding", "ephemeralcontainers", "resize"}),
     selectable=frozenset({"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"})
     | {"status.phase", "status.podIP", "status.nominatedNodeName"},
     always_present=("spec", "status"),

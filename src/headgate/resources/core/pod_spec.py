@@ -166,6 +166,7 @@ class Container(Input, frozen=True, kw_only=True):
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
     working_dir: str = ""
+    stdin: bool = False
     env: tuple[EnvVar, ...] | None = None
     env_from: tuple[EnvFrom, ...] | None = None
     ports: tuple[ContainerPort, ...] | None = None

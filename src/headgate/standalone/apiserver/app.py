@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from headgate.api import discovery, responses, self_subject_reviews
 from headgate.api.certificate import CertificateFiles
@@ -24,6 +25,7 @@ from headgate.api.computed_groups import COMPUTED_GROUPS, Handlers
 from headgate.api.http_server import Server, serve_on_loopback
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
+from headgate.api.resource_usage import UsageApi, UsageSource
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.api.webhooks import WriteWarnings
 from headgate.atomic_file import write_private
@@ -32,8 +34,10 @@ from headgate.plane.inspector import Inspector
 from headgate.resources.kind_set import KindSet
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import openapi, request_parsing
+from headgate.standalone.apiserver.local_pods import LocalPods
 from headgate.standalone.apiserver.objects import Objects
-from headgate.standalone.apiserver.resource_api import LogSource, ResourceApi
+from headgate.standalone.apiserver.resource_api import ResourceApi
+from headgate.standalone.apiserver.sessions import Sessions
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.flows import Source
 
@@ -49,12 +53,13 @@ _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 class ComputedGroups(NamedTuple):
     """The sources of API groups with computed objects: `traffic` for the metrics API, `inspector` for the inspect API.
 
-    `settings` are the settings of the mesh.
+    `usage` is that for `metrics.k8s.io`. `settings` are the settings of the mesh.
     """
 
     traffic: Source | None = None
     inspector: Inspector | None = None
     settings: Settings = DEFAULTS
+    usage: UsageSource | None = None
 
 
 NO_COMPUTED_GROUPS = ComputedGroups()
@@ -65,22 +70,29 @@ def create_app(
     *,
     token: str,
     write_warnings: WriteWarnings | None = None,
-    logs: LogSource | None = None,
+    pods: LocalPods | None = None,
     computed: ComputedGroups = NO_COMPUTED_GROUPS,
 ) -> Starlette:
     """Return the API of `store`, with `token` as its bearer token.
 
-    `write_warnings` returns warnings about a written object; `logs` reads the logs of local pods; `computed` has the sources of
-    the groups whose objects are not stored.
+    `write_warnings` returns warnings about a written object; `pods` has the pods that this machine runs; `computed`
+    has the sources of the groups whose objects are not stored.
     """
     closing = asyncio.Event()
+    objects = Objects(store, write_warnings)
+    sessions = Sessions(objects, pods, closing)
     api = _Api(
-        ResourceApi(Objects(store, write_warnings), logs, closing),
+        ResourceApi(objects, pods, closing, sessions),
+        sessions,
         Handlers(
-            MetricsApi(store, computed.traffic, settings=computed.settings), InspectApi(computed.inspector, closing)
+            MetricsApi(store, computed.traffic, settings=computed.settings),
+            InspectApi(computed.inspector, closing),
+            UsageApi(store, computed.usage),
         ),
     )
-    app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
+    app = Starlette(
+        routes=[Route("/{path:path}", api.answer, methods=list(_METHODS)), WebSocketRoute("/{path:path}", api.connect)]
+    )
     app.state.closing = closing
     app.add_middleware(_Authentication, token=token)
     return app
@@ -91,7 +103,7 @@ async def serve(app: Starlette, listener: socket.socket, certificate: Certificat
 
     The server uses TLS because kubectl sends its token over TLS only. Raises ValueError if the address is not loopback.
     """
-    server = Server(app, ssl_certfile=certificate.path, ssl_keyfile=certificate.key_path)
+    server = Server(app, websockets=True, ssl_certfile=certificate.path, ssl_keyfile=certificate.key_path)
     await serve_on_loopback(server, listener, app.state.closing.set)
 
 
@@ -119,7 +131,7 @@ class _Authentication:
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = self._error(scope) if scope["type"] == "http" else None
+        error = self._error(scope) if scope["type"] in ("http", "websocket") else None
         if error is None:
             await self._app(scope, receive, send)
             return
@@ -151,8 +163,9 @@ def _is_loopback(host: str) -> bool:
 class _Api:
     """Routes each request to the API of its group, and converts errors to a Status."""
 
-    def __init__(self, resources: ResourceApi, handlers: Handlers) -> None:
+    def __init__(self, resources: ResourceApi, sessions: Sessions, handlers: Handlers) -> None:
         self._resources = resources
+        self._sessions = sessions
         self._handlers = handlers
 
     async def answer(self, request: Request) -> Response:
@@ -168,11 +181,24 @@ class _Api:
             return await _health(parts, request.query_params, self._resources.check)
         return _discovery(request, parts, self._resources.kinds)
 
+    async def connect(self, websocket: WebSocket) -> None:
+        """Run a session with a container on a WebSocket."""
+        try:
+            target, subresource = self._session_path(websocket)
+            await self._sessions.connect(websocket, target, subresource)
+        except ApiError as error:
+            await websocket.send_denial_response(responses.json_response(error.status(), code=error.code))
+
+    def _session_path(self, websocket: WebSocket) -> request_parsing.ResourcePath:
+        """Parse the path of a WebSocket. Raises ApiError 403 and 404."""
+        _check_user(websocket)
+        parts = websocket.url.path.strip("/").split("/")
+        if parts[:2] != ["api", "v1"] or len(parts) < 3:
+            raise no_such_path()
+        return request_parsing.parse_path(self._resources.kinds, "", "v1", parts[2:])
+
     async def _answer_resource(self, request: Request, parts: list[str]) -> Response:
-        if any(name.startswith("impersonate-") for name in request.headers):
-            raise ApiError(
-                403, "the embedded API has a single user and does not support impersonation; omit --as and --as-group"
-            )
+        _check_user(request)
         group, version, *rest = parts[1:] if parts[0] == "apis" else ["", *parts[1:]]
         kinds = self._resources.kinds
         if group in kinds.groups and (group, version) not in COMPUTED_GROUPS:
@@ -182,6 +208,14 @@ class _Api:
         if computed := COMPUTED_GROUPS.get((group, version)):
             return await computed.answer(self._handlers, request, computed.parse(rest))
         raise no_such_path()
+
+
+def _check_user(request: HTTPConnection) -> None:
+    """Check that a request acts for the only user. Raises ApiError 403."""
+    if any(name.startswith("impersonate-") for name in request.headers):
+        raise ApiError(
+            403, "the embedded API has a single user and does not support impersonation; omit --as and --as-group"
+        )
 
 
 async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], Awaitable[None]]) -> Response:

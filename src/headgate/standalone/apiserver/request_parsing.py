@@ -123,14 +123,15 @@ def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
         if query.get(name) not in (None, "", "false", "0", "All"):
             raise ApiError(400, f"the log option {name} is not supported by the embedded API; omit it")
     return LogOptions(
-        container=_container(query.get("container", ""), pod),
+        container=container_name(query.get("container", ""), pod),
         follow=query_flag(query, "follow"),
         previous=query_flag(query, "previous"),
         tail_lines=int_parameter(query, "tailLines"),
     )
 
 
-def _container(requested: str, pod: Object) -> str:
+def container_name(requested: str, pod: Object) -> str:
+    """Return the requested container of a pod, or its only one if no name is requested. Raises ApiError 400."""
     spec = pod.get("spec") or {}
     names = [container["name"] for field in ("containers", "initContainers") for container in spec.get(field) or ()]
     name = pod["metadata"]["name"]

@@ -1,7 +1,7 @@
 """Answers GET, POST, PUT, PATCH and DELETE on objects, collections and subresources."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from starlette.requests import Request
@@ -15,8 +15,9 @@ from headgate.api.status import ApiError, from_error, method_not_allowed, no_suc
 from headgate.errors import Cause, DecodeError, StoreError
 from headgate.resources.kind import ServedKind
 from headgate.resources.kind_set import KindSet
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Object
 from headgate.resources.schema.catalog import schemas
+from headgate.standalone.apiserver.local_pods import LocalPods
 from headgate.standalone.apiserver.objects import Objects, PathTarget, Subresource, WriteResult, as_served
 from headgate.standalone.apiserver.patches import APPLY, apply_configuration, parse_patch
 from headgate.standalone.apiserver.request_parsing import (
@@ -34,22 +35,20 @@ from headgate.standalone.apiserver.request_parsing import (
     selector,
     write_options,
 )
+from headgate.standalone.apiserver.sessions import SUBRESOURCES, Sessions
 from headgate.standalone.apiserver.watches import LONGEST_SECONDS, WatchOptions, sort_key, watch
-from headgate.standalone.pods.logs import LogOptions
 
 _PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
-LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncGenerator[bytes]]
-"""A function that yields a container's log in chunks; with `follow`, until the container ends. Raises StoreError."""
 _Verb: TypeAlias = Callable[[Request, PathTarget, Any], Awaitable[Response]]
 
 
 class ResourceApi:
     """Answers requests for objects of the registry's kinds. Raises ApiError."""
 
-    def __init__(self, objects: Objects, logs: LogSource | None, closing: asyncio.Event) -> None:
+    def __init__(self, objects: Objects, pods: LocalPods | None, closing: asyncio.Event, sessions: Sessions) -> None:
         self._objects = objects
-        self._logs = logs
+        self._pods = pods
         self._closing = closing
         change = {"GET": self._get, "PUT": self._replace, "PATCH": self._patch}
         self._verbs: Mapping[str, Mapping[str, _Verb]] = {
@@ -59,6 +58,7 @@ class ResourceApi:
             "scale": change,
             "eviction": {"POST": self._evict},
             "log": {"GET": self._log},
+            **{name: {"GET": sessions.refuse, "POST": sessions.refuse} for name in SUBRESOURCES},
         }
 
     @property
@@ -192,10 +192,10 @@ class ResourceApi:
 
     async def _log(self, request: Request, target: PathTarget, _: str) -> Response:
         options = log_options(request.query_params, await self._objects.get(target))
-        if self._logs is None:
+        if self._pods is None:
             raise ApiError(501, "this server runs no pods, so it has no logs; use `headgate up`")
         try:
-            pieces = self._logs(target.key, options)
+            pieces = self._pods.logs(target.key, options)
         except StoreError as error:
             raise from_error(error, target.served, target.name) from error
         return StreamResponse(pieces, self._closing, media_type="text/plain")

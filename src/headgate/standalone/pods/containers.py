@@ -14,6 +14,7 @@ import msgspec
 from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.core.pod_spec import LifecycleHandler
+from headgate.standalone.pods.attach import stdin_pipe
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.hooks import run_hook
 from headgate.standalone.pods.logs import begin_log, last_output_matches
@@ -123,6 +124,8 @@ class ContainerRun(Run):
         launch = await self.owner.prepare(container)
         await self._check_ports()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if container.stdin:
+            launch = msgspec.structs.replace(launch, stdin=str(stdin_pipe(directory)))
         return launch, begin_log(directory)
 
     async def _begun(self, record: ProgramRecord) -> None:
@@ -262,12 +265,15 @@ class ContainerRun(Run):
         await watch_health(self, await self._joining_launch())
 
     async def _joining_launch(self) -> Launch:
-        """Return the launch of commands in the running container."""
-        container = self.settings.container
+        """Return the launch of probes and hooks in the running container."""
         try:
-            launch = await self.owner.prepare(container)
+            return await self.command_launch()
         except ConfigError:  # a ConfigMap of the container was deleted; only exec probes need the environment
-            launch = Launch(command=(), env={})
+            return Launch(command=(), env={})
+
+    async def command_launch(self) -> Launch:
+        """Return the launch of commands in the running container, for `kubectl exec`. Raises ConfigError."""
+        launch = await self.owner.prepare(self.settings.container)
         if launch.isolation and (process := self._supervisor.process):  # commands see the mounts of the process
             isolation = msgspec.structs.replace(launch.isolation, mounts=(), join=process.identity.pid)
             launch = msgspec.structs.replace(launch, isolation=isolation)

@@ -85,7 +85,7 @@ class PodRun:
 
     def _plan_runs(self) -> None:
         spec = self._typed.spec
-        self._runs = PodContainers(
+        self.runs = PodContainers(
             [self._container(container) for container in spec.init_containers],
             [self._run(container) for container in spec.containers],
         )
@@ -93,7 +93,7 @@ class PodRun:
     @property
     def adopted(self) -> bool:
         """Whether the pod has a process that an earlier headgate started."""
-        return any(run.adopted for run in self._runs)
+        return any(run.adopted for run in self.runs)
 
     def update(self, pod: Object) -> None:
         """Use a newer version of the object."""
@@ -128,7 +128,7 @@ class PodRun:
         if self.sidecar:
             conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
             await self.sidecar.recover(serves=conditions.get(SIDECAR_READY) == "True")
-        await self._runs.recover(self._typed, dict(terminations(self._pod)))
+        await self.runs.recover(self._typed, dict(terminations(self._pod)))
         await self._write_status()
 
     async def run(self) -> None:
@@ -145,7 +145,7 @@ class PodRun:
 
     def detach(self) -> None:
         """Stop watching the processes, and let them run."""
-        for run in self._runs:
+        for run in self.runs:
             run.detach()
         if self.sidecar:
             self.sidecar.detach()
@@ -153,7 +153,7 @@ class PodRun:
     async def end(self) -> list[str]:
         """End all processes and keep the object; return a message for each process that does not end."""
         grace = 0.0 if self._external else self._grace()  # `headgate run` ends an external process
-        remaining = await self._runs.end(grace)
+        remaining = await self.runs.end(grace)
         await self._end_sidecar()
         await self._write_status()
         return [
@@ -166,13 +166,13 @@ class PodRun:
         """Return a description of each process that `end` still waits for."""
         return [
             f"pod {self.key.namespace}/{self.key.name} (container {run.settings.container.name}, process {run.state.pid})"
-            for run in self._runs
+            for run in self.runs
             if run.live and not self._external
         ]
 
     def kill(self) -> None:
         """Kill all processes, even while `end` waits for them."""
-        for run in self._runs:
+        for run in self.runs:
             run.kill()
 
     async def prepare(self, container: Container) -> Launch:
@@ -256,7 +256,7 @@ class PodRun:
         self._expired = True
         await self._write_status()
         await self.record_event("Warning", DEADLINE_EXCEEDED, f"Pod was active longer than its {limit} s")
-        await self._runs.end(self._grace())
+        await self.runs.end(self._grace())
         await self._end_sidecar(patience=self._grace())
         await self._write_status()
 
@@ -269,12 +269,12 @@ class PodRun:
             await self._end_sidecar(patience=self._grace())
 
     async def _run_to_the_end(self) -> None:
-        if self.sidecar and not self._runs.has_begun:
+        if self.sidecar and not self.runs.has_begun:
             await self.sidecar.wait_ready()
             # A Service may be newer than the pod's ports.
             if not self._external and await self._assign_service_ports():
                 await self._edit(self._bound)
-        await self._runs.run()
+        await self.runs.run()
 
     async def _end_sidecar(self, *, patience: float = 0.0) -> None:
         """End the sidecar; wait up to `patience` seconds for its last metrics report."""
@@ -294,7 +294,7 @@ class PodRun:
         while True:
             await self._volumes_stale.wait()
             self._volumes_stale.clear()
-            if not self._runs.live:
+            if not self.runs.live:
                 continue  # the next start of a container writes them
             try:
                 await self._launches.refresh(self._typed)
@@ -305,11 +305,11 @@ class PodRun:
     async def _terminate(self) -> None:
         """End the processes. First wait until no proxy routes to the pod, so that no request is lost."""
         began = time.monotonic()
-        if not self._gone.is_set() and self._runs.live:
+        if not self._gone.is_set() and self.runs.live:
             await self._write_status()
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
-        await self._runs.end(left)
+        await self.runs.end(left)
         # The sidecar ends after the processes, so that it forwards and counts their last requests.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
@@ -372,7 +372,7 @@ class PodRun:
         if pod is None:
             return
         self.update(pod)
-        states: dict[str, ContainerState] = {run.settings.container.name: run.state for run in self._runs}
+        states: dict[str, ContainerState] = {run.settings.container.name: run.state for run in self.runs}
         fault = self.sidecar.fault.get() if self.sidecar else None
         status = pod_status(pod, self._typed, states, ObservedPod(self.address, time.time(), fault, self._expired))
         try:

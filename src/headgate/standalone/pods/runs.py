@@ -117,6 +117,10 @@ class Run:
     async def restart(self, *, grace: float | None = None) -> None:
         """End a process after a failed probe; `run` starts the next one. `grace` replaces the pod's grace period, in seconds."""
 
+    async def command_launch(self) -> Launch:
+        """Return the launch of a command in the running container. Raises ConfigError."""
+        return await self.owner.prepare(self.settings.container)
+
     def kill(self) -> None:
         """Kill the process, even while `end` waits for it."""
 

@@ -19,7 +19,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow, follow_all
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import POD, key_of
 from headgate.standalone.address_pool import AddressPool, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
@@ -30,6 +30,7 @@ from headgate.standalone.pods.application_ports import ApplicationPorts
 from headgate.standalone.pods.claims import Claims
 from headgate.standalone.pods.logs import Logs, rotate_logs
 from headgate.standalone.pods.pod import FINALIZER, PodRun, PodServices
+from headgate.standalone.pods.runs import Run
 from headgate.standalone.pods.sidecars import ProxyServices, node_id
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_process import EnvoyState
@@ -74,6 +75,21 @@ class LocalRuntime:
     def pods(self) -> Mapping[str, bool]:
         """Return, for the uid of each pod, whether it has an adopted process of an earlier headgate."""
         return {uid: run.adopted for uid, run in self._runs.items()}
+
+    def container(self, key: Key, name: str) -> Run:
+        """Return a container of a pod that runs on this machine. Raises NotFound."""
+        for pod in reversed(self._runs.values()):  # a pod that ends may have a successor of its name
+            for run in pod.runs if pod.key == key else ():
+                if run.settings.container.name == name:
+                    return run
+        raise NotFound(f"container {name!r} of pod {key.name} does not run on this machine")
+
+    def processes(self) -> dict[Key, dict[str, int]]:
+        """Return the process ID of each running container, by pod and name."""
+        return {
+            pod.key: {run.settings.container.name: run.state.pid for run in pod.runs if run.live and run.state.pid}
+            for pod in self._runs.values()
+        }
 
     async def run(self) -> None:
         """Run until canceled or stopped. Cancellation leaves the processes running for the next runtime."""
