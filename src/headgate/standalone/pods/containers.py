@@ -29,6 +29,7 @@ RECORD = "run.json"
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
 _LEAST_GRACE_S = 1.0  # between SIGTERM and SIGKILL when a hook has used the grace period
+_HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}  # the reasons of Events
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
@@ -66,7 +67,7 @@ class ContainerRun(Run):
         `started` and `ready` are the last results of its probes. They apply until a new result differs, so that a
         restart of headgate makes no container unready.
         """
-        for name in ("postStart", "preStop"):  # hooks that a killed headgate left behind
+        for name in _HOOK_FAILURES:  # hooks that a killed headgate left behind
             if hook := surviving(self._hook_record(name)):
                 await hook.end(0)
         record = self._supervisor.adopt()
@@ -225,7 +226,7 @@ class ContainerRun(Run):
             await asyncio.gather(hook, exited, return_exceptions=True)
         if is_late:
             message = f"preStop hook of container {self.settings.container.name} did not end within {grace:g} s"
-            await self.owner.record_event("Warning", "FailedPreStopHook", message)
+            await self.owner.record_event("Warning", _HOOK_FAILURES["preStop"], message)
         return max(grace - (time.monotonic() - began), _LEAST_GRACE_S)
 
     async def _hook(self, name: str, handler: LifecycleHandler) -> bool:
@@ -233,9 +234,8 @@ class ContainerRun(Run):
         target = ProbeTarget(self.settings.container, self.settings.address, await self._joining_launch())
         fault = await run_hook(handler, target, self._hook_record(name))
         if fault:
-            reason = f"Failed{name[0].upper()}{name[1:]}Hook"
             message = f"{name} hook of container {self.settings.container.name} failed: {fault}"
-            await self.owner.record_event("Warning", reason, message)
+            await self.owner.record_event("Warning", _HOOK_FAILURES[name], message)
         return not fault
 
     def _hook_record(self, name: str) -> Path:
