@@ -31,6 +31,7 @@ _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
 _HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}
 _LEAST_GRACE_S = 1.0  # between SIGTERM and SIGKILL when a hook has used the grace period
+_HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}  # the reasons of Events
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
@@ -68,7 +69,7 @@ class ContainerRun(Run):
         `started` and `ready` are the last results of its probes. They apply until a new result differs, so that a
         restart of headgate makes no container unready.
         """
-        for name in ("postStart", "preStop"):  # hooks that a killed headgate left behind
+        for name in _HOOK_FAILURES:  # hooks that a killed headgate left behind
             if hook := surviving(self._hook_record(name)):
                 await hook.end(0)
         record = self._supervisor.adopt()
@@ -234,7 +235,7 @@ class ContainerRun(Run):
             await asyncio.gather(hook, exited, return_exceptions=True)
         if is_late:
             message = f"preStop hook of container {self.settings.container.name} did not end within {grace:g} s"
-            await self.owner.record_event("Warning", "FailedPreStopHook", message)
+            await self.owner.record_event("Warning", _HOOK_FAILURES["preStop"], message)
         return max(grace - (time.monotonic() - began), _LEAST_GRACE_S)
 
     async def _hook(self, name: str, handler: LifecycleHandler) -> bool:
