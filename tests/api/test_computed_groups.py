@@ -6,7 +6,7 @@ import pytest
 
 from headgate.api import discovery
 from headgate.api.aggregated_server import api_services
-from headgate.api.computed_groups import COMPUTED_GROUPS
+from headgate.api.computed_groups import AGGREGATED_GROUPS, COMPUTED_GROUPS
 from headgate.standalone.apiserver import openapi
 
 
@@ -32,8 +32,8 @@ def test_each_group_has_an_api_service_and_optional_ones_only_on_request() -> No
         services = api_services("headgate-system/headgate", b"", custom_metrics=custom_metrics)
         return {(service["spec"]["group"], service["spec"]["version"]) for service in services}
 
-    assert registered(custom_metrics=True) == {*COMPUTED_GROUPS}
-    assert {*COMPUTED_GROUPS} - registered(custom_metrics=False) == {("custom.metrics.k8s.io", "v1beta2")}
+    assert registered(custom_metrics=True) == {*AGGREGATED_GROUPS}
+    assert {*AGGREGATED_GROUPS} - registered(custom_metrics=False) == {("custom.metrics.k8s.io", "v1beta2")}
 
 
 @pytest.mark.parametrize("key", [key for key, group in COMPUTED_GROUPS.items() if group.paths()])
