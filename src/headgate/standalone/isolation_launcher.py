@@ -184,7 +184,7 @@ def _change_user(isolation: Mapping[str, Any]) -> None:
 
 
 def _launch(isolation: Mapping[str, Any], command: list[str]) -> NoReturn:
-    """Execute the command in the container. Raises Failure."""
+    """Execute the command in the container. Raises FailedStage."""
     try:
         current = os.getcwd()
     except FileNotFoundError:
