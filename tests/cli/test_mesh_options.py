@@ -40,6 +40,12 @@ def test_every_option_that_install_offers_reaches_the_control_plane(
         "sidecars": "all",
         "namespaces": "shop,pay",
         "pull-secrets": "registry",
+        "proxy-cpu": "50m",
+        "proxy-memory": "96Mi",
+        "proxy-cpu-limit": "2",
+        "proxy-memory-limit": "512Mi",
+        "proxy-concurrency": "2",
+        "proxy-log-level": "info",
         "cert-manager-issuer": "ClusterIssuer/mesh",
         "metrics-by": "pod",
         "metrics-source": "prometheus=http://prometheus:9090",
@@ -77,6 +83,12 @@ def test_every_option_that_install_offers_reaches_the_control_plane(
         metrics_source="http://prometheus:9090",
         otlp_collector="collector:4318",
         nginx_image="registry.example/nginx:1",
+        proxy_cpu="50m",
+        proxy_memory="96Mi",
+        proxy_cpu_limit="2",
+        proxy_memory_limit="512Mi",
+        proxy_concurrency="2",
+        proxy_log_level="info",
     )
 
 

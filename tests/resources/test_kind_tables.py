@@ -18,6 +18,7 @@ VALUES = {kind.shape.__name__ for kind in KINDS if kind.shape} | {
 }
 """The names of types and of constants for kinds."""
 ABOVE = {
+    "admission/immutable_fields.py": "what no update of a workload changes, which the embedded API needs",
     "admission/workloads.py": "the defaults of the embedded API, which need its limits",
     "cli/restart_plan.py": "how the pods of each kind are replaced, which only the command needs",
     "compiler/gateway_api/backend_shares.py": "what a proxy answers by protocol",
@@ -28,6 +29,7 @@ ABOVE = {
     "resources/further/columns.py": "the columns of kinds that share one room, as nothing but names and columns differs",
     "rollout/controller.py": "the objects of each kind that the controller has read",
     "standalone/pods/environment.py": "the references in an envFrom",
+    "standalone/pods/volume_files.py": "the sources of a projected volume",
     "standalone/setup.py": "what the host does at a write",
 }
 """Tables of what a room can't have, with the reasons."""
