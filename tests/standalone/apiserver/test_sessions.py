@@ -110,7 +110,8 @@ async def test_exec_with_a_terminal_has_job_control_and_the_size_of_the_client(p
         shown = await screen.until("ready> ")
         assert "33 111" in shown
         assert "/dev/pts/" in shown
-        screen.type("echo slee''ping; sleep 600\n")
+        # The job itself prints: before it is in the foreground, Ctrl-C would go to the shell.
+        screen.type("sh -c \"echo slee''ping; exec sleep 600\"\n")
         await screen.until("sleeping")
         screen.type("\x03")
         await screen.until("ready> ")
