@@ -190,7 +190,7 @@ async def test_objects_that_can_not_be_written_for_some_time_are_failures_and_ma
     monkeypatch.setattr(module, "REWRITE_S", 0)
     monkeypatch.setattr(module, "MOST_WRITES", 1)
     dead = Unavailable('failed calling webhook "smi.example"')
-    server = Server(**{f"s{number:02}": [dead] * 3 for number in range(14)})
+    server = Server(**{f"s{number:02}": list[Exception]([dead] * 3) for number in range(14)})
     outcome = await Definitions(server).migrate(OWN)  # type: ignore[arg-type]
     assert outcome.endswith("and 4 more")
     assert outcome.count('failed calling webhook "smi.example"') == module.MOST_SHOWN
