@@ -41,7 +41,7 @@ def limit_range(type: str = "Container", **bounds: Mapping[str, str]) -> Object:
     ],
 )
 def test_the_resources_of_a_sidecar_fit_into_the_bounds(
-    bounds: Mapping[str, Mapping[str, str]], requests: Mapping[str, str], limits: Mapping[str, str]
+    bounds: Mapping[str, Any], requests: Mapping[str, str], limits: Mapping[str, str]
 ) -> None:
     assert fitted(DEFAULT, [limit_range(**bounds)]) == {"requests": requests, "limits": limits}
 

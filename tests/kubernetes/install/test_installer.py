@@ -67,7 +67,7 @@ async def test_the_wait_continues_while_the_api_server_fails_or_does_not_serve_t
     counts = {"updatedReplicas": 2, "replicas": 2, "readyReplicas": 2, "observedGeneration": 1}
     ready = {"metadata": {"generation": 1}, "spec": {"replicas": 2}, "status": counts}
     starting = {**ready, "status": {**counts, "readyReplicas": 1}}
-    answers = (
+    answers: tuple[Any, ...] = (
         Unavailable("restarts"),
         starting,
         ready,
