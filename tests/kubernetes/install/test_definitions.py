@@ -134,6 +134,8 @@ def test_the_replicas_of_an_earlier_headgate_convert_objects_until_the_new_ones_
     before = existing(converted_by("headgate-webhooks"), "v1alpha4")
     assert converting_service(completed(before, OWN)) == "headgate-webhooks"
     assert converting_service(completed(before, OWN, converts=True)) == "headgate-conversion"
+    same = converted_by("headgate-conversion")
+    assert completed(existing(same, "v1alpha4"), same) == same  # with the CA bundle of its own
     foreign = {**before, "metadata": LINKERD["metadata"]}
     assert converting_service(completed(foreign, OWN)) == "headgate-conversion"
     unconverted = existing({**OWN, "spec": {**OWN["spec"], "conversion": {"strategy": "None"}}}, "v1alpha4")

@@ -78,7 +78,7 @@ def completed(before: Object, definition: Object, *, converts: bool = False) -> 
     spec = definition["spec"]
     if not converts and stored != [_storage(definition)]:
         spec = {**spec, "versions": _stored_in(storage, versions.values())}
-    elif not converts and is_installed(before) and _conversion(before) and _conversion(definition):
+    elif not converts and is_installed(before) and {} != _conversion(before) != _conversion(definition) != {}:
         spec = {**spec, "conversion": _conversion(before)}
     if before["spec"].get("preserveUnknownFields"):  # of a definition that was created as v1beta1
         spec = {**spec, "preserveUnknownFields": False}
