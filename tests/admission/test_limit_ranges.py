@@ -29,6 +29,11 @@ def limit_range(type: str = "Container", **bounds: Mapping[str, str]) -> Object:
         ({"min": {"cpu": "50m", "memory": "2Gi"}}, {"cpu": "50m", "memory": "2Gi"}, {"memory": "2Gi"}),
         ({"default": {"cpu": "500m"}}, {"cpu": "20m", "memory": "64Mi"}, {"cpu": "500m", "memory": "1Gi"}),
         (
+            {"maxLimitRequestRatio": {"cpu": "2"}},
+            {"cpu": "20m", "memory": "64Mi"},
+            {"cpu": "40m", "memory": "1Gi"},
+        ),
+        (
             {"default": {"cpu": "500m"}, "maxLimitRequestRatio": {"cpu": "4", "memory": "3"}},
             {"cpu": "125m", "memory": "357913942"},
             {"cpu": "500m", "memory": "1Gi"},
@@ -36,7 +41,7 @@ def limit_range(type: str = "Container", **bounds: Mapping[str, str]) -> Object:
     ],
 )
 def test_the_resources_of_a_sidecar_fit_into_the_bounds(
-    bounds: Mapping[str, Mapping[str, str]], requests: Mapping[str, str], limits: Mapping[str, str]
+    bounds: Mapping[str, Any], requests: Mapping[str, str], limits: Mapping[str, str]
 ) -> None:
     assert fitted(DEFAULT, [limit_range(**bounds)]) == {"requests": requests, "limits": limits}
 

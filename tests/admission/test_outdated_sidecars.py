@@ -134,3 +134,13 @@ def test_a_pod_with_an_old_generation_of_a_sidecar_object_is_outdated() -> None:
 def test_a_pod_of_headgate_run_is_never_outdated() -> None:
     own = pod("web-1", namespace="shop", annotations={PROCESS: "external"})
     assert outdated_messages(own, explicit_sidecars("labelled"), LABELED) == ()
+
+
+def test_resources_that_a_limit_range_adds_and_injection_does_not_write_do_not_count() -> None:
+    """A new pod gets the same default of a LimitRange from the API server, so a restart could never end it."""
+    pod = injected()
+    for entry in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
+        for quantities in entry.setdefault("resources", {}).values():
+            quantities["ephemeral-storage"] = "1Gi"
+    assert "ephemeral-storage" in str(pod)
+    assert outdated_messages(pod, sidecars(), LABELED) == ()

@@ -106,8 +106,11 @@ def test_the_annotation_of_a_pod_is_stronger_than_its_namespaces_and_that_than_t
         (({"headgate.dev/proxy-memory": "2Gi"}, {"headgate.dev/proxy-memory-limit": "3Gi"}), {"requests": "2Gi", "limits": "3Gi"}),
         (({"headgate.dev/proxy-memory": "2Gi"}, {"headgate.dev/proxy-memory-limit": "1500Mi"}), {"requests": "1500Mi", "limits": "1500Mi"}),
         (({"headgate.dev/proxy-memory": "much"},), {"requests": "64Mi", "limits": "1Gi"}),
+        (({}, {"headgate.dev/proxy-memory-limit": "32Mi"}, {"headgate.dev/proxy-memory": "64Mi"}), {"requests": "64Mi", "limits": "64Mi"}),
+        ((MeshOptions().proxy, {"headgate.dev/proxy-memory-limit": "32Mi"}), {"requests": "32Mi", "limits": "32Mi"}),
+        (({}, {"headgate.dev/proxy-memory": "", "headgate.dev/proxy-memory-limit": ""}), {"requests": "64Mi", "limits": "1Gi"}),
     ],
-    ids=["above the default", "above its own limit", "in order", "above a stronger limit", "malformed"],
+    ids=["above the default", "above its own limit", "in order", "above a stronger limit", "malformed", "repeats a default", "default option", "empty"],
 )  # fmt: skip
 def test_settings_of_any_source_give_a_pod_that_the_api_server_accepts(
     layers: Sequence[Mapping[str, str]], memory: Mapping[str, str]

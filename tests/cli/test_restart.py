@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.cli.conftest import ServedMesh
 from tests.make.objects import deployment, namespace, owner_reference, pod
 
+from headgate.cli.inspect_client import InspectClient
+from headgate.errors import Unavailable
 from headgate.resources.core.pod_metadata import SIDECAR
+from headgate.resources.inspect import Proxy
 from headgate.resources.meta import Key, Object
 
 SHOP = "shop"
@@ -80,6 +84,26 @@ async def test_outdated_workloads_are_restarted_one_after_the_other(served: Serv
     ]
     await asyncio.gather(*controllers)
     assert (await served.run("proxies", "--outdated")).code == 0
+
+
+async def test_a_restart_outlasts_a_control_plane_that_does_not_respond(
+    served: ServedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control plane may be one of the workloads that restart, and an API server may restart too."""
+    await add_shop(served, "web")
+    read, failures = InspectClient.proxies, iter([Unavailable("503 Service Unavailable")] * 2)
+
+    async def unavailable_at_first(client: InspectClient, namespace: str = "") -> Sequence[Proxy]:
+        for failure in failures:
+            raise failure
+        return await read(client, namespace)
+
+    monkeypatch.setattr(InspectClient, "proxies", unavailable_at_first)
+    controller = asyncio.create_task(roll_out(served, "web"))
+    ran = await served.run("restart", "--outdated", "-n", SHOP, "--timeout", "20s")
+    await controller
+    assert (ran.code, ran.out.partition(":")[0]) == (0, "shop/deployment/web restarted"), ran.err
+    assert next(failures, None) is None
 
 
 async def test_a_restart_stops_at_the_first_workload_that_is_not_ready_in_time(served: ServedMesh) -> None:

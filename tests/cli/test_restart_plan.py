@@ -137,6 +137,35 @@ def test_a_strategy_that_ends_all_pods_first_may_lose_requests() -> None:
     assert interruption(of_kind("Deployment", {"replicas": 1})) == ""
 
 
+@pytest.mark.parametrize(
+    ("replicas", "unavailable", "reason"),
+    [
+        (1, 1, "it has one pod, which ends before the new one starts"),
+        (1, "100%", "it has one pod, which ends before the new one starts"),
+        (3, "100%", "its maxUnavailable allows all pods to end before new ones start"),
+        (1, "25%", ""),
+        (3, 1, ""),
+        (0, 1, ""),
+    ],
+)
+def test_a_deployment_whose_pods_may_all_be_unavailable_may_lose_requests(
+    replicas: int, unavailable: int | str, reason: str
+) -> None:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": unavailable}}
+    assert interruption(of_kind("Deployment", {"replicas": replicas, "strategy": strategy})) == reason
+
+
+@pytest.mark.parametrize(
+    ("nodes", "surge", "warns"), [(1, 0, True), (1, None, True), (1, 1, False), (1, "10%", False), (2, 0, False)]
+)
+def test_a_daemon_set_on_one_node_without_a_surge_may_lose_requests(
+    nodes: int, surge: int | str | None, *, warns: bool
+) -> None:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": surge}}
+    daemon_set = of_kind("DaemonSet", {"updateStrategy": strategy}, desiredNumberScheduled=nodes)
+    assert ("one pod" in interruption(daemon_set)) is warns
+
+
 def test_a_restart_waits_for_the_proxies_of_the_new_pods_and_for_those_that_lag() -> None:
     new = workload(*(web_pod(f"web-{number}", state="Disconnected") for number in range(5)))
     assert unsynchronized(new, ()).startswith(

@@ -8,7 +8,8 @@ from tests.ports import free_port
 
 from headgate.errors import Unavailable
 from headgate.kubernetes import handover
-from headgate.kubernetes.handover import begin_conversions, end_conversions, hand_over
+from headgate.kubernetes.handover import begin_conversions, end_conversions, hand_over, keep_conversions
+from headgate.latest import Latest, until
 
 DEADLINE_S = 60
 POD = "/api/v1/namespaces/headgate-system/pods/headgate-1"
@@ -56,11 +57,13 @@ class Patches:
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
         self.applied: dict[str, Any] = {}
+        self.count = Latest(0)
 
     async def merge(self, path: str, patch: Any) -> Any:
         if self.failures:
             raise self.failures.pop()
         self.applied[path] = patch
+        self.count.set(self.count.get() + 1)
 
 
 async def test_a_replica_that_ends_gets_no_conversions(caplog: pytest.LogCaptureFixture) -> None:
@@ -77,4 +80,20 @@ async def test_a_replica_that_starts_again_in_its_pod_gets_conversions_again(mon
     monkeypatch.setattr("headgate.backoff.FIRST_S", 0)
     server = Patches(Unavailable("restarts"))
     await begin_conversions(server, "headgate-1")  # type: ignore[arg-type]
+    assert server.applied == {POD: {"metadata": {"labels": {"headgate.dev/converts": "true"}}}}
+
+
+async def test_a_replica_returns_to_the_conversions_once_it_has_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active replica removes the label while the pod is not ready."""
+    monkeypatch.setattr(handover, "RESTORE_S", 0)
+    server, compiled = Patches(), Latest[object](None)
+    keeping = asyncio.create_task(keep_conversions(server, "headgate-1", compiled))  # type: ignore[arg-type]
+    async with asyncio.timeout(DEADLINE_S):
+        await until(lambda: server.count.get() == 1, server.count)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert server.count.get() == 1
+        compiled.set("a mesh")
+        await until(lambda: server.count.get() >= 3, server.count)
+    keeping.cancel()
     assert server.applied == {POD: {"metadata": {"labels": {"headgate.dev/converts": "true"}}}}

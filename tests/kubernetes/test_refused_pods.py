@@ -13,7 +13,9 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.kubernetes.refused_pods import RefusedPods
 from headgate.latest import Latest, until
 from headgate.objects.ports import Store
+from headgate.plane.feed import snapshot_of
 from headgate.resources.meta import Key, Object
+from headgate.resources.registry import key_of
 from headgate.standalone.store.memory import MemoryStore
 
 TIMEOUT_S = 20
@@ -28,8 +30,8 @@ def failing(message: str, *, status: str = "True") -> Object:
 
 
 @asynccontextmanager
-async def following(store: Store) -> AsyncIterator[RefusedPods]:
-    snapshot: Latest[Snapshot | None] = Latest(Snapshot())
+async def following(store: Store, snapshot: Latest[Snapshot | None] | None = None) -> AsyncIterator[RefusedPods]:
+    snapshot = snapshot or Latest(Snapshot())
     refused = RefusedPods(transparent_sidecars("labelled", SidecarOptions(image="i", xds="x:1")))
     task = asyncio.create_task(refused.run(store, snapshot))
     try:
@@ -92,3 +94,16 @@ async def test_a_deployment_without_sidecars_has_no_finding() -> None:
         await store.update({**created, "status": failing(QUOTA)}, subresource="status")
         await until(lambda: bool(refused.findings.get()), refused.findings)
         assert [finding.about.name for finding in refused.findings.get()] == ["api"]
+
+
+async def test_a_deployment_that_is_read_before_its_namespace_has_a_finding_once_the_namespace_is_read() -> None:
+    """A replica that starts may list Deployments before its first snapshot; the label of the namespace injects."""
+    snapshot: Latest[Snapshot | None] = Latest(None)
+    async with following(await stored(QUOTA, {}), snapshot) as refused:
+        await asyncio.sleep(0)
+        shop = namespace("shop", labels=INJECT)
+        snapshot.set(snapshot_of({key_of(shop): shop}))
+        await until(lambda: bool(refused.findings.get()), refused.findings)
+        assert [finding.about for finding in refused.findings.get()] == [WEB]
+        snapshot.set(Snapshot())
+        await until(lambda: not refused.findings.get(), refused.findings)

@@ -37,12 +37,13 @@ class FakeClient:
         self.writes: Latest[int] = Latest(0)
         self.denied: set[str] = set()
 
-    async def get(self, path: str, **_query: str) -> Any:
+    async def get(self, path: str, labelSelector: str = "") -> Any:  # noqa: N803 - the API server's name
         if path in self.denied:
             raise AccessDenied(403, "forbidden")
         if path == PODS:
             pods = (self.objects[pod] for pod in (POD, OTHER_POD))
-            return {"items": [pod for pod in pods if "headgate.dev/active" in pod["metadata"].get("labels", {})]}
+            label = labelSelector.partition("=")[0]
+            return {"items": [pod for pod in pods if label in pod["metadata"].get("labels", {})]}
         if path not in self.objects:
             raise NotFound(path)
         return self.objects[path]
@@ -211,3 +212,22 @@ async def test_only_the_pod_of_the_active_replica_keeps_the_label(client: FakeCl
     async with running(client, MemoryStore(), Latest(credential("roots"))):
         await until(lambda: client.objects[OTHER_POD]["metadata"]["labels"] == {"app": "headgate"}, client.writes)
         await until(lambda: "labels" in client.objects[POD]["metadata"], client.writes)
+
+
+@pytest.mark.parametrize("serves", [True, False])
+async def test_a_pod_that_is_not_ready_gets_no_conversions(client: FakeClient, *, serves: bool) -> None:
+    """The endpoints of their Service are also pods that are not ready: of a failed node, or between two starts of a container."""
+    client.objects[OTHER_POD]["metadata"]["labels"] = {"headgate.dev/converts": "true", "app": "headgate"}
+    client.objects[POD]["metadata"]["labels"] = {"headgate.dev/converts": "true"}
+    client.objects[OTHER_POD]["status"] = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    async with running(client, MemoryStore(), Latest(credential("roots")), serves=serves):
+        await until(lambda: client.objects[OTHER_POD]["metadata"]["labels"] == {"app": "headgate"}, client.writes)
+    assert "headgate.dev/converts" in client.objects[POD]["metadata"]["labels"]
+
+
+async def test_a_standby_replica_that_is_ready_keeps_getting_conversions(client: FakeClient) -> None:
+    client.objects[OTHER_POD]["metadata"]["labels"] = {"headgate.dev/converts": "true"}
+    client.objects[OTHER_POD]["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    async with running(client, MemoryStore(), Latest(credential("roots"))) as trusted:
+        await until(lambda: trusted.get() == "roots", trusted)
+    assert client.objects[OTHER_POD]["metadata"]["labels"] == {"headgate.dev/converts": "true"}

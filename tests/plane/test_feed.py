@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from tests.decoding import admit
+from tests.make.objects import namespace
 
 from headgate.backoff import Backoff
 from headgate.compiler.compile import Compiler
+from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound, Unavailable
 from headgate.objects.ports import Listing
@@ -161,3 +163,29 @@ async def test_a_wait_for_a_write_ends_when_the_object_has_changed_again_or_was_
     snapshot = followed.feed.snapshot.get()
     assert snapshot
     assert not snapshot.services
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "value"),
+    [("annotations", "headgate.dev/proxy-memory", "much"), ("labels", "headgate.dev/inject", "maybe")],
+)
+async def test_a_wrong_annotation_or_injection_label_of_a_namespace_has_no_effect_and_its_labels_count(
+    field: str, key: str, value: str
+) -> None:
+    """A Namespace may be older than the mesh, and its labels select it for Gateways."""
+    store = MemoryStore()
+    feed = Feed(store)
+    labels = {"team": "web"}
+    wrong = {"labels": labels, field: {key: value, **(labels if field == "labels" else {})}}
+    await store.create(namespace("shop", **wrong))
+    following = asyncio.create_task(feed.run())
+    async with asyncio.timeout(60):
+        await feed.wait_until_current()
+    following.cancel()
+    snapshot = feed.snapshot.get()
+    assert snapshot
+    about = Key("", "Namespace", "", "shop")
+    assert snapshot.objects[about].metadata.labels.items() >= labels.items()
+    (finding,) = Compiler().compile(snapshot, Settings()).report.findings
+    assert (finding.about, finding.reason, finding.field) == (about, Reason.FIELD_IGNORED, f"metadata.{field}.{key}")
+    assert finding.message.endswith("it has no effect")

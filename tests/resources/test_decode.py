@@ -8,7 +8,7 @@ from tests.make.objects import grant, http_route_group, obj
 
 from headgate.errors import DecodeError, Invalid
 from headgate.resources.core.service import Service
-from headgate.resources.decode import read
+from headgate.resources.decode import check_stored, read
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.gateway_api.reference_grant import ReferenceGrant
 from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, NO_ENDPOINTS
@@ -298,3 +298,10 @@ def test_an_object_with_any_value_at_any_path_is_reported_or_decoded(data):
     obj = somewhere(base, data.draw(st.sampled_from(list(paths(base)))), data.draw(JSON))
     if not validate(obj):
         assert decode(obj).metadata
+
+
+def test_a_stored_namespace_with_an_annotation_that_is_no_text_is_only_invalid() -> None:
+    shop = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "annotations": {"a": 1}}}
+    checked = check_stored(shop)
+    assert [cause.field for cause in checked.causes] == ["metadata.annotations.a"]
+    assert checked.value is None

@@ -28,7 +28,7 @@ def fitted(resources: Quantities, ranges: Sequence[Object]) -> Quantities:
 
     Missing values get the defaults of the LimitRanges, as from the API server. A value is raised to the minimum and lowered to
     the maximum. A request is raised if the limit is more than maxLimitRequestRatio times the request, since a lower limit
-    could end the proxy. Bounds that contradict each other can't be met.
+    could end the proxy. A missing limit is then that multiple of the request. Bounds that contradict each other can't be met.
     """
     entries = [
         entry for obj in ranges for entry in part(obj, "spec").get("limits") or () if entry.get("type") == "Container"
@@ -69,7 +69,10 @@ def _fit(resource: str, resources: Quantities, entries: Sequence[Mapping[str, An
     request = resources[REQUESTS].get(resource) or next(iter(bounds("defaultRequest")), "") or limit
     limit = _lower(_higher(limit, least) if limit else "", most)
     request = _lower(_lower(_higher(request, least), most), limit) if request else ""
-    for ratio in bounds("maxLimitRequestRatio") if limit and request else ():
+    ratios = list(bounds("maxLimitRequestRatio"))
+    if ratios and request and not limit:  # the API server refuses a container without the limit
+        limit = _text(resource, parse_quantity(request) * min(map(parse_quantity, ratios)))
+    for ratio in ratios if limit and request else ():
         smallest = parse_quantity(limit) / parse_quantity(ratio)
         if parse_quantity(request) < smallest:
             request = _text(resource, smallest)

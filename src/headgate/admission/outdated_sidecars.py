@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.admission.injection import PodNamespace, Sidecars, decision_message
+from headgate.admission.limit_ranges import RESOURCES
 from headgate.admission.proxy_users import PROXY_USERS, proxy_user
 from headgate.admission.sidecar_containers import CONTAINER, INIT_CONTAINER, moved_checks, proxy_volumes
 from headgate.admission.sidecar_merge import selecting
@@ -106,10 +107,18 @@ def _resource_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterato
 
 
 def _resources(resources: Mapping[str, Any]) -> Mapping[tuple[str, str], str]:
-    """Return the quantities by resource and word. Like an API server, use a limit as the request that is missing."""
+    """Return the quantities by resource and word. Like an API server, use a limit as the request that is missing.
+
+    Other resources than `RESOURCES` do not count: injection writes none, but LimitRanges may have defaults for them.
+    """
     limits = part(resources, "limits")
     words = {"limit": limits, "request": {**limits, **part(resources, "requests")}}
-    return {(resource, word): str(text) for word, texts in words.items() for resource, text in texts.items()}
+    return {
+        (resource, word): str(texts[resource])
+        for word, texts in words.items()
+        for resource in RESOURCES
+        if resource in texts
+    }
 
 
 def _variable_changes(old: Object, new: Object) -> Iterator[str]:

@@ -15,6 +15,8 @@ from headgate.resources.core.proxy_annotations import (
 )
 
 Resources = Mapping[str, Mapping[str, str]]
+_OPTIONS = 1
+"""The number of the layer with the mesh's options, after the defaults."""
 
 
 class ProxySettings(NamedTuple):
@@ -28,8 +30,8 @@ class ProxySettings(NamedTuple):
 def proxy_settings(*layers: Mapping[str, str]) -> ProxySettings:
     """Return the settings of the proxy of a pod.
 
-    `layers` are annotations, or the mesh's options by the annotations that replace them; a later layer is stronger. An empty
-    option removes a default. Malformed annotations have no effect: those of Namespaces may be older than the mesh.
+    The first of the `layers` has the mesh's options by the annotations that replace them; a later layer is stronger. An empty
+    option removes a default. Wrong annotations have no effect: those of Namespaces may be older than the mesh.
 
     A request above its limit would be refused by the API server. Of two that contradict each other, both get the value of the
     stronger layer, and the limit if the layer is the same.
@@ -39,10 +41,10 @@ def proxy_settings(*layers: Mapping[str, str]) -> ProxySettings:
     for number, layer in enumerate((DEFAULTS, *layers)):
         for key in PROXY_ANNOTATIONS:
             text = layer.get(key)
-            if text is None or text == texts.get(key):
-                continue
+            if text is None or (number == _OPTIONS and text == texts.get(key)):
+                continue  # the options have all keys: an equal value is a default
             with suppress(ValueError):
-                texts[key] = text and checked(key, text)
+                texts[key] = text if number == _OPTIONS and not text else checked(key, text)
                 if key in RESOURCES:
                     strength[RESOURCES[key]] = number
     resources: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}

@@ -194,10 +194,8 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
         is_installed = await installer.has_any(every) or bool(await installer.terminating(every))
         try:
             async with asyncio.timeout(patience):
-                for deletion in (installer.prune(()), installer.delete(every)):
-                    async for obj, outcome in deletion:
-                        _print(obj, outcome)
-                await installer.delete_created()
+                async for obj, outcome in installer.delete_installation(every):
+                    _print(obj, outcome)
         except TimeoutError:
             raise TimedOut(f"not deleted after {patience:g} s; another `headgate uninstall` continues") from None
         await finish_deletion(installer, every, patience)

@@ -198,17 +198,20 @@ async def _restart_one(inspect_client: InspectClient, client: Client, key: Key, 
     end, behind = asyncio.get_running_loop().time() + seconds, None
     with Status(title, console=stderr()) as spinner:
         while True:
-            progress = rollout_progress({"kind": key.kind, **await client.get(path)})
-            message = progress.message
-            if progress.readiness is Readiness.FAILED:
-                raise HeadgateError(f"{message}; {_remedy(key)}")
-            if progress.readiness is Readiness.READY:
-                late = lagging(await _proxies(inspect_client, key.namespace))
-                behind = late if behind is None else behind & late
-                workload = await _workload(inspect_client, key)
-                message = unsynchronized(workload, behind)
-                if not message:
-                    return _checked(progress.message, workload)
+            try:
+                progress = rollout_progress({"kind": key.kind, **await client.get(path)})
+                message = progress.message
+                if progress.readiness is Readiness.FAILED:
+                    raise HeadgateError(f"{message}; {_remedy(key)}")
+                if progress.readiness is Readiness.READY:
+                    late = lagging(await _proxies(inspect_client, key.namespace))
+                    behind = late if behind is None else behind & late
+                    workload = await _workload(inspect_client, key)
+                    message = unsynchronized(workload, behind)
+                    if not message:
+                        return _checked(progress.message, workload)
+            except Unavailable as error:  # a server may restart meanwhile, and the workload restarts without it
+                message = str(error)
             spinner.update(f"{title}: {message}")
             if asyncio.get_running_loop().time() > end:
                 raise TimedOut(f"not ready after {seconds:g} s: {message}; {_remedy(key)}")

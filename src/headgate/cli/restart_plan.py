@@ -89,9 +89,29 @@ def interruption(obj: Object) -> str:
     spec = part(obj, "spec")
     if part(spec, "strategy").get("type") == "Recreate":
         return "its strategy Recreate ends all pods before new ones start"
-    if obj["kind"] == "StatefulSet" and spec.get("replicas", 1) == 1:
-        return "it has one pod, which ends before the new one starts"
-    return ""
+    if obj["kind"] == "DaemonSet":
+        pods = part(obj, "status").get("desiredNumberScheduled", 0)
+        bounds = part(part(spec, "updateStrategy"), "rollingUpdate")
+        is_interrupted = pods == 1 and bounds.get("maxSurge") in {None, 0, "0%"}
+    elif obj["kind"] == "Deployment":
+        pods = spec.get("replicas", 1)
+        bounds = part(part(spec, "strategy"), "rollingUpdate")
+        is_interrupted = pods > 0 and _rounded_down(bounds.get("maxUnavailable") or 0, pods) >= pods
+    else:
+        pods = spec.get("replicas", 1)
+        is_interrupted = pods == 1
+    if not is_interrupted:
+        return ""
+    return (
+        "it has one pod, which ends before the new one starts"
+        if pods == 1
+        else "its maxUnavailable allows all pods to end before new ones start"
+    )
+
+
+def _rounded_down(bound: int | str, pods: int) -> int:
+    """Return the number of pods in a bound such as 1 or `25%`. Kubernetes rounds maxUnavailable of a Deployment down."""
+    return bound if isinstance(bound, int) else pods * int(bound.removesuffix("%")) // 100
 
 
 def restart_patch(time: str) -> Object:

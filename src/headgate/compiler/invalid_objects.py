@@ -5,6 +5,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.resources import mesh_keys
+from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.meta import Key, Resource
 from headgate.resources.smi.traffic_target import TrafficTarget
@@ -18,11 +19,16 @@ def useless_keys(_shared: None, key: Key, resource: Resource) -> tuple[Finding, 
 
 
 def mistakes(snapshot: Snapshot) -> list[Finding]:
-    """Return the findings about invalid objects."""
+    """Return the findings about invalid objects, and about wrong labels and annotations of Namespaces.
+
+    Stages of the Gateway API report the mistakes of other objects that are in effect.
+    """
     return [
-        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_remaining_effect(snapshot, key)}")
+        Finding(key, Reason.FIELD_IGNORED, cause.field, f"{cause.message}; it has no effect")
+        if key in snapshot.objects
+        else Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_remaining_effect(snapshot, key)}")
         for key, causes in snapshot.mistakes.items()
-        if key not in snapshot.objects
+        if key not in snapshot.objects or isinstance(snapshot.objects[key], Namespace)
         for cause in causes
     ]
 

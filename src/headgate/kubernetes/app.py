@@ -23,7 +23,7 @@ from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIss
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
-from headgate.kubernetes.handover import begin_conversions, end_conversions, hand_over
+from headgate.kubernetes.handover import end_conversions, hand_over, keep_conversions
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
@@ -95,14 +95,13 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         last_tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        stack.push_async_exit(_Ending(plane, lease, client, options.pod).end)
+        stack.push_async_exit(_Ending(plane, lease, lease_client, options.pod).end)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         stack.callback(plane.drain)
         draining = asyncio.Event()
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        tasks.create_task(begin_conversions(client, options.pod), name="conversions")
         for name, work in (*plane.work(), *injection.work(store, plane.live_state.feed.snapshot)):
             tasks.create_task(work, name=name)
         certificate = await serving.first()
@@ -110,6 +109,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             tasks.create_task(work, name=name)
         webhooks = serve_webhooks(options, injection.webhooks, plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
+        tasks.create_task(keep_conversions(client, options.pod, plane.live_state.loop.compiled), name="conversions")
         tasks.create_task(hold(lease, client, reviews), name="lease")
         roots = ClusterStore(client, versions, options.mesh.namespaces, sidecar_roots.SELECTORS)
         registration = Registration(roots, client, options, certificate, trusted)
@@ -183,7 +183,10 @@ class _Gateways(NamedTuple):
 
 
 class _Ending(NamedTuple):
-    """The end of a replica whose tasks have ended. Its webhooks still respond, and its proxies still have their streams."""
+    """The end of a replica whose tasks have ended. Its webhooks still respond, and its proxies still have their streams.
+
+    `client` is that of the Lease: when the Lease is lost, the requests of the other clients are aborted.
+    """
 
     plane: ControlPlane
     lease: Lease

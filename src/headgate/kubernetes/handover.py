@@ -3,18 +3,22 @@
 import asyncio
 import contextlib
 import logging
+from typing import Any
 
 from headgate.backoff import until_done
 from headgate.envoy.proxy_container import WITHDRAWAL_S
 from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.names import CONVERTS, NAMESPACE, XDS_ADDRESS
+from headgate.latest import Latest, until
 
 PROPAGATION_S: float = WITHDRAWAL_S
 """The time in which all nodes learn that a deleted pod is no endpoint of its Services any more; busy nodes need more than 2 s."""
 LONGEST_S = 10.0
 """The longest wait for the next active replica."""
 ATTEMPT_S, POLL_S = 1.0, 0.05
+RESTORE_S = 30.0
+"""The time between two writes of the label for conversions; the API server stores nothing if the pod has it."""
 
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -29,8 +33,20 @@ async def hand_over(*, was_active: bool) -> None:
             waits.create_task(_until_reachable(XDS_ADDRESS), name="next active replica")
 
 
+async def keep_conversions(client: Client, pod: str, compiled: Latest[Any]) -> None:
+    """Keep the pod of a replica whose webhooks respond in the Service of conversions, until canceled.
+
+    The active replica removes pods that are not ready. A pod becomes ready once `compiled` is not None, and it returns then.
+    """
+    await begin_conversions(client, pod)
+    await until(lambda: compiled.get() is not None, compiled)
+    while True:
+        await begin_conversions(client, pod)
+        await asyncio.sleep(RESTORE_S)
+
+
 async def begin_conversions(client: Client, pod: str) -> None:
-    """Add a pod to the Service of conversions again, if its container has ended before. Retry until this is done."""
+    """Add a pod to the Service of conversions. Retry until this is done."""
     labels = {"metadata": {"labels": {CONVERTS: "true"}}}
     await until_done(
         lambda: client.merge(f"{_PODS}/{pod}", labels),

@@ -1,12 +1,13 @@
 """Findings about Deployments with sidecars whose new pods the cluster refuses, for example because of a quota."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
 
 from headgate.admission.injection import Sidecars, pod_namespace
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
-from headgate.latest import Latest
+from headgate.latest import Latest, wait_for_any
 from headgate.objects.ports import Reader, Relist, follow
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.core.proxy_annotations import CPU, CPU_LIMIT, MEMORY, MEMORY_LIMIT
@@ -40,25 +41,33 @@ class RefusedPods:
     def __init__(self, sidecars: Sidecars) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
         self._sidecars = sidecars
-        self._failing: dict[Key, Object] = {}
+        self._failing: Latest[Mapping[Key, Object]] = Latest({})
 
     async def run(self, reader: Reader, snapshot: Latest[Snapshot | None]) -> None:
         """Follow the Deployments until canceled. `snapshot` decides which pods get sidecars."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(reader), name="refused Deployments")
+            while True:
+                changes = snapshot.next_change(), self._failing.next_change()
+                self.findings.set(tuple(self._current(snapshot.get() or Snapshot())))
+                await wait_for_any(*(change.wait() for change in changes))
+
+    async def _follow(self, reader: Reader) -> None:
         async for step in follow(reader, DEPLOYMENT.group, DEPLOYMENT.kind):
             if isinstance(step, Relist):
-                self._failing = {key_of(obj): obj for obj in step.items if refusal(obj)}
+                self._failing.set({key_of(obj): obj for obj in step.items if refusal(obj)})
             elif step.type != "DELETED" and refusal(step.object):
-                self._failing[step.key] = step.object
-            elif self._failing.pop(step.key, None) is None:
-                continue
-            self.findings.set(tuple(self._current(snapshot.get() or Snapshot())))
+                self._failing.set({**self._failing.get(), step.key: step.object})
+            elif step.key in (failing := self._failing.get()):
+                self._failing.set({key: obj for key, obj in failing.items() if key != step.key})
 
     def _current(self, snapshot: Snapshot) -> Iterator[Finding]:
         view = SnapshotView(snapshot)
-        for key in sorted(self._failing):
-            pod = pod_of_template(self._failing[key])
+        failing = self._failing.get()
+        for key in sorted(failing):
+            pod = pod_of_template(failing[key])
             if self._sidecars.decide(pod, pod_namespace(view, pod)).injected:
-                message = refusal(self._failing[key]).rstrip(".")
+                message = refusal(failing[key]).rstrip(".")
                 remedy = next((text for words, text in _REMEDIES if words in message), _OTHERWISE)
                 yield Finding(key, Reason.PODS_REFUSED, "", f"the cluster refuses its new pods: {message}. {remedy}")
 

@@ -13,13 +13,14 @@ from headgate.errors import NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.install.manifests import is_own_api_service
-from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
+from headgate.kubernetes.names import ACTIVE, CONVERTS, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.retries import ReconcileStep, Steps
 from headgate.kubernetes.sidecar_roots import SidecarRoots
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.objects.ports import Store, version_of
+from headgate.resources.meta import Object
 
 RESTORE_S = 10.0
 
@@ -78,7 +79,8 @@ class Registration:
             await retries.wait(*changes, longest_s=RESTORE_S)
 
     def _conversions(self, bundle: str) -> Iterator[ReconcileStep]:
-        """Yield the writes of the CA bundle of each definition."""
+        """Yield the writes for conversions: the CA bundle of each definition, and the labels of pods that can't respond."""
+        yield ReconcileStep("pods that are not ready stay in the Service of conversions", self._withdraw)
         for custom in converted_kinds():
             name = f"{custom.plural}.{custom.group}"
             yield self._step(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
@@ -121,6 +123,17 @@ class Registration:
             value = "true" if name == self._options.pod else None
             await self._client.merge(f"{path}/{name}", {"metadata": {"labels": {ACTIVE: value}}})
 
+    async def _withdraw(self) -> None:
+        """Remove other pods that are not ready from the Service of conversions: a failed node or container keeps its label.
+
+        This includes replicas that start, which return once they are ready: until then, this replica converts.
+        """
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        for pod in (await self._client.get(path, labelSelector=f"{CONVERTS}=true")).get("items") or ():
+            name = str(pod["metadata"]["name"])
+            if name != self._options.pod and not _is_ready(pod):
+                await self._client.merge(f"{path}/{name}", {"metadata": {"labels": {CONVERTS: None}}})
+
     async def _amend(self, path: str, bundle: str, *, optional: bool = False) -> None:
         """Write the CA bundle into an object. If `optional`, skip a missing object or another server's APIService.
 
@@ -145,3 +158,8 @@ class Registration:
                 place["caBundle"] = bundle
             obj = await self._client.put(path, obj)
         self._checked[path] = version_of(obj), bundle
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)

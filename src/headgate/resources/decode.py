@@ -122,7 +122,10 @@ def check_stored(obj: Object) -> Checked:
     if not all(kind.unread.fullmatch(cause.field) for cause in checked.causes):
         return checked
     hub = to_hub(obj)
-    return checked._replace(hub=hub, value=read(hub, kind.shape))
+    try:
+        return checked._replace(hub=hub, value=read(hub, kind.shape))
+    except DecodeError:  # an annotation that is no text, as only files can have it
+        return checked
 
 
 def validate(obj: Object) -> tuple[Cause, ...]:

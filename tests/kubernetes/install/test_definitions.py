@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from tests.make.smi_definitions import ORIGINS, definition
 
-from headgate.errors import Cause, Conflict, HeadgateError, Invalid, NotFound
+from headgate.errors import Cause, Conflict, HeadgateError, Invalid, NotFound, Unavailable
 from headgate.kubernetes.client import Page
+from headgate.kubernetes.install import definitions as module
 from headgate.kubernetes.install.definitions import ADOPTED, LONGEST_ANNOTATION, Definitions, completed, is_own
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.resources.meta import Object
@@ -113,3 +114,87 @@ async def test_an_object_that_the_api_server_rejects_is_named_and_its_version_st
     assert outcome.endswith("shop/a: spec.backends[0].weight: must be an integer")
     assert len(server.written) == 1
     assert server.stored is None
+
+
+def converted_by(service: str, obj: Object = OWN) -> Object:
+    """Return a definition whose objects a Service converts, with the CA bundle of the control plane."""
+    client = {"service": {"namespace": "headgate-system", "name": service}, "caBundle": "Uk9PVFM="}
+    conversion = {**obj["spec"]["conversion"], "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
+    return {**obj, "spec": {**obj["spec"], "conversion": conversion}}
+
+
+def converting_service(obj: Object) -> str:
+    client = obj["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert "caBundle" not in client  # it belongs to the control plane
+    return str(client["service"]["name"])
+
+
+def test_the_replicas_of_an_earlier_headgate_convert_objects_until_the_new_ones_do() -> None:
+    """The Service that the new definition names does not exist yet, and it has no replica."""
+    before = existing(converted_by("headgate-webhooks"), "v1alpha4")
+    assert converting_service(completed(before, OWN)) == "headgate-webhooks"
+    assert converting_service(completed(before, OWN, converts=True)) == "headgate-conversion"
+    same = converted_by("headgate-conversion")
+    assert completed(existing(same, "v1alpha4"), same) == same  # with the CA bundle of its own
+    foreign = {**before, "metadata": LINKERD["metadata"]}
+    assert converting_service(completed(foreign, OWN)) == "headgate-conversion"
+    unconverted = existing({**OWN, "spec": {**OWN["spec"], "conversion": {"strategy": "None"}}}, "v1alpha4")
+    assert converting_service(completed(unconverted, OWN)) == "headgate-conversion"
+
+
+class Stored:
+    """An API server with one definition, which records what is written into it."""
+
+    def __init__(self, obj: Object) -> None:
+        self.obj = obj
+        self.written: list[Object] = []
+
+    async def get(self, _path: str) -> Object:
+        return self.obj
+
+    async def merge(self, _path: str, patch: Object) -> Object:
+        self.obj = {**self.obj, "spec": {**self.obj["spec"], **patch["spec"]}}
+        return self.obj
+
+    async def put(self, _path: str, obj: Object) -> Object:
+        self.written.append(obj)
+        return obj
+
+
+async def test_a_definition_whose_objects_an_earlier_replica_converts_is_migrated_without_a_write_of_objects() -> None:
+    earlier = Definitions(Stored(existing(converted_by("headgate-webhooks"), "v1alpha4")))  # type: ignore[arg-type]
+    assert await earlier.needs_migration(OWN)
+    assert await earlier.migrate(OWN) == "configured: the new replicas convert its objects"
+    now = Definitions(Stored(existing(converted_by("headgate-conversion", OWN), "v1alpha4")))  # type: ignore[arg-type]
+    assert not await now.needs_migration(
+        converted_by("headgate-conversion")
+    )  # the CA bundle of the control plane is no difference
+
+
+async def test_a_definition_with_several_versions_that_was_never_migrated_is_given_back() -> None:
+    """Its content before headgate has all versions in which objects are stored."""
+    before = definition("TrafficSplit", "v1alpha1", "v1alpha2", stored="v1alpha2")
+    adopted = existing(completed(existing(before, "v1alpha1", "v1alpha2"), OWN), "v1alpha1", "v1alpha2")
+    server = Stored(adopted)
+    outcome = await Definitions(server).release(OWN)  # type: ignore[arg-type]
+    assert outcome == "kept: it was there before headgate, and has its earlier content again"
+    (restored,) = server.written
+    assert restored["spec"] == before["spec"]
+    migrated = Stored(existing(adopted, "v1alpha2", "v1alpha4"))
+    outcome = await Definitions(migrated).release(OWN)  # type: ignore[arg-type]
+    assert outcome.startswith("kept with headgate's content: its objects are stored in v1alpha2 and v1alpha4")
+
+
+async def test_objects_that_can_not_be_written_for_some_time_are_failures_and_many_of_them_end_the_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A webhook of another mesh that fails closed, and whose server is gone, refuses each write with an error 500."""
+    monkeypatch.setattr(module, "REWRITE_S", 0)
+    monkeypatch.setattr(module, "MOST_WRITES", 1)
+    dead = Unavailable('failed calling webhook "smi.example"')
+    server = Server(**{f"s{number:02}": list[Exception]([dead] * 3) for number in range(14)})
+    outcome = await Definitions(server).migrate(OWN)  # type: ignore[arg-type]
+    assert outcome.endswith("and 4 more")
+    assert outcome.count('failed calling webhook "smi.example"') == module.MOST_SHOWN
+    assert server.stored is None
+    assert sum(len(failures) < 3 for failures in server.answers.values()) == module.MOST_SHOWN

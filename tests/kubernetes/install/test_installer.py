@@ -67,7 +67,7 @@ async def test_the_wait_continues_while_the_api_server_fails_or_does_not_serve_t
     counts = {"updatedReplicas": 2, "replicas": 2, "readyReplicas": 2, "observedGeneration": 1}
     ready = {"metadata": {"generation": 1}, "spec": {"replicas": 2}, "status": counts}
     starting = {**ready, "status": {**counts, "readyReplicas": 1}}
-    answers = (
+    answers: tuple[Any, ...] = (
         Unavailable("restarts"),
         starting,
         ready,
@@ -91,3 +91,60 @@ async def test_without_registered_apis_the_control_plane_is_ready_when_its_pods_
     cluster = StartingCluster(ready, NotFound("no APIService"))
     await Installer(cluster).wait_ready()  # type: ignore[arg-type]
     assert cluster.requested == ["headgate", INSPECT]
+
+
+class EndingCluster:
+    """An API server with an installation. Each object that `gone` names is deleted between its read and the request about it."""
+
+    def __init__(self, *gone: str) -> None:
+        self.gone = gone
+        self.removed: list[str] = []
+
+    async def get(self, path: str, **_query: str) -> Any:
+        kinds = {
+            **{kind: plural for _, plural, kind in installer._PRUNED},
+            **{obj["kind"]: f"{obj['kind'].lower()}s" for obj in manifests(Values(image="headgate:1"))},
+        }
+        if path.startswith("/api/v1/configmaps"):
+            return {"items": [{"metadata": {"namespace": name, "name": "roots"}} for name in ("ending", "shop")]}
+        if path.endswith(("/v1", "/v1beta1")):
+            return {"resources": [{"name": kinds[kind], "kind": kind, "namespaced": False} for kind in kinds]}
+        if path.endswith("/roles"):
+            return {"items": [{"metadata": {"name": "of-an-option"}}]}
+        if "/apiservices/" in path:
+            return {"spec": {"service": {"namespace": "headgate-system", "name": "headgate"}}}
+        if path.endswith(("roles", "rolebindings", "/apiservices")):
+            return {"items": []}
+        if "/customresourcedefinitions/" in path:
+            ending = {"name": path.rpartition("/")[2], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            return {"metadata": ending, "spec": {"conversion": {"strategy": "Webhook"}}}
+        raise NotFound(path)
+
+    async def remove(self, path: str, _options: Any) -> None:
+        if any(f"/{name}/" in path for name in self.gone):
+            raise NotFound(path)
+        self.removed.append(path)
+
+    async def merge(self, path: str, _patch: Any) -> Any:
+        raise NotFound(path)
+
+
+async def test_an_uninstallation_removes_webhooks_that_fail_closed_before_the_control_plane_and_its_permissions() -> (
+    None
+):
+    cluster = EndingCluster("ending")
+    objects = [obj for obj in manifests(Values(image="headgate:1")) if obj["kind"] != "CustomResourceDefinition"]
+    async for _ in Installer(cluster).delete_installation(objects):  # type: ignore[arg-type]
+        pass
+    first = [path.rpartition("/")[0].rpartition("/")[2] for path in dict.fromkeys(cluster.removed)]
+    order = ["mutatingwebhookconfigurations", "deployments", "clusterroles", "namespaces"]
+    assert sorted(order, key=first.index) == order
+    webhooks = next(number for number, path in enumerate(cluster.removed) if "mutatingwebhook" in path)
+    assert cluster.removed.index("/apis/rbac.authorization.k8s.io/v1/roles/of-an-option") > webhooks
+    assert "/api/v1/namespaces/shop/configmaps/headgate-roots" in cluster.removed  # although another one was gone
+
+
+async def test_a_definition_that_is_gone_in_the_meantime_is_not_unblocked() -> None:
+    definitions = [obj for obj in manifests(Values(image="headgate:1")) if obj["kind"] == "CustomResourceDefinition"]
+    unblocked = Installer(EndingCluster()).unblock_deletion(definitions)  # type: ignore[arg-type]
+    assert [outcome async for _, outcome in unblocked] == []

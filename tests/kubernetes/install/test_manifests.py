@@ -43,7 +43,7 @@ def test_no_api_is_registered_without_the_option() -> None:
 
 def test_services_select_the_pods_and_their_ports() -> None:
     template = found("Deployment")["spec"]["template"]
-    labels = {**template["metadata"]["labels"], "headgate.dev/active": "true"}
+    labels = {**template["metadata"]["labels"], "headgate.dev/active": "true", "headgate.dev/converts": "true"}
     ports = {port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
     for name in ("headgate", "headgate-webhooks", "headgate-conversion"):
         spec = found("Service", name)["spec"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.backoff import until_done
+from headgate.backoff import Backoff, until_done
 from headgate.errors import Conflict, Gone, HeadgateError, Invalid, NotFound, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, path_of
@@ -34,6 +34,8 @@ LONGEST_ANNOTATION = 128 * 1024
 PAGE = 500
 MOST_WRITES = 8  # at the same time, which limits the load on the API server
 MOST_SHOWN = 10  # failures in an outcome
+REWRITE_S = 30.0
+"""The longest time to try to write an object again: an error 500 of another mesh's dead webhook looks like one of the API server."""
 POLL_S = 0.2
 _APP = "app.kubernetes.io/name"
 _NO_CONVERSION = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
@@ -56,8 +58,8 @@ def is_own(definition: Object) -> bool:
 def completed(before: Object, definition: Object, *, converts: bool = False) -> Object:
     """Return the definition to write over an existing one (`before`), which may be empty.
 
-    While objects are stored in other versions than headgate's, new ones are stored in the version of `before`, unless a
-    replica `converts` already. Raises HeadgateError if objects are stored in a version that headgate does not know.
+    Until a replica `converts`, new objects are stored in the version of `before` while some are stored in other versions than
+    headgate's. Otherwise an earlier headgate continues to convert them: the Service of new replicas has none yet. Raises HeadgateError if objects are stored in a version that headgate does not know.
     """
     if not before:
         return definition
@@ -76,6 +78,8 @@ def completed(before: Object, definition: Object, *, converts: bool = False) -> 
     spec = definition["spec"]
     if not converts and stored != [_storage(definition)]:
         spec = {**spec, "versions": _stored_in(storage, versions.values())}
+    elif not converts and is_installed(before) and {} != _conversion(before) != _conversion(definition) != {}:
+        spec = {**spec, "conversion": _conversion(before)}
     if before["spec"].get("preserveUnknownFields"):  # of a definition that was created as v1beta1
         spec = {**spec, "preserveUnknownFields": False}
     return {**definition, "metadata": metadata, "spec": spec}
@@ -88,8 +92,9 @@ class Definitions:
         self._client = client
 
     async def needs_migration(self, definition: Object) -> bool:
-        """Return whether objects may be stored in another version than the one of `definition`."""
-        return _stored_versions(await self._client.get(_path(definition))) != [_storage(definition)]
+        """Return whether objects may be stored in another version than the one of `definition`, or are converted elsewhere."""
+        before = await self._client.get(_path(definition))
+        return _stored_versions(before) != [_storage(definition)] or _conversion(before) != _conversion(definition)
 
     async def migrate(self, definition: Object) -> str:
         """Store each object in the version of `definition`, which is applied already. Return the outcome for users.
@@ -97,6 +102,8 @@ class Definitions:
         The API server must be able to convert objects. An object that it rejects stays as it is, and the outcome names it.
         """
         version = _storage(definition)
+        if _stored_versions(await self._client.get(_path(definition))) == [version]:
+            return "configured: the new replicas convert its objects"
         count, failures = await self._rewrite_all(_KINDS[definition["metadata"]["name"]], version)
         if failures:
             return (
@@ -136,16 +143,19 @@ class Definitions:
         """Store each object in the version of the earlier content, and restore this content.
 
         No replica converts objects any more, and the API server returns each as if it were stored in the requested
-        version. If objects are stored in several versions, they stay as they are.
+        version. If objects are stored in several versions, they stay as they are, unless none is in headgate's: then the
+        earlier content has all of these versions.
         """
         kind, version = _KINDS[before["metadata"]["name"]], _storage({"spec": adoption.spec})
         path, stored = _path(before), _stored_versions(before)
-        if stored not in ([version], [kind.versions[0]]):
+        earlier = {entry["name"] for entry in adoption.spec["versions"]}
+        is_untouched = kind.versions[0] not in stored and earlier.issuperset(stored)
+        if not is_untouched and stored not in ([version], [kind.versions[0]]):
             return (
                 f"kept with headgate's content: its objects are stored in {' and '.join(stored)}; to restore its earlier"
                 " content, install again, which stores them in one version, and then uninstall"
             )
-        if stored != [version]:
+        if not is_untouched and stored != [version]:
             await until_done(partial(self._store_in, path, version), "", on=Conflict)
             _, failures = await self._rewrite_all(kind, version)
             if failures:
@@ -182,28 +192,36 @@ class Definitions:
     async def _rewrite_all(self, kind: Kind, version: str) -> tuple[int, Sequence[str]]:
         """Write each object of a kind in a version, in which the API server stores it; return how many, and the failures.
 
-        Without failures, this version becomes the only stored one of the definition.
+        Without failures, this version becomes the only stored one of the definition. After MOST_SHOWN objects that can't be
+        written for REWRITE_S seconds, the remaining ones are not tried: another mesh's webhook may refuse them all.
         """
         await self._wait_stored_in(kind, version)
-        failures = list[str]()
+        failures, expired, untried = list[str](), list[str](), list[str]()
         turns = asyncio.Semaphore(MOST_WRITES)
 
         async def rewrite(metadata: Mapping[str, str]) -> None:
             place = metadata.get("namespace", ""), metadata["name"]
+            name = "/".join(filter(None, place))
             async with turns:
+                if len(expired) >= MOST_SHOWN:
+                    untried.append(f"{name}: not tried after so many failures")
+                    return
                 try:
-                    await until_done(partial(self._rewrite, kind, place, version), "", on=_CHANGED)
+                    await self._rewrite_in_time(kind, place, version)
                 except NotFound:
                     return
+                except _CHANGED as error:
+                    expired.append(f"{name}: {error}")
                 except HeadgateError as error:
-                    failures.append(f"{'/'.join(filter(None, place))}: {error}")
+                    failures.append(f"{name}: {error}")
 
         objects = await until_done(partial(self._list, kind), "", on=_CHANGED)
         await asyncio.gather(*map(rewrite, objects))
+        failures = [*sorted(failures + expired), *sorted(untried)]
         if not failures:
             status = {"status": {"storedVersions": [version]}}
             await self._client.merge(f"{PATH}/{kind.plural}.{kind.group}/status", status)
-        return len(objects), sorted(failures)
+        return len(objects), failures
 
     async def _list(self, kind: Kind) -> Sequence[Mapping[str, str]]:
         """Return the metadata of all objects of a kind."""
@@ -218,6 +236,19 @@ class Definitions:
             if not page.metadata.continue_:
                 return items
             query = {**query, "continue": page.metadata.continue_}
+
+    async def _rewrite_in_time(self, kind: Kind, place: tuple[str, str], version: str) -> None:
+        """Rewrite an object; retry for REWRITE_S seconds at most. Raises the last error."""
+        backoff, clock = Backoff(), asyncio.get_running_loop().time
+        end = clock() + REWRITE_S
+        while True:
+            try:
+                return await self._rewrite(kind, place, version)
+            except _CHANGED:
+                pause = backoff.next_pause()
+                if clock() + pause > end:
+                    raise
+            await asyncio.sleep(pause)
 
     async def _rewrite(self, kind: Kind, place: tuple[str, str], version: str) -> None:
         obj = await self._client.get(path_of(kind, *place))
@@ -243,6 +274,16 @@ def _storage(definition: Mapping[str, Any]) -> str:
 
 def _stored_in(storage: str, versions: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [{**version, "storage": version["name"] == storage} for version in versions]
+
+
+def _conversion(definition: Object) -> Mapping[str, Any]:
+    """Return the conversion by a webhook without its CA bundle, which the control plane writes; empty if there is none."""
+    conversion = definition["spec"].get("conversion") or {}
+    if not conversion.get("webhook"):
+        return {}
+    webhook = conversion["webhook"]
+    client = {name: value for name, value in webhook["clientConfig"].items() if name != "caBundle"}
+    return {**conversion, "webhook": {**webhook, "clientConfig": client}}
 
 
 def _stored_versions(definition: Object) -> Sequence[str]:

@@ -126,6 +126,16 @@ class Installer:
             except NotFound:
                 continue
 
+    async def delete_installation(self, objects: Sequence[Object]) -> AsyncIterator[tuple[Object, str]]:
+        """Delete the objects of an installation and those of other options, and what the control plane created. Yield as `delete`.
+
+        Webhooks that fail closed end first, and roles last: without its permissions, the control plane could not respond.
+        """
+        for deletion in (self.delete(objects), self.prune(())):
+            async for deleted in deletion:
+                yield deleted
+        await self.delete_created()
+
     async def has_any(self, objects: Iterable[Object]) -> bool:
         """Return whether the cluster has one of the objects, and it is neither foreign nor being deleted."""
         for obj in objects:
@@ -159,12 +169,16 @@ class Installer:
         if is_ending:
             for api_service in (await self._client.get(_API_SERVICES))["items"]:
                 if is_own_api_service(api_service):
-                    await self._client.remove(f"{_API_SERVICES}/{api_service['metadata']['name']}", {})
+                    with contextlib.suppress(NotFound):
+                        await self._client.remove(f"{_API_SERVICES}/{api_service['metadata']['name']}", {})
                     yield {"kind": "APIService", **api_service}, "deleted: its server is gone"
         for obj in objects:
             if obj["kind"] == DEFINITION and (before := await self._existing(await self._path(obj))):
                 is_blocked = _is_terminating(before) or (is_ending and is_installed(before))
-                if is_blocked and await self._definitions.unconvert(obj) != before:
+                changed = before
+                with contextlib.suppress(NotFound):  # Kubernetes may have deleted it now
+                    changed = await self._definitions.unconvert(obj) if is_blocked else before
+                if changed != before:
                     yield obj, "configured: without the conversion, whose server is gone"
 
     async def wait_gone(self, objects: Sequence[Object]) -> None:
@@ -219,7 +233,8 @@ class Installer:
         path = f"/api/v1/configmaps?fieldSelector={quote(f'metadata.name={ROOTS_CONFIG_MAP}')}"
         for config_map in (await self._client.get(path)).get("items") or ():
             namespace = config_map["metadata"]["namespace"]
-            await self._client.remove(f"/api/v1/namespaces/{namespace}/configmaps/{ROOTS_CONFIG_MAP}", {})
+            with contextlib.suppress(NotFound):  # its namespace may be ending
+                await self._client.remove(f"/api/v1/namespaces/{namespace}/configmaps/{ROOTS_CONFIG_MAP}", {})
         with contextlib.suppress(NotFound):  # also without the definition of GatewayClasses
             await self._client.remove(f"/apis/{GATEWAY}/v1/gatewayclasses/{OWN_CLASS}", {})
 

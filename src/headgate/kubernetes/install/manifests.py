@@ -163,7 +163,7 @@ def _deployment(values: Values) -> Object:
         "replicas": values.replicas,
         "selector": {"matchLabels": dict(_SELECTOR)},
         "strategy": strategy,
-        "template": {"metadata": {"labels": {**LABELS, INJECT: "false", CONVERTS: "true"}}, "spec": _pod(values)},
+        "template": {"metadata": {"labels": {**LABELS, INJECT: "false"}}, "spec": _pod(values)},
     }
     return _object("apps/v1", "Deployment", NAME, spec=spec)
 

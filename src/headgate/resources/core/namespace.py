@@ -1,5 +1,6 @@
 """Namespaces."""
 
+import re
 from collections.abc import Iterator
 
 from headgate.errors import Cause
@@ -34,6 +35,8 @@ KIND = Kind(
     status=True,
     shape=Namespace,
     checks=namespace_causes,
+    # A wrong value has no effect, and the labels still select the namespace for Gateways.
+    unread=re.compile(rf"metadata\.(annotations\..*|labels\.{re.escape(INJECT)})"),
     columns=(NAME, Column("Status", cell=cells.at("status.phase", "Active")), AGE),
     deletes_collection=False,
     unserved=frozenset({"finalize"}),
