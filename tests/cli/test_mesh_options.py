@@ -12,6 +12,17 @@ from headgate.kubernetes.options import Options
 from headgate.options import OPTIONS, IssuerRef, MeshOptions
 
 
+PROXY = {
+    "proxy-cpu": "50m",
+    "proxy-memory": "96Mi",
+    "proxy-cpu-limit": "2",
+    "proxy-memory-limit": "512Mi",
+    "proxy-concurrency": "2",
+    "proxy-log-level": "info",
+}
+"""Options of proxies."""
+
+
 def pod_spec_in(text: str) -> Any:
     return next(item for item in yaml.load_all(text, yaml.CSafeLoader) if item["kind"] == "Deployment")["spec"][
         "template"
@@ -40,12 +51,7 @@ def test_every_option_that_install_offers_reaches_the_control_plane(
         "sidecars": "all",
         "namespaces": "shop,pay",
         "pull-secrets": "registry",
-        "proxy-cpu": "50m",
-        "proxy-memory": "96Mi",
-        "proxy-cpu-limit": "2",
-        "proxy-memory-limit": "512Mi",
-        "proxy-concurrency": "2",
-        "proxy-log-level": "info",
+        **PROXY,
         "cert-manager-issuer": "ClusterIssuer/mesh",
         "metrics-by": "pod",
         "metrics-source": "prometheus=http://prometheus:9090",
@@ -83,12 +89,7 @@ def test_every_option_that_install_offers_reaches_the_control_plane(
         metrics_source="http://prometheus:9090",
         otlp_collector="collector:4318",
         nginx_image="registry.example/nginx:1",
-        proxy_cpu="50m",
-        proxy_memory="96Mi",
-        proxy_cpu_limit="2",
-        proxy_memory_limit="512Mi",
-        proxy_concurrency="2",
-        proxy_log_level="info",
+        **{name.replace("-", "_"): text for name, text in PROXY.items()},
     )
 
 
