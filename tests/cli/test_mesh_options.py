@@ -11,7 +11,6 @@ from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.options import Options
 from headgate.options import OPTIONS, IssuerRef, MeshOptions
 
-
 PROXY = {
     "proxy-cpu": "50m",
     "proxy-memory": "96Mi",
