@@ -34,6 +34,10 @@ async def commands(rig: Any) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["command"][0] for pod in await rig.pods()}
 
 
+async def claim_names(rig: Any) -> list[str]:
+    return [claim["metadata"]["name"] for claim in await rig.all("", "PersistentVolumeClaim")]
+
+
 async def test_pods_have_stable_names_and_start_one_after_the_other(rig):
     await apply(rig, stateful_set())
     await rig.settle(ready=lambda _: False)
@@ -110,8 +114,7 @@ async def test_each_pod_has_its_own_claims_which_outlive_it(rig):
     await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM]))
     await rig.settle()
     await rig.store.delete(SET)
-    claims = await rig.all("", "PersistentVolumeClaim")
-    assert [claim["metadata"]["name"] for claim in claims] == ["data-web-0", "data-web-1"]
+    assert await claim_names(rig) == ["data-web-0", "data-web-1"]
     assert await rig.pods() == []
 
 
@@ -122,9 +125,33 @@ async def test_claims_are_deleted_with_their_pod_or_their_set_on_request(rig):
     await rig.settle()
     await apply(rig, stateful_set(1, **more))
     await rig.settle()
-    assert [claim["metadata"]["name"] for claim in await rig.all("", "PersistentVolumeClaim")] == ["data-web-0"]
+    assert await claim_names(rig) == ["data-web-0"]
     await rig.store.delete(SET)
-    assert await rig.all("", "PersistentVolumeClaim") == []
+    assert await claim_names(rig) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [("Delete", "Retain"), ("Retain", "Delete")])
+async def test_a_changed_policy_decides_whether_claims_are_deleted_with_their_set(rig, before, after):
+    for policy in (before, after):
+        retention = {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy}}
+        await apply(rig, stateful_set(2, volumeClaimTemplates=[CLAIM], **retention))
+        await rig.settle()
+    await rig.store.delete(SET)
+    assert await claim_names(rig) == ([] if after == "Delete" else ["data-web-0", "data-web-1"])
+
+
+async def test_claims_that_were_kept_on_purpose_stay_when_the_policy_for_scaling_changes(rig):
+    for replicas in (3, 1):
+        await apply(rig, stateful_set(replicas, volumeClaimTemplates=[CLAIM]))
+        await rig.settle()
+    more = {"volumeClaimTemplates": [CLAIM], "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}
+    await apply(rig, stateful_set(1, **more))
+    await rig.settle()
+    assert await claim_names(rig) == ["data-web-0", "data-web-1", "data-web-2"]
+    for replicas in (2, 1):
+        await apply(rig, stateful_set(replicas, **more))
+        await rig.settle()
+    assert await claim_names(rig) == ["data-web-0", "data-web-2"]
 
 
 async def test_a_pod_that_has_failed_is_replaced_under_its_name(rig):

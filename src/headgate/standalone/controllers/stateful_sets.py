@@ -17,7 +17,13 @@ from headgate.standalone.controllers.actions import (
 )
 from headgate.standalone.controllers.controller_revisions import RevisionPlan, plan_revisions, revision_of
 from headgate.standalone.controllers.owned_pods import available, claims, owns, rechecks
-from headgate.standalone.controllers.stateful_pods import claim_name, missing_claims, ordinal_of, stateful_pod
+from headgate.standalone.controllers.stateful_pods import (
+    claim_names,
+    claim_owners,
+    missing_claims,
+    ordinal_of,
+    stateful_pod,
+)
 
 
 class SetObjects(NamedTuple):
@@ -49,11 +55,13 @@ def plan_stateful_set(subject: TypedObject[StatefulSet], objects: SetObjects, *,
     pods = [*members.needed.values(), *members.surplus.values()]
     used = {typed.status.current_revision, *(revision_of(pod.typed) for pod in pods)}
     revisions = plan_revisions(owner, objects.revisions, limit=typed.spec.revision_history_limit, used=used)
+    steps = _steps(subject, members, revisions, objects, now=now)
     return [
         *claims(owner, typed.spec.selector, named),
         *revisions.actions,
-        *_steps(subject, members, revisions, objects, now=now),
-        *_unneeded_claims(typed, objects),
+        *claim_owners(owner, typed, [*members.needed, *members.surplus], objects.claims),
+        *steps,
+        *_unneeded_claims(typed, members, steps, objects),
         *with_status(owner, _status(typed, [pod.typed for pod in pods], revisions, now=now)),
         *rechecks([pod.typed for pod in pods], typed.spec.min_ready_seconds, now),
     ]
@@ -149,23 +157,25 @@ def _updated(subject: TypedObject[StatefulSet], members: _Members, revisions: Re
     return _deleted(owner, old[-1:])
 
 
-def _unneeded_claims(typed: StatefulSet, objects: SetObjects) -> Iterator[Action]:
-    """Yield the deletion of claims whose pods are gone and not needed, if the StatefulSet says so."""
+def _unneeded_claims(
+    typed: StatefulSet, members: _Members, steps: Iterable[Action], objects: SetObjects
+) -> Iterator[Action]:
+    """Yield the deletion of the claims of pods that are scaled away, if the StatefulSet says so.
+
+    Claims that an earlier policy has kept have no such pod, and stay. A claim outlives its deletion until no pod uses it.
+    """
     if typed.spec.persistent_volume_claim_retention_policy.when_scaled != "Delete":
         return
-    name = typed.metadata.name
-    busy = {ordinal_of(name, pod.typed.metadata.name) for pod in objects.pods} | set(typed.ordinals)
-    kept = {
-        claim_name(template, name, ordinal)
-        for template in typed.spec.volume_claim_templates
-        for ordinal in busy
-        if ordinal is not None
-    }
-    prefixes = tuple(f"{template['metadata']['name']}-{name}" for template in typed.spec.volume_claim_templates)
+    deleted = {step.uid for step in steps if isinstance(step, Delete)}
+    leaving = [
+        ordinal
+        for ordinal, pod in members.surplus.items()
+        if pod.typed.metadata.deletion_timestamp or pod.typed.metadata.uid in deleted
+    ]
+    names = claim_names(typed, leaving)
     for claim in objects.claims:
         metadata = claim["metadata"]
-        is_mine = any(ordinal_of(prefix, metadata["name"]) is not None for prefix in prefixes)
-        if is_mine and metadata["name"] not in kept and not metadata.get("deletionTimestamp"):
+        if metadata["name"] in names and not metadata.get("deletionTimestamp"):
             yield Delete(key_of(claim), metadata["uid"])
 
 
