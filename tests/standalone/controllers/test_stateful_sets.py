@@ -1,12 +1,15 @@
+import asyncio
 from typing import Any
 
 import pytest
 from tests.make.objects import container, obj, pod_template
+from tests.watching import until
 
 from headgate.resources.meta import Key, Object
 
 SET = Key("apps", "StatefulSet", "default", "web")
 LABELS = {"app": "web"}
+FIRST_CLAIM = Key("", "PersistentVolumeClaim", "default", "data-web-0")
 CLAIM = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
 
 
@@ -152,6 +155,59 @@ async def test_claims_that_were_kept_on_purpose_stay_when_the_policy_for_scaling
         await apply(rig, stateful_set(replicas, **more))
         await rig.settle()
     assert await claim_names(rig) == ["data-web-0", "data-web-2"]
+
+
+async def mark_claim(rig: Any) -> Object:
+    """Delete the claim of the first pod, which a finalizer keeps; return it."""
+    claim = await rig.store.get(FIRST_CLAIM)
+    protected = {**claim, "metadata": {**claim["metadata"], "finalizers": ["kubernetes.io/pvc-protection"]}}
+    await rig.store.update(protected)
+    return await rig.store.delete(FIRST_CLAIM)
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+async def test_a_pod_waits_until_its_deleted_claim_is_gone_and_gets_a_new_one(rig, policy):
+    await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM], podManagementPolicy=policy))
+    await rig.settle()
+    before = await mark_claim(rig)
+    await rig.store.delete(Key("", "Pod", "default", "web-0"))
+    await rig.settle()
+    assert await names(rig) == []
+    await rig.store.update({**before, "metadata": {**before["metadata"], "finalizers": []}})
+    await rig.settle()
+    assert await names(rig) == ["web-0"]
+    assert (await rig.store.get(FIRST_CLAIM))["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+async def test_a_pod_without_its_claim_gets_a_new_one(rig):
+    await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM]))
+    await rig.settle()
+    await rig.store.delete(FIRST_CLAIM)
+    await rig.settle(ready=lambda _: False)
+    assert await claim_names(rig) == ["data-web-0"]
+
+
+async def test_a_removed_claim_makes_the_controllers_decide_again(rig):
+    running = asyncio.create_task(rig.controllers.run())
+    await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM]))
+
+    async def pods_and_claims() -> bool:
+        return bool(await rig.pods() and await claim_names(rig))
+
+    await until(rig.store, pods_and_claims, 60)
+    await rig.store.delete(FIRST_CLAIM)
+    await until(rig.store, pods_and_claims, 60)
+    running.cancel()
+
+
+async def test_with_parallel_a_new_template_replaces_pods_that_never_become_ready(rig):
+    await apply(rig, stateful_set(2, podManagementPolicy="Parallel"))
+    await rig.settle(ready=lambda _: False)
+    await apply(rig, stateful_set(2, command="two", podManagementPolicy="Parallel"))
+    await rig.settle(ready=lambda _: False)
+    assert await commands(rig) == {"web-0": "one", "web-1": "two"}
+    await rig.settle(ready=lambda pod: pod["metadata"]["name"] == "web-1")
+    assert await commands(rig) == {"web-0": "two", "web-1": "two"}
 
 
 async def test_a_pod_that_has_failed_is_replaced_under_its_name(rig):
