@@ -21,7 +21,7 @@ from headgate.standalone.controllers.completion_indexes import from_text
 from headgate.standalone.controllers.job_pods import (
     JobPods,
     index_failures,
-    index_replacement_time,
+    index_replacement_times,
     is_held,
     is_tracked,
     matching_rule,
@@ -186,12 +186,12 @@ def _new_by_index(
     """Yield new pods of indexes whose own pause is over, and the times at which other pauses are over."""
     job, typed = subject
     failures = index_failures(pods)
-    for index in missing_indexes(typed, pods, counts.completed | counts.failed_indexes):
-        if (at := index_replacement_time(pods, index)) > now:
-            yield Recheck(at)
-        elif missing > 0:
-            missing -= 1
-            yield Create(new_job_pod(job, index, failures=failures.get(index, 0)), job)
+    ended = counts.completed | counts.failed_indexes
+    waiting = {index: at for index, at in index_replacement_times(pods).items() if at > now and index not in ended}
+    yield from map(Recheck, waiting.values())
+    free = (index for index in missing_indexes(typed, pods, ended) if index not in waiting)
+    for index in islice(free, min(missing, MOST_CREATED)):
+        yield Create(new_job_pod(job, index, failures=failures.get(index, 0)), job)
 
 
 def _needed(job: Job, pods: JobPods, counts: JobCounts) -> int:
