@@ -336,6 +336,21 @@ async def test_a_job_completes_early_by_its_success_policy(jobs):
     assert (await jobs.conditions())["Complete"] == "SuccessPolicy"
 
 
+@pytest.mark.parametrize(
+    "rule", [{"succeededCount": 0}, {"succeededIndexes": "a"}, {"succeededIndexes": "9" * 5000}, {}]
+)
+async def test_a_stored_rule_without_indexes_does_not_complete_a_job_before_a_pod_has_run(jobs, rule):
+    await jobs.create(completionMode="Indexed", completions=2, successPolicy={"rules": [rule]})
+    assert (len(await jobs.active()), await jobs.conditions()) == (1, {})
+
+
+async def test_a_stored_rule_with_more_indexes_than_completions_holds_when_all_have_succeeded(jobs):
+    policy = {"rules": [{"succeededIndexes": "1-9999999999"}]}
+    await jobs.create(completionMode="Indexed", completions=2, parallelism=2, successPolicy=policy)
+    await jobs.end("Succeeded", index="-1")
+    assert (await jobs.conditions())["Complete"] == "SuccessPolicy"
+
+
 async def test_a_job_of_another_controller_is_left_alone(jobs):
     await jobs.create(managedBy="example.com/queue")
     assert await jobs.rig.pods() == []

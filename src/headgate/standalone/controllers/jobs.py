@@ -17,7 +17,7 @@ from headgate.standalone.controllers.actions import (
     Update,
     with_status,
 )
-from headgate.standalone.controllers.completion_indexes import from_text
+from headgate.standalone.controllers.completion_indexes import ranges
 from headgate.standalone.controllers.job_pods import (
     JobPods,
     index_failures,
@@ -135,11 +135,12 @@ def _failed_by_indexes(job: Job, counts: JobCounts) -> Ending | None:
 
 def _success_rule(job: Job, counts: JobCounts) -> int | None:
     """Return the number of the first rule that ends a Job early; None if no rule holds."""
+    completions = job.spec.completions or 0
     for number, rule in enumerate(job.spec.success_policy.rules):
-        every = frozenset(range(job.spec.completions or 0))
-        indexes = from_text(rule.succeeded_indexes) if rule.succeeded_indexes else every
-        needed = len(indexes) if rule.succeeded_count is None else rule.succeeded_count
-        if len(indexes & counts.completed) >= needed:
+        indexes = [*ranges(rule.succeeded_indexes or f"0-{completions}", below=completions)]
+        needed = sum(map(len, indexes)) if rule.succeeded_count is None else rule.succeeded_count
+        succeeded = sum(any(index in part for part in indexes) for index in counts.completed)
+        if 0 < needed <= succeeded:
             return number
     return None
 
