@@ -250,3 +250,20 @@ async def test_pods_of_a_deleted_set_are_deleted_unless_they_are_orphaned_and_a_
     await apply(rig, stateful_set(1))
     await rig.settle()
     assert ([pod["metadata"]["uid"] for pod in await rig.pods()] == before) == orphan
+
+
+async def test_a_new_set_adopts_the_revisions_of_an_orphaned_one(rig):
+    for command in ("one", "two"):
+        await apply(rig, stateful_set(1, command=command))
+        await rig.settle()
+    await rig.store.delete(SET, orphan=True)
+    other = {"metadata": {"name": "web-other-1"}, "revision": 1}
+    await rig.store.create({"apiVersion": "apps/v1", "kind": "ControllerRevision", **other})
+    await apply(rig, stateful_set(1, command="one"))
+    await rig.settle()
+    uid = (await rig.store.get(SET))["metadata"]["uid"]
+    owned = {
+        revision["revision"]: [owner["uid"] for owner in revision["metadata"].get("ownerReferences") or ()]
+        for revision in await rig.all("apps", "ControllerRevision")
+    }
+    assert owned == {1: [], 2: [uid], 3: [uid]}
