@@ -48,7 +48,14 @@ def cron_job(name: str = "sums", **spec: Any) -> Object:
             "spec.podFailurePolicy: needs spec.template.spec.restartPolicy: Never",
         ),
         (
-            job(podFailurePolicy={"rules": [{"action": "FailJob"}]}),
+            job(
+                podFailurePolicy={"rules": [{"action": "FailJob", "onPodConditions": [{"type": "X"}]}]},
+                podReplacementPolicy="TerminatingOrFailed",
+            ),
+            "spec.podReplacementPolicy: must be Failed with spec.podFailurePolicy",
+        ),
+        (
+            job(podFailurePolicy={"rules": [{"action": "FailJob"}]}, podReplacementPolicy="Failed"),
             "spec.podFailurePolicy.rules[0]: must have either onExitCodes or onPodConditions",
         ),
         (

@@ -80,7 +80,7 @@ def job_spec_causes(spec: JobSpec, written: Object, where: str) -> Iterator[Caus
         yield Cause(f"{where}.completions", "is missing: an Indexed Job needs the number of its indexes")
     restart = str(part(spec.template, "spec").get("restartPolicy") or "Always")
     yield from _choice(restart, _RESTARTS, f"{where}.template.spec.restartPolicy")
-    yield from _policy_causes(spec, restart, where)
+    yield from _policy_causes(spec, written, restart, where)
     if written.get("successPolicy") is not None and spec.completion_mode == "Indexed":
         yield from _success_causes(spec, f"{where}.successPolicy.rules")
     yield from template_causes(spec.template, f"{where}.template")
@@ -92,12 +92,14 @@ def _negative(numbers: Mapping[str, int | None], where: str) -> Iterator[Cause]:
             yield Cause(f"{where}.{name}", "must be 0 or more")
 
 
-def _policy_causes(spec: JobSpec, restart: str, where: str) -> Iterator[Cause]:
+def _policy_causes(spec: JobSpec, written: Object, restart: str, where: str) -> Iterator[Cause]:
     if spec.backoff_limit_per_index is not None and restart != "Never":
         yield Cause(f"{where}.backoffLimitPerIndex", f"needs {where}.template.spec.restartPolicy: Never")
     rules = spec.pod_failure_policy.rules
     if rules and restart != "Never":
         yield Cause(f"{where}.podFailurePolicy", f"needs {where}.template.spec.restartPolicy: Never")
+    if rules and written.get("podReplacementPolicy") == "TerminatingOrFailed":
+        yield Cause(f"{where}.podReplacementPolicy", f"must be Failed with {where}.podFailurePolicy")
     for index, rule in enumerate(rules):
         place = f"{where}.podFailurePolicy.rules[{index}]"
         yield from _choice(rule.action, _ACTIONS, f"{place}.action")
