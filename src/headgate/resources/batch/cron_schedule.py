@@ -78,7 +78,7 @@ class CronSchedule(NamedTuple):
     def latest(self, after: float, until: float, zone: tzinfo | None, *, start: float = 0.0) -> float | None:
         """Return the last time after `after` and not after `until`; None if there is none."""
         if self.every:
-            last = start + int(until - start) // self.every * self.every
+            last: float | None = start + int(until - start) // self.every * self.every
         else:
             last = self._nearest(int(until) // _MINUTE_S * _MINUTE_S, after, zone, -_MINUTE_S)
         return last if last is not None and last > after else None
