@@ -286,7 +286,7 @@ async def test_pods_that_end_because_a_job_is_suspended_do_not_fail_their_indexe
     )  # the other still ends
 
 
-async def test_an_index_waits_for_its_pause_while_others_start(jobs):
+async def test_an_index_waits_for_its_pause_while_later_indexes_start(jobs):
     limits = {"backoffLimitPerIndex": 1, "parallelism": 2}
     await jobs.create(completionMode="Indexed", completions=10**9, **limits)
     await jobs.end("Failed", code=1, index="-0")

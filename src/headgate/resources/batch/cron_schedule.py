@@ -106,8 +106,8 @@ class CronSchedule(NamedTuple):
 
     def _days_to_next(self, day: date, step: int) -> int:
         """Return the number of days between a day and the next one of the schedule, forward or backward."""
-        one = timedelta(days=1 if step > 0 else -1)
-        return next((days for days in range(_HORIZON_DAYS) if self._has(day + one * (days + 1))), _HORIZON_DAYS)
+        distance = timedelta(days=1 if step > 0 else -1)
+        return next((days for days in range(_HORIZON_DAYS) if self._has(day + distance * (days + 1))), _HORIZON_DAYS)
 
     def _has(self, day: date) -> bool:
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays

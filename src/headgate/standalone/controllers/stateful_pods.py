@@ -75,12 +75,12 @@ def claim_owners(
     for claim in claims:
         metadata = claim["metadata"]
         references = metadata.get("ownerReferences") or []
-        others = [reference for reference in references if reference["uid"] != typed.metadata.uid]
+        other_owners = [reference for reference in references if reference["uid"] != typed.metadata.uid]
         if not _is_followed(typed):
-            if len(others) < len(references):
-                yield with_owners(claim, others)
+            if len(other_owners) < len(references):
+                yield with_owners(claim, other_owners)
             continue
-        is_free = others == references and not any(reference.get("controller") for reference in others)
+        is_free = other_owners == references and not any(reference.get("controller") for reference in other_owners)
         if is_free and metadata["name"] in names and not metadata.get("deletionTimestamp"):
             yield adopt(claim, owner)
 
