@@ -86,7 +86,7 @@ class CronSchedule(NamedTuple):
     def _nearest(self, at: int, end: float, zone: tzinfo | None, step: int) -> float | None:
         """Return the time that is nearest to `at`, up to `end`, forward or, with a negative step, backward.
 
-        The search goes by instants, so that a time that the clock skips is left out, and a repeated time occurs twice. It
+        The search follows instants, so that a time that the clock skips is left out, and a repeated time occurs twice. It
         skips quarters of an hour, which no change of the clock divides, and days.
         """
         while (end - at) * step >= 0:
