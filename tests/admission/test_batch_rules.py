@@ -13,6 +13,14 @@ def job(restart: str = "Never", **spec: Any) -> Object:
     return obj("Job", "sums", version="batch/v1", spec={"template": template, **spec})
 
 
+def with_success_rule(**rule: Any) -> Object:
+    return job(completionMode="Indexed", completions=4, successPolicy={"rules": [rule]})
+
+
+INDEXES = "spec.successPolicy.rules[0].succeededIndexes: must be rising indexes below 4, such as 0-2,5; not "
+COUNT = "spec.successPolicy.rules[0].succeededCount: must be 1 to "
+
+
 def cron_job(name: str = "sums", **spec: Any) -> Object:
     written = {"schedule": "@daily", "jobTemplate": {"spec": job()["spec"]}}
     return obj("CronJob", name, version="batch/v1", spec={**written, **spec})
@@ -40,9 +48,37 @@ def cron_job(name: str = "sums", **spec: Any) -> Object:
             "spec.podFailurePolicy: needs spec.template.spec.restartPolicy: Never",
         ),
         (
-            job(podFailurePolicy={"rules": [{"action": "FailJob"}]}),
+            job(
+                podFailurePolicy={"rules": [{"action": "FailJob", "onPodConditions": [{"type": "X"}]}]},
+                podReplacementPolicy="TerminatingOrFailed",
+            ),
+            "spec.podReplacementPolicy: must be Failed with spec.podFailurePolicy",
+        ),
+        (
+            job(podFailurePolicy={"rules": [{"action": "FailJob"}]}, podReplacementPolicy="Failed"),
             "spec.podFailurePolicy.rules[0]: must have either onExitCodes or onPodConditions",
         ),
+        (
+            job("OnFailure", completionMode="Indexed", completions=1, backoffLimitPerIndex=1),
+            "spec.backoffLimitPerIndex: needs spec.template.spec.restartPolicy: Never",
+        ),
+        (
+            job(completionMode="Indexed", completions=1, successPolicy={"rules": []}),
+            "spec.successPolicy.rules: must have at least one rule",
+        ),
+        (with_success_rule(), "spec.successPolicy.rules[0]: must have succeededIndexes or succeededCount"),
+        (with_success_rule(succeededCount=0), COUNT + "4"),
+        (with_success_rule(succeededCount=5), COUNT + "4"),
+        (with_success_rule(succeededCount=3, succeededIndexes="0,2"), COUNT + "2"),
+        (with_success_rule(succeededIndexes="0 - 2"), INDEXES + "'0 - 2'"),
+        (with_success_rule(succeededIndexes="a"), INDEXES + "'a'"),
+        (with_success_rule(succeededIndexes="0, 2"), INDEXES + "'0, 2'"),
+        (with_success_rule(succeededIndexes="0,02"), INDEXES + "'0,02'"),
+        (with_success_rule(succeededIndexes="2,0"), INDEXES + "'2,0'"),
+        (with_success_rule(succeededIndexes="0-2,2"), INDEXES + "'0-2,2'"),
+        (with_success_rule(succeededIndexes="1-4"), INDEXES + "'1-4'"),
+        (with_success_rule(succeededIndexes="0-9999999999"), INDEXES + "'0-9999999999'"),
+        (with_success_rule(succeededIndexes="9" * 5000), INDEXES),
         (cron_job(schedule="61 * * * *"), "spec.schedule: '61' in the minute"),
         (cron_job(timeZone="Moon"), "spec.timeZone: 'Moon' is no time zone"),
         (cron_job(concurrencyPolicy="Queue"), "spec.concurrencyPolicy: must be Allow or Forbid or Replace"),
@@ -59,6 +95,13 @@ def test_an_invalid_job_is_rejected_with_its_field(wrong, cause):
     with pytest.raises(Invalid) as caught:
         check_workload(wrong, None)
     assert str(caught.value).startswith(cause)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"succeededIndexes": "0-2"}, {"succeededIndexes": "0,2-3", "succeededCount": 3}, {"succeededCount": 4}]
+)
+def test_a_rule_of_the_success_policy_has_indexes_or_a_count(rule):
+    assert check_workload(with_success_rule(**rule), None)
 
 
 def test_the_template_of_a_job_does_not_change_and_its_parallelism_does():

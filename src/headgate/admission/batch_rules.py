@@ -1,12 +1,13 @@
 """Checks of Jobs and CronJobs, as Kubernetes checks them."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from headgate.admission.pod_template_rules import template_causes
 from headgate.errors import Cause, DecodeError
 from headgate.resources.batch.cron_job import CronJob
 from headgate.resources.batch.cron_schedule import parse_schedule, parse_zone
-from headgate.resources.batch.job import Job, JobSpec
+from headgate.resources.batch.job import Job, JobSpec, SuccessRule
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, part
 
@@ -17,6 +18,7 @@ _POLICIES = ("Allow", "Forbid", "Replace")
 LONGEST_NAME = 52  # of a CronJob, in characters
 _ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 _OPERATORS = ("In", "NotIn")
+_INDEXES = re.compile(r"(0|[1-9][0-9]{0,9})(?:-([1-9][0-9]{0,9}))?")  # a part of a list of indexes: 3 or 0-2
 _OF_INDEXES = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
 
 
@@ -78,7 +80,9 @@ def job_spec_causes(spec: JobSpec, written: Object, where: str) -> Iterator[Caus
         yield Cause(f"{where}.completions", "is missing: an Indexed Job needs the number of its indexes")
     restart = str(part(spec.template, "spec").get("restartPolicy") or "Always")
     yield from _choice(restart, _RESTARTS, f"{where}.template.spec.restartPolicy")
-    yield from _policy_causes(spec, restart, where)
+    yield from _policy_causes(spec, written, restart, where)
+    if written.get("successPolicy") is not None and spec.completion_mode == "Indexed":
+        yield from _success_causes(spec, f"{where}.successPolicy.rules")
     yield from template_causes(spec.template, f"{where}.template")
 
 
@@ -88,10 +92,14 @@ def _negative(numbers: Mapping[str, int | None], where: str) -> Iterator[Cause]:
             yield Cause(f"{where}.{name}", "must be 0 or more")
 
 
-def _policy_causes(spec: JobSpec, restart: str, where: str) -> Iterator[Cause]:
+def _policy_causes(spec: JobSpec, written: Object, restart: str, where: str) -> Iterator[Cause]:
+    if spec.backoff_limit_per_index is not None and restart != "Never":
+        yield Cause(f"{where}.backoffLimitPerIndex", f"needs {where}.template.spec.restartPolicy: Never")
     rules = spec.pod_failure_policy.rules
     if rules and restart != "Never":
         yield Cause(f"{where}.podFailurePolicy", f"needs {where}.template.spec.restartPolicy: Never")
+    if rules and written.get("podReplacementPolicy") == "TerminatingOrFailed":
+        yield Cause(f"{where}.podReplacementPolicy", f"must be Failed with {where}.podFailurePolicy")
     for index, rule in enumerate(rules):
         place = f"{where}.podFailurePolicy.rules[{index}]"
         yield from _choice(rule.action, _ACTIONS, f"{place}.action")
@@ -101,6 +109,40 @@ def _policy_causes(spec: JobSpec, restart: str, where: str) -> Iterator[Cause]:
             yield Cause(place, "must have either onExitCodes or onPodConditions")
         if rule.on_exit_codes:
             yield from _choice(rule.on_exit_codes.operator, _OPERATORS, f"{place}.onExitCodes.operator")
+
+
+def _success_causes(spec: JobSpec, where: str) -> Iterator[Cause]:
+    if not spec.success_policy.rules:
+        yield Cause(where, "must have at least one rule")
+    for number, rule in enumerate(spec.success_policy.rules):
+        yield from _success_rule_causes(rule, spec.completions or 0, f"{where}[{number}]")
+
+
+def _success_rule_causes(rule: SuccessRule, completions: int, where: str) -> Iterator[Cause]:
+    most = completions
+    if rule.succeeded_indexes:
+        most = _count_indexes(rule.succeeded_indexes, completions)
+        if not most:
+            message = f"must be rising indexes below {completions}, such as 0-2,5; not {rule.succeeded_indexes!r}"
+            yield Cause(f"{where}.succeededIndexes", message)
+            return
+    elif rule.succeeded_count is None:
+        yield Cause(where, "must have succeededIndexes or succeededCount")
+    if rule.succeeded_count is not None and not 1 <= rule.succeeded_count <= most:
+        yield Cause(f"{where}.succeededCount", f"must be 1 to {most}, the number of its indexes")
+
+
+def _count_indexes(text: str, completions: int) -> int:
+    """Return the number of indexes in a text; 0 if it is malformed, if they do not rise, or if one is too high."""
+    count, last = 0, -1
+    for match in map(_INDEXES.fullmatch, text.split(",")):
+        if not match or int(match[1]) <= last:
+            return 0
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last >= completions or (match[2] and last <= first):
+            return 0
+        count += last - first + 1
+    return count
 
 
 def _choice(value: str, allowed: tuple[str, ...], where: str) -> Iterator[Cause]:

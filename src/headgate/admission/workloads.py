@@ -37,7 +37,6 @@ _DAEMON_ROLLING = {"maxSurge": 0, "maxUnavailable": 1}
 _JOB = {
     "completionMode": "NonIndexed",
     "suspend": False,
-    "podReplacementPolicy": "TerminatingOrFailed",
 }
 _NO_LIMIT = 2**31 - 1  # of the failures of a Job whose indexes have limits of their own
 _CRON_JOB = {
@@ -127,10 +126,15 @@ def _updated(defaults: Mapping[str, Any], rolling: Mapping[str, Any]) -> Callabl
 
 
 def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
-    """Set the defaults of a Job. Without completions and parallelism, one pod must succeed."""
+    """Set the defaults of a Job. Without completions and parallelism, one pod must succeed.
+
+    With a failure policy, a pod is replaced when it has ended: only then is its exit code known.
+    """
     alone = {"completions": 1} if "completions" not in given and "parallelism" not in given else {}
     limit = 6 if given.get("backoffLimitPerIndex") is None else _NO_LIMIT
-    return _further_spec({**_JOB, **alone, "parallelism": 1, "backoffLimit": limit})(given)
+    replacement = "TerminatingOrFailed" if given.get("podFailurePolicy") is None else "Failed"
+    defaults = {**_JOB, "podReplacementPolicy": replacement, **alone, "parallelism": 1, "backoffLimit": limit}
+    return _further_spec(defaults)(given)
 
 
 DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {

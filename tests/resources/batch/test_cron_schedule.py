@@ -38,7 +38,6 @@ def following(schedule: str, after: str, count: int = 1, zone=UTC) -> list[str]:
         ("@daily", "2026-01-01 10:00", ["2026-01-02 00:00", "2026-01-03 00:00"]),
         ("@weekly", "2026-01-01 10:00", ["2026-01-04 00:00", "2026-01-11 00:00"]),
         ("@yearly", "2026-01-01 00:00", ["2027-01-01 00:00", "2028-01-01 00:00"]),
-        ("@every 1h30m", "2026-01-01 10:00", ["2026-01-01 11:30", "2026-01-01 13:00"]),
     ],
 )
 def test_a_schedule_has_the_times_of_kubernetes(schedule, after, expected):
@@ -60,8 +59,45 @@ def test_the_latest_time_is_in_the_interval():
     assert schedule.latest(first, last, UTC) == at("2026-01-03 09:00")
     assert schedule.latest(first, at("2026-01-01 11:00"), UTC) == at("2026-01-01 11:00")
     assert schedule.latest(first, at("2026-01-01 10:59"), UTC) is None
-    assert parse_schedule("@every 20s").latest(first, first + 65, UTC) == first + 60
-    assert parse_schedule("@every 20s").latest(first, first + 19, UTC) is None
+
+
+def test_an_interval_has_the_times_after_its_start():
+    schedule, start = parse_schedule("@every 20s"), at("2026-01-01 10:00")
+    assert schedule.following(start + 41.5, UTC, start=start) == start + 60
+    assert schedule.following(start + 60, UTC, start=start) == start + 80
+    assert schedule.latest(start, start + 65, UTC, start=start) == start + 60
+    assert schedule.latest(start + 59, start + 65, UTC, start=start) == start + 60
+    assert schedule.latest(start + 60, start + 65, UTC, start=start) is None
+    assert schedule.latest(start, start + 19, UTC, start=start) is None
+
+
+def test_times_are_in_the_order_of_the_clock_when_it_repeats_two_hours():
+    troll = ZoneInfo("Antarctica/Troll")
+    hourly, before = parse_schedule("0 * * * *"), at("2026-10-24 23:30")
+    times = [before]
+    for _ in range(5):
+        times.append(hourly.following(times[-1], troll))
+    hours = [datetime.fromtimestamp(time, troll).hour for time in times[1:]]
+    assert hours == [2, 1, 2, 3, 4]
+    backwards = [times[-1]]
+    for _ in range(4):
+        backwards.append(hourly.latest(before, backwards[-1] - 1, troll))
+    assert backwards[::-1] == times[1:]
+
+
+@pytest.mark.parametrize("zone", [UTC, BERLIN, ZoneInfo("Australia/Lord_Howe"), ZoneInfo("Asia/Kathmandu")])
+@pytest.mark.parametrize("schedule", ["7,37 1-3 * * *", "0 0 1 */3 *", "59 23 * * sat"])
+def test_the_times_backward_are_those_forward(schedule, zone):
+    parsed, first, last = parse_schedule(schedule), at("2026-01-01", zone), at("2027-01-01", zone)
+    forward, time = [], first
+    while (time := parsed.following(time, zone)) <= last:
+        forward.append(time)
+    backward, time = [], last
+    while (time := parsed.latest(first, time, zone)) is not None:
+        backward.append(time)
+        time -= 1
+    assert backward[::-1] == forward
+    assert forward
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,11 @@ from typing import Any
 import pytest
 from tests.make.objects import container, obj, pod_template
 
+from headgate.resources.batch.cron_job import CronJob
+from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, epoch_seconds, timestamp
+from headgate.standalone.controllers.actions import Recheck, TypedObject
+from headgate.standalone.controllers.cron_jobs import plan_cron_job
 
 CRON_JOB = Key("batch", "CronJob", "default", "sums")
 HOUR = 3600
@@ -98,6 +102,22 @@ async def test_a_time_that_is_missed_for_longer_than_the_deadline_gets_no_job(cr
     assert await cron.jobs() == []
     await cron.later(HOUR - 2)
     assert len(await cron.jobs()) == 1
+
+
+async def test_an_interval_is_not_prolonged_by_changes_and_not_lost_with_a_short_deadline(cron):
+    await cron.create(schedule="@every 20m", startingDeadlineSeconds=60)
+    first = epoch_seconds((await cron.store.get(CRON_JOB))["metadata"]["creationTimestamp"])
+    cron.rig.now = first + 19 * 60
+    await cron.settle()
+    assert await cron.jobs() == []
+    stored = await cron.store.get(CRON_JOB)
+    actions = plan_cron_job(TypedObject(stored, read(stored, CronJob)), [], now=cron.rig.now)
+    assert actions == [Recheck(first + 20 * 60)]
+    await cron.later(60)
+    assert len(await cron.jobs()) == 1
+    await cron.later(20 * 60 + 59)
+    assert len(await cron.jobs()) == 2
+    assert (await cron.status())["lastScheduleTime"] == timestamp(first + 40 * 60)
 
 
 async def test_with_forbid_the_next_job_starts_when_the_last_one_has_finished(cron):

@@ -131,12 +131,13 @@ async def test_a_job_fails_after_its_back_off_limit_and_ends_its_other_pods(jobs
     assert (await jobs.status())["failed"] == 3  # the pod that the end of the Job ended counts too
 
 
-async def test_restarts_of_containers_count_for_the_back_off_limit(jobs):
+@pytest.mark.parametrize("field", ["containerStatuses", "initContainerStatuses"])
+async def test_restarts_of_containers_count_for_the_back_off_limit(jobs, field):
     await jobs.create(restart="OnFailure", backoffLimit=2)
     (pod,) = await jobs.active()
     for restarts in (1, 2):
         assert "FailureTarget" not in await jobs.conditions()
-        status = {"phase": "Running", "containerStatuses": [{"name": "app", "restartCount": restarts}]}
+        status = {"phase": "Running", field: [{"name": "app", "restartCount": restarts}]}
         await jobs.store.update({**await jobs.rig.latest(pod), "status": status}, subresource="status")
         await jobs.settle()
     assert (await jobs.conditions())["Failed"] == "BackoffLimitExceeded"
@@ -235,8 +236,65 @@ async def test_the_failure_policy_fails_a_job_or_ignores_a_failure(jobs, code, r
     ]
     await jobs.create(podFailurePolicy={"rules": rules}, backoffLimit=0)
     await jobs.end("Failed", code=code)
+    await jobs.later(10)
     assert (await jobs.conditions()).get("Failed") == reason
     assert len(await jobs.active()) == (0 if reason else 1)
+
+
+@pytest.mark.parametrize("limits", [{}, {"backoffLimitPerIndex": 0}])
+async def test_pods_whose_failures_are_ignored_are_replaced_with_a_pause_that_doubles(jobs, limits):
+    rules = [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}]
+    policy = {"podFailurePolicy": {"rules": rules}, "completionMode": "Indexed", "completions": 1}
+    await jobs.create(**policy, **limits)
+    for pause in (10, 20, 40):
+        await jobs.end("Failed", code=42)
+        await jobs.later(pause - 1)
+        assert await jobs.active() == []
+        await jobs.later(1)
+        assert len(await jobs.active()) == 1
+    assert "failed" not in await jobs.status()
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"parallelism": 0}])
+async def test_pods_that_end_because_a_job_is_suspended_do_not_fail_their_indexes(jobs, change):
+    codes = {"operator": "NotIn", "values": [1]}
+    rules = [{"action": "FailJob", "onExitCodes": codes}]
+    limits = {"backoffLimitPerIndex": 0, "podFailurePolicy": {"rules": rules}}
+    await jobs.create(completionMode="Indexed", completions=2, parallelism=2, **limits)
+    for pod in await jobs.active():
+        held = [*pod["metadata"]["finalizers"], "example.com/runs"]  # as a pod whose processes still run
+        status = {
+            "phase": "Running",
+            "containerStatuses": [{"name": "app", "state": {"terminated": {"exitCode": 143}}}],
+        }
+        updated = await jobs.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": held}})
+        await jobs.store.update({**updated, "status": status}, subresource="status")
+    stored = await jobs.store.get(JOB)
+    await jobs.store.update({**stored, "spec": {**stored["spec"], **change}})
+    await jobs.settle()
+    assert await jobs.active() == []
+    ending = await jobs.rig.pods()
+    await jobs.store.update({**ending[0], "status": {**ending[0]["status"], "phase": "Failed"}}, subresource="status")
+    latest = await jobs.store.get(JOB)
+    await jobs.store.update({**latest, "spec": stored["spec"]})
+    await jobs.settle()
+    status = await jobs.status()
+    assert ("failed" in status, "failedIndexes" in status, len(await jobs.active())) == (
+        False,
+        False,
+        1,
+    )  # the other still ends
+
+
+async def test_an_index_waits_for_its_pause_while_later_indexes_start(jobs):
+    limits = {"backoffLimitPerIndex": 1, "parallelism": 2}
+    await jobs.create(completionMode="Indexed", completions=10**9, **limits)
+    await jobs.end("Failed", code=1, index="-0")
+    assert [pod["metadata"]["generateName"] for pod in await jobs.active()] == ["sums-1-", "sums-2-"]
+    await jobs.end("Succeeded", index="-1")
+    await jobs.later(10)
+    await jobs.end("Succeeded", index="-2")
+    assert "sums-0-" in [pod["metadata"]["generateName"] for pod in await jobs.active()]
 
 
 async def test_each_index_has_its_own_limit_of_failures_and_its_own_pause(jobs):
@@ -279,6 +337,21 @@ async def test_a_job_completes_early_by_its_success_policy(jobs):
     assert len(await jobs.active()) == 2
     await jobs.end("Succeeded", index="-3")
     assert await jobs.active() == []
+    assert (await jobs.conditions())["Complete"] == "SuccessPolicy"
+
+
+@pytest.mark.parametrize(
+    "rule", [{"succeededCount": 0}, {"succeededIndexes": "a"}, {"succeededIndexes": "9" * 5000}, {}]
+)
+async def test_a_stored_rule_without_indexes_does_not_complete_a_job_before_a_pod_has_run(jobs, rule):
+    await jobs.create(completionMode="Indexed", completions=2, successPolicy={"rules": [rule]})
+    assert (len(await jobs.active()), await jobs.conditions()) == (1, {})
+
+
+async def test_a_stored_rule_with_more_indexes_than_completions_holds_when_all_have_succeeded(jobs):
+    policy = {"rules": [{"succeededIndexes": "1-9999999999"}]}
+    await jobs.create(completionMode="Indexed", completions=2, parallelism=2, successPolicy=policy)
+    await jobs.end("Succeeded", index="-1")
     assert (await jobs.conditions())["Complete"] == "SuccessPolicy"
 
 

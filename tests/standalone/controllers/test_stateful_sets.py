@@ -1,12 +1,15 @@
+import asyncio
 from typing import Any
 
 import pytest
 from tests.make.objects import container, obj, pod_template
+from tests.watching import until
 
 from headgate.resources.meta import Key, Object
 
 SET = Key("apps", "StatefulSet", "default", "web")
 LABELS = {"app": "web"}
+FIRST_CLAIM = Key("", "PersistentVolumeClaim", "default", "data-web-0")
 CLAIM = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
 
 
@@ -32,6 +35,10 @@ async def names(rig: Any) -> list[str]:
 
 async def commands(rig: Any) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["command"][0] for pod in await rig.pods()}
+
+
+async def claim_names(rig: Any) -> list[str]:
+    return [claim["metadata"]["name"] for claim in await rig.all("", "PersistentVolumeClaim")]
 
 
 async def test_pods_have_stable_names_and_start_one_after_the_other(rig):
@@ -110,8 +117,7 @@ async def test_each_pod_has_its_own_claims_which_outlive_it(rig):
     await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM]))
     await rig.settle()
     await rig.store.delete(SET)
-    claims = await rig.all("", "PersistentVolumeClaim")
-    assert [claim["metadata"]["name"] for claim in claims] == ["data-web-0", "data-web-1"]
+    assert await claim_names(rig) == ["data-web-0", "data-web-1"]
     assert await rig.pods() == []
 
 
@@ -122,9 +128,86 @@ async def test_claims_are_deleted_with_their_pod_or_their_set_on_request(rig):
     await rig.settle()
     await apply(rig, stateful_set(1, **more))
     await rig.settle()
-    assert [claim["metadata"]["name"] for claim in await rig.all("", "PersistentVolumeClaim")] == ["data-web-0"]
+    assert await claim_names(rig) == ["data-web-0"]
     await rig.store.delete(SET)
-    assert await rig.all("", "PersistentVolumeClaim") == []
+    assert await claim_names(rig) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [("Delete", "Retain"), ("Retain", "Delete")])
+async def test_a_changed_policy_decides_whether_claims_are_deleted_with_their_set(rig, before, after):
+    for policy in (before, after):
+        retention = {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy}}
+        await apply(rig, stateful_set(2, volumeClaimTemplates=[CLAIM], **retention))
+        await rig.settle()
+    await rig.store.delete(SET)
+    assert await claim_names(rig) == ([] if after == "Delete" else ["data-web-0", "data-web-1"])
+
+
+async def test_claims_that_were_kept_on_purpose_stay_when_the_policy_for_scaling_changes(rig):
+    for replicas in (3, 1):
+        await apply(rig, stateful_set(replicas, volumeClaimTemplates=[CLAIM]))
+        await rig.settle()
+    more = {"volumeClaimTemplates": [CLAIM], "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}
+    await apply(rig, stateful_set(1, **more))
+    await rig.settle()
+    assert await claim_names(rig) == ["data-web-0", "data-web-1", "data-web-2"]
+    for replicas in (2, 1):
+        await apply(rig, stateful_set(replicas, **more))
+        await rig.settle()
+    assert await claim_names(rig) == ["data-web-0", "data-web-2"]
+
+
+async def mark_claim(rig: Any) -> Object:
+    """Delete the claim of the first pod, which a finalizer keeps; return it."""
+    claim = await rig.store.get(FIRST_CLAIM)
+    protected = {**claim, "metadata": {**claim["metadata"], "finalizers": ["kubernetes.io/pvc-protection"]}}
+    await rig.store.update(protected)
+    return await rig.store.delete(FIRST_CLAIM)
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+async def test_a_pod_waits_until_its_deleted_claim_is_gone_and_gets_a_new_one(rig, policy):
+    await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM], podManagementPolicy=policy))
+    await rig.settle()
+    before = await mark_claim(rig)
+    await rig.store.delete(Key("", "Pod", "default", "web-0"))
+    await rig.settle()
+    assert await names(rig) == []
+    await rig.store.update({**before, "metadata": {**before["metadata"], "finalizers": []}})
+    await rig.settle()
+    assert await names(rig) == ["web-0"]
+    assert (await rig.store.get(FIRST_CLAIM))["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+async def test_a_pod_without_its_claim_gets_a_new_one(rig):
+    await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM]))
+    await rig.settle()
+    await rig.store.delete(FIRST_CLAIM)
+    await rig.settle(ready=lambda _: False)
+    assert await claim_names(rig) == ["data-web-0"]
+
+
+async def test_a_removed_claim_makes_the_controllers_decide_again(rig):
+    running = asyncio.create_task(rig.controllers.run())
+    await apply(rig, stateful_set(1, volumeClaimTemplates=[CLAIM]))
+
+    async def pods_and_claims() -> bool:
+        return bool(await rig.pods() and await claim_names(rig))
+
+    await until(rig.store, pods_and_claims, 60)
+    await rig.store.delete(FIRST_CLAIM)
+    await until(rig.store, pods_and_claims, 60)
+    running.cancel()
+
+
+async def test_with_parallel_a_new_template_replaces_pods_that_never_become_ready(rig):
+    await apply(rig, stateful_set(2, podManagementPolicy="Parallel"))
+    await rig.settle(ready=lambda _: False)
+    await apply(rig, stateful_set(2, command="two", podManagementPolicy="Parallel"))
+    await rig.settle(ready=lambda _: False)
+    assert await commands(rig) == {"web-0": "one", "web-1": "two"}
+    await rig.settle(ready=lambda pod: pod["metadata"]["name"] == "web-1")
+    assert await commands(rig) == {"web-0": "two", "web-1": "two"}
 
 
 async def test_a_pod_that_has_failed_is_replaced_under_its_name(rig):
@@ -167,3 +250,20 @@ async def test_pods_of_a_deleted_set_are_deleted_unless_they_are_orphaned_and_a_
     await apply(rig, stateful_set(1))
     await rig.settle()
     assert ([pod["metadata"]["uid"] for pod in await rig.pods()] == before) == orphan
+
+
+async def test_a_new_set_adopts_the_revisions_of_an_orphaned_one(rig):
+    for command in ("one", "two"):
+        await apply(rig, stateful_set(1, command=command))
+        await rig.settle()
+    await rig.store.delete(SET, orphan=True)
+    other = {"metadata": {"name": "web-other-1"}, "revision": 1}
+    await rig.store.create({"apiVersion": "apps/v1", "kind": "ControllerRevision", **other})
+    await apply(rig, stateful_set(1, command="one"))
+    await rig.settle()
+    uid = (await rig.store.get(SET))["metadata"]["uid"]
+    owned = {
+        revision["revision"]: [owner["uid"] for owner in revision["metadata"].get("ownerReferences") or ()]
+        for revision in await rig.all("apps", "ControllerRevision")
+    }
+    assert owned == {1: [], 2: [uid], 3: [uid]}

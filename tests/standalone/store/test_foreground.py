@@ -59,3 +59,17 @@ async def test_owners_of_each_other_are_deleted_in_the_foreground():
     await store.update(requested({**first, "metadata": {**first["metadata"], **cycle}}))
     await store.delete(key("first"))
     assert [obj["metadata"]["name"] for obj in (await store.list("", "ConfigMap", "default")).items] == []
+
+
+async def test_a_dependent_with_another_owner_stays_and_loses_its_deleted_owner():
+    store = MemoryStore()
+    parents = [await store.create(config_map(name)) for name in ("parent", "other")]
+    references = [owner_reference(parent, blockOwnerDeletion=True) for parent in parents]
+    await store.create(config_map("child", metadata={"ownerReferences": references}))
+    await store.update(requested(parents[0]))
+    await store.delete(key("parent"))
+    with pytest.raises(NotFound):
+        await store.get(key("parent"))
+    child = await store.get(key("child"))
+    assert "deletionTimestamp" not in child["metadata"]
+    assert [owner["name"] for owner in child["metadata"]["ownerReferences"]] == ["other"]

@@ -6,7 +6,7 @@ https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#schedule-sy
 """
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -28,9 +28,10 @@ _MONTHS = {
     )
 }
 _DAYS = {name: number for number, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
-_HORIZON = timedelta(days=9 * 366)  # the longest time between two 29ths of February is eight years
 _EVERY = "@every "
-_DAY_S = 86400
+_MINUTE_S, _QUARTER_S, _HOUR_S, _DAY_S = 60, 900, 3600, 86400
+_HORIZON_DAYS = 9 * 366  # the longest time between two 29ths of February is eight years
+_HORIZON_S = _HORIZON_DAYS * _DAY_S
 
 
 class _Field(NamedTuple):
@@ -65,43 +66,48 @@ class CronSchedule(NamedTuple):
     any_day: bool = True
     every: int = 0
 
-    def following(self, after: float, zone: tzinfo | None) -> float | None:
+    def following(self, after: float, zone: tzinfo | None, *, start: float = 0.0) -> float | None:
         """Return the first time after `after`, in seconds since the epoch; None if there is none within nine years.
 
-        `zone` is None for the time zone of this machine.
+        `zone` is None for the time zone of this machine. The intervals of `@every` begin at `start`.
         """
         if self.every:
-            return float(int(after) + self.every)
-        first = datetime.fromtimestamp(after, zone).date()
-        for offset in range(-1, _HORIZON.days):
-            times = (instant for instant in self._on(first + timedelta(offset), zone) if instant > after)
-            if (nearest := min(times, default=None)) is not None:
-                return nearest
-        return None
+            return start + (int(after - start) // self.every + 1) * self.every
+        return self._nearest(int(after) // _MINUTE_S * _MINUTE_S + _MINUTE_S, after + _HORIZON_S, zone, _MINUTE_S)
 
-    def latest(self, after: float, until: float, zone: tzinfo | None) -> float | None:
+    def latest(self, after: float, until: float, zone: tzinfo | None, *, start: float = 0.0) -> float | None:
         """Return the last time after `after` and not after `until`; None if there is none."""
         if self.every:
-            count = int(until - int(after)) // self.every
-            return float(int(after) + count * self.every) if count > 0 else None
-        last = datetime.fromtimestamp(until, zone).date()
-        for offset in range(int((until - after) // _DAY_S) + 3):
-            times = (instant for instant in self._on(last + timedelta(1 - offset), zone) if after < instant <= until)
-            if (nearest := max(times, default=None)) is not None:
-                return nearest
+            last: float | None = start + int(until - start) // self.every * self.every
+        else:
+            last = self._nearest(int(until) // _MINUTE_S * _MINUTE_S, after, zone, -_MINUTE_S)
+        return last if last is not None and last > after else None
+
+    def _nearest(self, at: int, end: float, zone: tzinfo | None, step: int) -> float | None:
+        """Return the time that is nearest to `at`, up to `end`, forward or, with a negative step, backward.
+
+        The search follows instants, so that a time that the clock skips is left out, and a repeated time occurs twice. It
+        skips quarters of an hour, which no change of the clock divides, and days.
+        """
+        while (end - at) * step >= 0:
+            local = datetime.fromtimestamp(at, zone)
+            fits = self._has(local.date())
+            if fits and local.hour in self.hours:
+                if local.minute in self.minutes:
+                    return float(at)
+                at += step
+                continue
+            quarter = at // _QUARTER_S * _QUARTER_S
+            ahead = [quarter + _QUARTER_S if step > 0 else quarter - _MINUTE_S]
+            if not fits:  # less three hours, because the clock may change until then
+                ahead.append(at + step // _MINUTE_S * (self._days_to_next(local.date(), step) * _DAY_S - 3 * _HOUR_S))
+            at = max(ahead) if step > 0 else min(ahead)
         return None
 
-    def _on(self, day: date, zone: tzinfo | None) -> Iterator[float]:
-        """Yield the times on a day. Leave out a time that the clock skips, and yield a repeated time twice."""
-        if not self._has(day):
-            return
-        for hour in sorted(self.hours):
-            for minute in sorted(self.minutes):
-                written = datetime.combine(day, time(hour, minute))
-                instants = {written.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1)}
-                yield from (
-                    at for at in instants if datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0) == written
-                )
+    def _days_to_next(self, day: date, step: int) -> int:
+        """Return the number of days between a day and the next one of the schedule, forward or backward."""
+        distance = timedelta(days=1 if step > 0 else -1)
+        return next((days for days in range(_HORIZON_DAYS) if self._has(day + distance * (days + 1))), _HORIZON_DAYS)
 
     def _has(self, day: date) -> bool:
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays

@@ -1,11 +1,15 @@
 """The indexes of an Indexed Job: of its pods, and as the text in its status (`0-2,5`)."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from headgate.resources.core.pod_spec import Pod
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """The annotation and label of a pod that has its index."""
+
+_PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{0,10}))?")
 
 
 def index_of(pod: Pod) -> int | None:
@@ -28,14 +32,15 @@ def to_text(indexes: Iterable[int]) -> str:
     return ",".join(parts)
 
 
-def from_text(text: str) -> frozenset[int]:
-    """Return the indexes of a text; malformed parts are skipped."""
-    indexes: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            indexes.update(range(int(first), int(last or first) + 1))
-    return frozenset(indexes)
+def from_text(text: str, *, below: int) -> frozenset[int]:
+    """Return the indexes of a text that are lower than `below`; malformed parts are skipped."""
+    return frozenset(chain.from_iterable(ranges(text, below=below)))
+
+
+def ranges(text: str, *, below: int) -> Iterator[range]:
+    """Yield the indexes of each part of a text that are lower than `below`; malformed parts are skipped."""
+    for match in filter(None, map(_PART.fullmatch, text.split(","))):
+        yield range(int(match[1]), min(int(match[2] or match[1]) + 1, below))
 
 
 def _span(first: int, last: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.meta import Object, controller_reference, part
 from headgate.resources.registry import key_of
-from headgate.standalone.controllers.actions import Action, Create, Delete, Update
+from headgate.standalone.controllers.actions import Action, Create, Delete, Update, adopt
 from headgate.standalone.controllers.deployments import template_hash
 
 REVISION_HASH = "controller-revision-hash"
@@ -26,18 +26,21 @@ class RevisionPlan(NamedTuple):
     templates: dict[str, Any]
 
 
-def plan_revisions(owner: Object, revisions: Iterable[Object], *, limit: int, used: Collection[str]) -> RevisionPlan:
+def plan_revisions(owner: Object, revisions: Collection[Object], *, limit: int, used: Collection[str]) -> RevisionPlan:
     """Return the revisions of a workload and the actions that keep them up to date.
 
-    `revisions` are those of the namespace. At most `limit` of them stay besides those that are `used`.
+    `revisions` are those of the namespace; orphans of a workload with the same name are adopted. At most `limit` of them stay besides those that are `used`.
     """
-    mine = _sorted(owner, revisions)
+    orphans = [revision for revision in revisions if _is_orphan_of(owner, revision)]
+    mine = _sorted(owner, revisions, orphans)
     template = part(owner["spec"], "template")
     current = next((revision for revision in mine if _template(revision) == template), None)
     highest = max((int(revision["revision"]) for revision in mine), default=0)
     new = _new(owner, template, highest + 1)
     update = str((current or new)["metadata"]["name"])
-    actions: list[Action] = [] if current else [Create(new)]
+    actions: list[Action] = [adopt(revision, owner) for revision in orphans]
+    if not current:
+        actions.append(Create(new))
     if current and current["revision"] < highest:  # after `kubectl rollout undo`
         actions.append(Update({**current, "revision": highest + 1}))
     unused = [revision for revision in mine if revision["metadata"]["name"] not in {update, *used}]
@@ -52,14 +55,23 @@ def revision_of(pod: Pod) -> str:
     return pod.metadata.labels.get(REVISION_HASH, "")
 
 
-def _sorted(owner: Object, revisions: Iterable[Object]) -> Sequence[Object]:
+def _is_orphan_of(owner: Object, revision: Object) -> bool:
+    """Return whether a revision without a controller was of a workload with the same name, deleted with `--cascade=orphan`."""
+    metadata = revision["metadata"]
+    if any(reference.get("controller") for reference in metadata.get("ownerReferences") or ()):
+        return False
+    digest = part(metadata, "labels").get(_HASH)
+    return bool(digest) and metadata["name"] == f"{owner['metadata']['name']}-{digest}"
+
+
+def _sorted(owner: Object, revisions: Iterable[Object], orphans: Sequence[Object]) -> Sequence[Object]:
     uid = owner["metadata"]["uid"]
     mine = [
         revision
         for revision in revisions
         if any(reference["uid"] == uid for reference in revision["metadata"].get("ownerReferences") or ())
     ]
-    return sorted(mine, key=lambda revision: int(revision["revision"]))
+    return sorted([*mine, *orphans], key=lambda revision: int(revision["revision"]))
 
 
 def _template(revision: Object) -> Any:

@@ -43,6 +43,7 @@ _KINDS = (
     ("batch", "CronJob"),
     ("batch", "Job"),
     ("", "Pod"),
+    ("", "PersistentVolumeClaim"),
     ("", "Service"),
     (_SLICES, "EndpointSlice"),
 )

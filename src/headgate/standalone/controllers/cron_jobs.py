@@ -51,7 +51,7 @@ def plan_cron_job(subject: TypedObject[CronJob], jobs: Sequence[TypedObject[Job]
                 f"Not starting the job of {timestamp(due)}: {running} still runs, and the concurrency policy is Forbid"
             )
             actions.append(Announce(owner, "Normal", "JobAlreadyActive", message, once=True))
-        if (at := schedule.following(now, zone)) is not None:
+        if (at := schedule.following(now, zone, start=_start_of_intervals(typed))) is not None:
             actions.append(Recheck(at))
     return [*actions, *with_status(owner, _status(typed, mine, active, last))]
 
@@ -69,10 +69,15 @@ def _parsed(typed: CronJob) -> tuple[CronSchedule, tzinfo | None]:
 
 def _due(typed: CronJob, schedule: CronSchedule, zone: tzinfo | None, *, now: float) -> float | None:
     """Return the last scheduled time for which no Job was created; None if there is none or if it is too late for it."""
-    earliest = epoch_seconds(typed.status.last_schedule_time or typed.metadata.creation_timestamp)
+    start = earliest = _start_of_intervals(typed)
     if (deadline := typed.spec.starting_deadline_seconds) is not None:
         earliest = max(earliest, now - deadline)
-    return schedule.latest(earliest, now, zone)
+    return schedule.latest(earliest, now, zone, start=start)
+
+
+def _start_of_intervals(typed: CronJob) -> float:
+    """Return the last scheduled time, else the creation, from which the next interval of `@every` counts."""
+    return epoch_seconds(typed.status.last_schedule_time or typed.metadata.creation_timestamp)
 
 
 def _start(subject: TypedObject[CronJob], active: Sequence[TypedObject[Job]], due: float) -> Iterator[Action]:

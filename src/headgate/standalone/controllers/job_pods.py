@@ -1,5 +1,6 @@
 """The pods of a Job: new ones, which of them have ended and how, and the pause after failures."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 class JobPods(NamedTuple):
     """The pods of a Job: active ones, those that end after their deletion, and those that have ended.
 
-    Pods of `ignored` have failed, and the failure policy says that they do not count.
+    Pods of `ignored` have failed, and the failure policy says that they do not count. Pods of `removed` are being deleted
+    and do not count any more, or never did.
     """
 
     active: tuple[TypedObject[Pod], ...]
@@ -29,6 +31,7 @@ class JobPods(NamedTuple):
     succeeded: tuple[TypedObject[Pod], ...]
     failed: tuple[TypedObject[Pod], ...]
     ignored: tuple[TypedObject[Pod], ...]
+    removed: tuple[TypedObject[Pod], ...]
 
 
 def sort_pods(job: Job, pods: Sequence[TypedObject[Pod]]) -> JobPods:
@@ -46,12 +49,15 @@ def _group(job: Job, pod: TypedObject[Pod]) -> str:
     typed = pod.typed
     if typed.status.phase == "Succeeded":
         return "succeeded"
-    if typed.status.phase == "Failed":
+    is_removed = typed.metadata.deletion_timestamp and not is_tracked(pod.object)
+    if typed.status.phase == "Failed" and not is_removed:
         rule = matching_rule(job, pod.object)
         return "ignored" if rule and rule.action == "Ignore" else "failed"
     if not typed.metadata.deletion_timestamp:
         return "active"
-    return "failed" if not is_held(pod.object) or job.spec.pod_replacement_policy != "Failed" else "terminating"
+    if typed.status.phase != "Failed" and is_held(pod.object) and job.spec.pod_replacement_policy == "Failed":
+        return "terminating"
+    return "removed" if is_removed else "failed"
 
 
 def matching_rule(job: Job, pod: Object) -> FailureRule | None:
@@ -83,24 +89,36 @@ def _exit_codes(status: Any) -> list[tuple[str, int]]:
 
 
 def restart_count(pods: Sequence[TypedObject[Pod]]) -> int:
-    """Return how often the containers of pods were restarted."""
-    return sum(status.restart_count for pod in pods for status in pod.typed.status.container_statuses)
+    """Return how often the containers of pods were restarted, init containers too."""
+    statuses = (pod.typed.status for pod in pods)
+    return sum(
+        container.restart_count
+        for status in statuses
+        for container in (*status.init_container_statuses, *status.container_statuses)
+    )
 
 
 def replacement_time(pods: JobPods) -> float:
     """Return from when on failed pods may be replaced, in seconds since the epoch; 0 for at once.
 
-    The pause doubles with each failure after the last success, from FIRST_PAUSE_S to LONGEST_PAUSE_S.
+    The pause doubles with each failure after the last success, from FIRST_PAUSE_S to LONGEST_PAUSE_S. Failures that the
+    failure policy ignores do not count for the Job, but for the pause: else their pods would start without end.
     """
     last_success = max((finish_time(pod.object) for pod in pods.succeeded), default=0.0)
-    failures = [seconds for pod in pods.failed if (seconds := finish_time(pod.object)) >= last_success]
+    ends = (finish_time(pod.object) for pod in (*pods.failed, *pods.ignored))
+    failures = [seconds for seconds in ends if seconds >= last_success]
     return _after_pause(max(failures, default=0.0), len(failures))
 
 
-def index_replacement_time(pods: JobPods, index: int) -> float:
-    """Return from when on the failed pod of an index may be replaced, where each index has a back-off of its own."""
-    ends = [finish_time(pod.object) for pod in pods.failed if index_of(pod.typed) == index]
-    return _after_pause(max(ends, default=0.0), index_failures(pods).get(index, 0))
+def index_replacement_times(pods: JobPods) -> dict[int, float]:
+    """Return from when on the failed pods may be replaced, by index, where each index has a back-off of its own."""
+    ignored = Counter(index_of(pod.typed) for pod in pods.ignored)
+    failures = index_failures(pods)
+    ends: dict[int, float] = {}
+    for pod in (*pods.failed, *pods.ignored):
+        if (index := index_of(pod.typed)) is not None:
+            ends[index] = max(ends.get(index, 0.0), finish_time(pod.object))
+    return {index: _after_pause(last, failures.get(index, 0) + ignored[index]) for index, last in ends.items()}
 
 
 def index_failures(pods: JobPods) -> dict[int, int]:

@@ -56,8 +56,9 @@ def count_pods(job: Job, pods: JobPods) -> JobCounts:
     new_failed = _tracked_uids(pods.failed, tracked)
     if job.indexed:
         indexes = {index for pod in pods.succeeded if (index := index_of(pod.typed)) is not None}
-        completed = from_text(status.completed_indexes) | indexes
-        failed_indexes = from_text(status.failed_indexes) | (_failed_indexes(job, pods) - completed)
+        below = job.spec.completions or 0
+        completed = from_text(status.completed_indexes, below=below) | indexes
+        failed_indexes = from_text(status.failed_indexes, below=below) | (_failed_indexes(job, pods) - completed)
         return JobCounts(len(completed), failed, (), new_failed, completed, failed_indexes)
     succeeded = status.succeeded + sum(uid not in tracked for uid in before.succeeded)
     return JobCounts(succeeded, failed, _tracked_uids(pods.succeeded, tracked), new_failed, frozenset())
@@ -85,7 +86,9 @@ def is_counted(job: Job, pod: Pod) -> bool:
     uncounted = job.status.uncounted_terminated_pods
     if pod.metadata.uid in (*uncounted.succeeded, *uncounted.failed):
         return True
-    return job.indexed and pod.status.phase == "Succeeded" and index_of(pod) in from_text(job.status.completed_indexes)
+    if not job.indexed or pod.status.phase != "Succeeded":
+        return False
+    return index_of(pod) in from_text(job.status.completed_indexes, below=job.spec.completions or 0)
 
 
 def job_status(

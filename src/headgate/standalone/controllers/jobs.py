@@ -17,11 +17,11 @@ from headgate.standalone.controllers.actions import (
     Update,
     with_status,
 )
-from headgate.standalone.controllers.completion_indexes import from_text
+from headgate.standalone.controllers.completion_indexes import ranges
 from headgate.standalone.controllers.job_pods import (
     JobPods,
     index_failures,
-    index_replacement_time,
+    index_replacement_times,
     is_held,
     is_tracked,
     matching_rule,
@@ -135,11 +135,12 @@ def _failed_by_indexes(job: Job, counts: JobCounts) -> Ending | None:
 
 def _success_rule(job: Job, counts: JobCounts) -> int | None:
     """Return the number of the first rule that ends a Job early; None if no rule holds."""
+    completions = job.spec.completions or 0
     for number, rule in enumerate(job.spec.success_policy.rules):
-        every = frozenset(range(job.spec.completions or 0))
-        indexes = from_text(rule.succeeded_indexes) if rule.succeeded_indexes else every
-        needed = len(indexes) if rule.succeeded_count is None else rule.succeeded_count
-        if len(indexes & counts.completed) >= needed:
+        indexes = [*ranges(rule.succeeded_indexes or f"0-{completions}", below=completions)]
+        needed = sum(map(len, indexes)) if rule.succeeded_count is None else rule.succeeded_count
+        succeeded = sum(any(index in part for part in indexes) for index in counts.completed)
+        if 0 < needed <= succeeded:
             return number
     return None
 
@@ -186,12 +187,12 @@ def _new_by_index(
     """Yield new pods of indexes whose own pause is over, and the times at which other pauses are over."""
     job, typed = subject
     failures = index_failures(pods)
-    for index in missing_indexes(typed, pods, counts.completed | counts.failed_indexes):
-        if (at := index_replacement_time(pods, index)) > now:
-            yield Recheck(at)
-        elif missing > 0:
-            missing -= 1
-            yield Create(new_job_pod(job, index, failures=failures.get(index, 0)), job)
+    ended = counts.completed | counts.failed_indexes
+    waiting = {index: at for index, at in index_replacement_times(pods).items() if at > now and index not in ended}
+    yield from map(Recheck, waiting.values())
+    free = (index for index in missing_indexes(typed, pods, ended) if index not in waiting)
+    for index in islice(free, min(missing, MOST_CREATED)):
+        yield Create(new_job_pod(job, index, failures=failures.get(index, 0)), job)
 
 
 def _needed(job: Job, pods: JobPods, counts: JobCounts) -> int:

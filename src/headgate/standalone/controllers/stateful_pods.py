@@ -1,11 +1,12 @@
 """The pods of a StatefulSet, which have ordinals and stable names, and their PersistentVolumeClaims."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from headgate.resources.apps.stateful_set import POD_INDEX, POD_NAME, StatefulSet
 from headgate.resources.meta import Object, controller_reference
+from headgate.standalone.controllers.actions import Update, adopt, with_owners
 from headgate.standalone.controllers.controller_revisions import REVISION_HASH
 from headgate.standalone.controllers.owned_pods import new_pod
 
@@ -44,7 +45,6 @@ def missing_claims(owner: Object, typed: StatefulSet, ordinal: int, existing: It
     """Yield the claims of a pod that do not exist yet. They belong to the StatefulSet if they are deleted with it."""
     names = frozenset(existing)
     metadata = owner["metadata"]
-    follows = typed.spec.persistent_volume_claim_retention_policy.when_deleted == "Delete"
     for template in owner["spec"].get("volumeClaimTemplates") or ():
         name = claim_name(template, metadata["name"], ordinal)
         if name not in names:
@@ -58,10 +58,42 @@ def missing_claims(owner: Object, typed: StatefulSet, ordinal: int, existing: It
                     "namespace": metadata["namespace"],
                     "labels": labels,
                     **({"annotations": written["annotations"]} if written.get("annotations") else {}),
-                    **({"ownerReferences": [controller_reference(owner)]} if follows else {}),
+                    **({"ownerReferences": [controller_reference(owner)]} if _is_followed(typed) else {}),
                 },
                 "spec": template.get("spec") or {},
             }
+
+
+def claim_owners(
+    owner: Object, typed: StatefulSet, ordinals: Collection[int], claims: Iterable[Object]
+) -> Iterator[Update]:
+    """Yield the actions that make claims belong to the StatefulSet or not, when `whenDeleted` has changed.
+
+    `ordinals` are those of its pods. Claims of ordinals without a pod never begin to belong to it.
+    """
+    names = claim_names(typed, ordinals)
+    for claim in claims:
+        metadata = claim["metadata"]
+        references = metadata.get("ownerReferences") or []
+        other_owners = [reference for reference in references if reference["uid"] != typed.metadata.uid]
+        if not _is_followed(typed):
+            if len(other_owners) < len(references):
+                yield with_owners(claim, other_owners)
+            continue
+        is_free = other_owners == references and not any(reference.get("controller") for reference in other_owners)
+        if is_free and metadata["name"] in names and not metadata.get("deletionTimestamp"):
+            yield adopt(claim, owner)
+
+
+def _is_followed(typed: StatefulSet) -> bool:
+    """Return whether claims are deleted with the StatefulSet."""
+    return typed.spec.persistent_volume_claim_retention_policy.when_deleted == "Delete"
+
+
+def claim_names(typed: StatefulSet, ordinals: Collection[int]) -> frozenset[str]:
+    """Return the names of the claims of the pods with these ordinals."""
+    templates, name = typed.spec.volume_claim_templates, typed.metadata.name
+    return frozenset(claim_name(template, name, ordinal) for template in templates for ordinal in ordinals)
 
 
 def claim_name(template: Any, owner: str, ordinal: int) -> str:

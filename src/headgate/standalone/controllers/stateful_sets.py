@@ -17,7 +17,13 @@ from headgate.standalone.controllers.actions import (
 )
 from headgate.standalone.controllers.controller_revisions import RevisionPlan, plan_revisions, revision_of
 from headgate.standalone.controllers.owned_pods import available, claims, owns, rechecks
-from headgate.standalone.controllers.stateful_pods import claim_name, missing_claims, ordinal_of, stateful_pod
+from headgate.standalone.controllers.stateful_pods import (
+    claim_names,
+    claim_owners,
+    missing_claims,
+    ordinal_of,
+    stateful_pod,
+)
 
 
 class SetObjects(NamedTuple):
@@ -49,11 +55,13 @@ def plan_stateful_set(subject: TypedObject[StatefulSet], objects: SetObjects, *,
     pods = [*members.needed.values(), *members.surplus.values()]
     used = {typed.status.current_revision, *(revision_of(pod.typed) for pod in pods)}
     revisions = plan_revisions(owner, objects.revisions, limit=typed.spec.revision_history_limit, used=used)
+    steps = _steps(subject, members, revisions, objects, now=now)
     return [
         *claims(owner, typed.spec.selector, named),
         *revisions.actions,
-        *_steps(subject, members, revisions, objects, now=now),
-        *_unneeded_claims(typed, objects),
+        *claim_owners(owner, typed, [*members.needed, *members.surplus], objects.claims),
+        *steps,
+        *_unneeded_claims(typed, members, steps, objects),
         *with_status(owner, _status(typed, [pod.typed for pod in pods], revisions, now=now)),
         *rechecks([pod.typed for pod in pods], typed.spec.min_ready_seconds, now),
     ]
@@ -76,21 +84,22 @@ def _steps(
 ) -> list[Action]:
     """Return the next steps: missing pods from the lowest ordinal on, then surplus ones, then pods of an old revision.
 
-    With OrderedReady, a step waits until the pods before it are available and those that are deleted have ended.
+    With OrderedReady, a step waits until the pods before it are available and those that are deleted have ended. With
+    Parallel, only the update of a pod waits, for the pods above it.
     """
     typed = subject.typed
     ordered = typed.spec.pod_management_policy != "Parallel"
     actions: list[Action] = []
     for ordinal in typed.ordinals:
-        step = [*_started(subject, members.needed.get(ordinal), ordinal, revisions, objects)]
+        pod = members.needed.get(ordinal)
+        step = [*_started(subject, pod, ordinal, revisions, objects)]
         actions += step
-        if ordered and (step or not _settled(members.needed[ordinal].typed, typed, now)):
+        if ordered and (step or pod is None or not _settled(pod.typed, typed, now)):
             return actions
-    if actions or not all(_settled(pod.typed, typed, now) for pod in members.needed.values()):
-        return [*actions, *([] if ordered else _deleted(subject.object, members.surplus.values()))]
-    if members.surplus:
-        return _deleted(subject.object, [*members.surplus.values()][: 1 if ordered else None])
-    return _updated(subject, members, revisions)
+    surplus = _deleted(subject.object, [*members.surplus.values()][: 1 if ordered else None])
+    if actions or (ordered and members.surplus):
+        return [*actions, *surplus]
+    return [*surplus, *_updated(subject, members, revisions, now=now)]
 
 
 def _settled(pod: Pod, typed: StatefulSet, now: float) -> bool:
@@ -104,13 +113,20 @@ def _started(
     revisions: RevisionPlan,
     objects: SetObjects,
 ) -> Iterator[Action]:
-    """Yield the actions that create the pod with an ordinal, or delete it if it has ended."""
+    """Yield the actions that create the pod with an ordinal and its missing claims, or delete the pod if it has ended."""
     owner, typed = subject
+    existing = [claim["metadata"]["name"] for claim in objects.claims]
     if pod:
         if pod.typed.status.phase in ("Succeeded", "Failed"):
             yield from _deleted(owner, [pod])
+        elif not pod.typed.metadata.deletion_timestamp:
+            yield from (Create(claim, owner) for claim in missing_claims(owner, typed, ordinal, existing))
         return
-    existing = [claim["metadata"]["name"] for claim in objects.claims]
+    names = claim_names(typed, [ordinal])
+    if any(
+        claim["metadata"].get("deletionTimestamp") for claim in objects.claims if claim["metadata"]["name"] in names
+    ):
+        return  # a pod would wait for a new claim, and keep the old one from being removed; its removal decides again
     yield from (Create(claim, owner) for claim in missing_claims(owner, typed, ordinal, existing))
     revision = revisions.update
     current = typed.status.current_revision
@@ -136,36 +152,46 @@ def _deleted(owner: Object, pods: Iterable[TypedObject[Pod]]) -> list[Action]:
     ]
 
 
-def _updated(subject: TypedObject[StatefulSet], members: _Members, revisions: RevisionPlan) -> list[Action]:
-    """Return the action that deletes the pod with an old revision and the highest ordinal."""
+def _updated(
+    subject: TypedObject[StatefulSet], members: _Members, revisions: RevisionPlan, *, now: float
+) -> list[Action]:
+    """Return the action that deletes the pod with an old revision and the highest ordinal, available or not.
+
+    It waits until the pods above are available.
+    """
     owner, typed = subject
     if typed.spec.update_strategy.type != "RollingUpdate":
         return []
-    old = [
-        pod
-        for ordinal, pod in members.needed.items()
-        if ordinal >= _partition(typed) and revision_of(pod.typed) != revisions.update
-    ]
-    return _deleted(owner, old[-1:])
+    for ordinal in reversed(typed.ordinals):
+        pod = members.needed.get(ordinal)
+        if ordinal < _partition(typed) or pod is None or pod.typed.metadata.deletion_timestamp:
+            break
+        if revision_of(pod.typed) != revisions.update:
+            return _deleted(owner, [pod])
+        if not _settled(pod.typed, typed, now):
+            break
+    return []
 
 
-def _unneeded_claims(typed: StatefulSet, objects: SetObjects) -> Iterator[Action]:
-    """Yield the deletion of claims whose pods are gone and not needed, if the StatefulSet says so."""
+def _unneeded_claims(
+    typed: StatefulSet, members: _Members, steps: Iterable[Action], objects: SetObjects
+) -> Iterator[Action]:
+    """Yield the deletion of the claims of pods that are scaled away, if the StatefulSet says so.
+
+    Claims that an earlier policy has kept have no such pod, and stay. A claim outlives its deletion until no pod uses it.
+    """
     if typed.spec.persistent_volume_claim_retention_policy.when_scaled != "Delete":
         return
-    name = typed.metadata.name
-    busy = {ordinal_of(name, pod.typed.metadata.name) for pod in objects.pods} | set(typed.ordinals)
-    kept = {
-        claim_name(template, name, ordinal)
-        for template in typed.spec.volume_claim_templates
-        for ordinal in busy
-        if ordinal is not None
-    }
-    prefixes = tuple(f"{template['metadata']['name']}-{name}" for template in typed.spec.volume_claim_templates)
+    deleted = {step.uid for step in steps if isinstance(step, Delete)}
+    leaving = [
+        ordinal
+        for ordinal, pod in members.surplus.items()
+        if pod.typed.metadata.deletion_timestamp or pod.typed.metadata.uid in deleted
+    ]
+    names = claim_names(typed, leaving)
     for claim in objects.claims:
         metadata = claim["metadata"]
-        is_mine = any(ordinal_of(prefix, metadata["name"]) is not None for prefix in prefixes)
-        if is_mine and metadata["name"] not in kept and not metadata.get("deletionTimestamp"):
+        if metadata["name"] in names and not metadata.get("deletionTimestamp"):
             yield Delete(key_of(claim), metadata["uid"])
 
 

@@ -306,10 +306,13 @@ class MemoryStore:
         return self._remove(key)
 
     def _delete_dependents(self, key: Key, obj: Object) -> Object:
-        """Delete what an object owns, in the foreground. The object follows at the end of the call if nothing blocks it."""
+        """Delete what an object alone owns, in the foreground. It follows at the end of the call if nothing blocks it."""
         marked = self._mark(key, obj)
         for dependent in foreground.undeleted(self._index, marked):
             child = self._existing(dependent)
+            if owners(child) - self._missing_owners(child, dependent) - {obj["metadata"]["uid"]}:
+                self._disown(dependent, obj)
+                continue
             if foreground.undeleted(self._index, child):
                 self._put("MODIFIED", dependent, foreground.requested(child))
             self._delete_or_mark(dependent)
@@ -346,11 +349,15 @@ class MemoryStore:
         if not obj["metadata"].get("finalizers") and not self._index.content(key, self.kinds):
             self._remove(key)
 
-    def _collect(self, key: Key) -> None:
-        """Delete an object whose owners are all deleted; else remove the references to deleted owners.
+    def _missing_owners(self, obj: Object, key: Key) -> set[str]:
+        """Return the UIDs of the owners of an object that do not exist.
 
         As in Kubernetes, an owner of an unknown kind counts as existing: another API server may store it.
         """
+        return {uid for uid in known_owners(obj, self.kinds) if not self._index.can_own(uid, key.namespace)}
+
+    def _collect(self, key: Key) -> None:
+        """Delete an object whose owners are all deleted; else remove the references to deleted owners."""
         obj = self._index.get(key)
         if obj is None:
             return
@@ -360,7 +367,7 @@ class MemoryStore:
                 self._delete_or_mark(key)
             return
         named = owners(obj)
-        gone = {uid for uid in known_owners(obj, self.kinds) if not self._index.can_own(uid, key.namespace)}
+        gone = self._missing_owners(obj, key)
         if gone and gone == named:
             self._delete_or_mark(key)
         elif gone:
