@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from headgate.standalone.isolation import Isolation, MountPoint, MountSupport
-from headgate.standalone.processes import Launch, StartError, spawn
+from headgate.standalone.processes import Launch, StandardFiles, StartError, spawn, start
 
 LIMITED = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 
@@ -132,3 +133,19 @@ async def test_a_joining_program_sees_the_mounts_of_another_process(rig):
         assert (rig.directory / "joined").read_text() == "state\ncontent\n"
     finally:
         await process.end(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start programs as another user")
+async def test_a_program_of_another_user_gets_no_device_of_the_machine():
+    """The output of probes and hooks is /dev/null, which must not belong to their user. The test uses a terminal instead."""
+    master, device = os.openpty()
+    try:
+        owner = os.fstat(device).st_uid
+        launch = Launch(command=("true",), env={"PATH": os.environ["PATH"]}, isolation=Isolation(user=54321))
+        process = start(launch, StandardFiles(subprocess.DEVNULL, device, device))
+        await process.executed()
+        assert await process.exited() == 0
+        assert os.fstat(device).st_uid == owner
+    finally:
+        os.close(master)
+        os.close(device)

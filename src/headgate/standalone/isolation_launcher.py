@@ -172,7 +172,8 @@ def _change_user(isolation: Mapping[str, Any]) -> None:
     try:
         if user is not None:
             for output in (1, 2):  # else the user could not open /dev/stdout and /dev/stderr
-                os.fchown(output, user, -1)
+                if not stat.S_ISCHR(os.fstat(output).st_mode):  # a device such as /dev/null belongs to the machine
+                    os.fchown(output, user, -1)
         if groups is not None:
             os.setgroups(groups)
         if group is not None:
