@@ -173,7 +173,7 @@ async def test_the_directories_above_a_mount_keep_their_owner_and_are_open_to_al
     home.mkdir()
     owner = 54321 if os.geteuid() == 0 else os.geteuid()
     os.chown(home, owner, -1)
-    is_mapped = not rig.before  # a user namespace shows other owners as nobody
+    is_mapped = not rig.before  # a user namespace shows other owners as the overflow user
     mask = os.umask(0o077)
     try:
         output = await rig.run(
