@@ -3,6 +3,8 @@
 import asyncio
 import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from headgate.standalone.isolation import Isolation, MountPoint, MountSupport
-from headgate.standalone.processes import Launch, StartError, spawn
+from headgate.standalone.processes import Launch, StandardFiles, StartError, spawn, start
 
 LIMITED = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 
@@ -132,3 +134,53 @@ async def test_a_joining_program_sees_the_mounts_of_another_process(rig):
         assert (rig.directory / "joined").read_text() == "state\ncontent\n"
     finally:
         await process.end(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start programs as another user")
+async def test_a_program_of_another_user_gets_no_device_of_the_machine():
+    """The output of probes and hooks is /dev/null, which must not belong to their user. The test uses a terminal instead."""
+    master, device = os.openpty()
+    try:
+        owner = os.fstat(device).st_uid
+        launch = Launch(command=("true",), env={"PATH": os.environ["PATH"]}, isolation=Isolation(user=54321))
+        process = start(launch, StandardFiles(subprocess.DEVNULL, device, device))
+        await process.executed()
+        assert await process.exited() == 0
+        assert os.fstat(device).st_uid == owner
+    finally:
+        os.close(master)
+        os.close(device)
+
+
+async def test_a_program_starts_with_the_signals_and_the_locale_that_it_was_given(rig):
+    """Python ignores SIGPIPE when it starts, and sets LC_CTYPE where there is no locale."""
+    script = 'echo "locale $LC_CTYPE"; exec grep SigIgn /proc/self/status'
+    locale, ignored = (await rig.run(rig.mount("/headgate-test"), script=script)).splitlines()
+    assert locale == "locale "
+    assert int(ignored.split()[1], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+
+
+async def test_a_volume_may_cover_the_sources_of_other_volumes(rig):
+    """As when the state directory is in /app, an emptyDir is mounted at /app, and a ConfigMap at /app/config."""
+    (rig.directory / "outer").mkdir()
+    covering = MountPoint(path=str(rig.directory), source=str(rig.directory / "outer"), field="volumeMounts[1]")
+    for inner in (str(rig.directory / "config"), "/headgate-test/config"):
+        assert await rig.run(covering, rig.mount(inner), script=f"cat {inner}/a") == "content\n"
+
+
+async def test_the_directories_above_a_mount_keep_their_owner_and_are_open_to_all_users(rig):
+    home = rig.directory / "home"
+    home.mkdir()
+    owner = 54321 if os.geteuid() == 0 else os.geteuid()
+    os.chown(home, owner, -1)
+    is_mapped = not rig.before  # a user namespace shows other owners as the overflow user
+    mask = os.umask(0o077)
+    try:
+        output = await rig.run(
+            rig.mount(f"{home}/cache/x"), script=f"stat -c %u {home}; stat -c %a {home}/cache; umask"
+        )
+    finally:
+        os.umask(mask)
+    shown, mode, program_mask = output.splitlines()
+    assert (mode, program_mask) == ("755", "0077")
+    assert shown == str(owner) or not is_mapped

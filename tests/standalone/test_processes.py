@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headgate.resources.core.pod import ProcessIdentity
-from headgate.standalone.processes import Launch, StartError, adopt, inherited, spawn
+from headgate.standalone.processes import Launch, StartError, adopt, inherited, launch_beside, spawn
 
 # A stand-in for headgate: it starts a program, prints the program's identity and waits until it is killed.
 HEADGATE = """
@@ -57,6 +57,18 @@ async def test_a_process_survives_a_killed_headgate_and_is_adopted(tmp_path):
     assert Path(f"/proc/{identity.pid}").exists()
     assert await process.end(5)
     assert await process.exited() is None
+
+
+async def test_a_command_beside_a_process_has_its_environment_and_user(tmp_path):
+    process = spawn(Launch(command=("sleep", "300"), env={"PATH": os.environ["PATH"], "A": "b=c"}), tmp_path / "log")
+    beside = launch_beside(process.identity.pid, "/tmp")
+    assert (beside.env["A"], beside.cwd) == ("b=c", "/tmp")
+    assert beside.isolation
+    assert beside.isolation.join == process.identity.pid
+    assert beside.isolation.user == (0 if os.geteuid() == 0 else None)
+    await process.end(5)
+    with pytest.raises(OSError, match="No such file"):
+        launch_beside(process.identity.pid, "")
 
 
 async def test_a_reused_pid_is_not_adopted(tmp_path):

@@ -9,12 +9,14 @@ A path that the machine does not have must not be created there. Instead the dee
 mirror, a tmpfs in which all of its entries are bind mounts of themselves, and the path is created in the mirror.
 """
 
+import contextlib
 import ctypes
 import json
 import os
+import signal
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 _NEW_NAMESPACE, _NEW_USERS = 0x00020000, 0x10000000  # CLONE_NEWNS and CLONE_NEWUSER, clone(2)
@@ -49,9 +51,15 @@ class Mounts:
         self._mirrors: set[int] = set()  # their device numbers
         self._volumes: list[str] = []  # where writable volumes are mounted
 
-    def add(self, mount: Mapping[str, Any]) -> None:
+    def reveal(self, path: str) -> None:
+        """Mirror the root directory if the path needs it. Call it before a source is opened: pivot_root detaches open files."""
+        top = os.path.realpath(path).split("/")[1]
+        if not os.path.exists(f"/{top}") and os.stat("/").st_dev not in self._mirrors:
+            self._mirror("/")
+
+    def add(self, mount: Mapping[str, Any], source: str) -> None:
         """Mount the file or directory `source` at `path`."""
-        source, target = mount["source"], os.path.realpath(mount["path"])
+        target = os.path.realpath(mount["path"])
         if not os.path.exists(target):
             self._create(target, directory=os.path.isdir(source))
         _call("mount", os.fsencode(source), os.fsencode(target), None, _BIND | _RECURSIVE, None)
@@ -79,6 +87,8 @@ class Mounts:
         mirror = self._staging if path == "/" else path
         mode = f"mode={stat.S_IMODE(status.st_mode):o}".encode()
         _call("mount", b"tmpfs", os.fsencode(mirror), b"tmpfs", 0, mode)
+        with contextlib.suppress(OSError):  # a user namespace does not have this owner
+            os.chown(mirror, status.st_uid, status.st_gid)
         # Otherwise the mount of the directory that contains the staging directory would contain the mirror.
         _call("mount", None, os.fsencode(mirror), None, _UNBINDABLE, None)
         for name in entries:
@@ -159,12 +169,34 @@ def _enter(isolation: Mapping[str, Any]) -> None:
             _new_mount_namespace()
         except OSError as error:
             raise FailedStage("mounts", error, "a mount namespace") from error
-        mounts = Mounts(isolation.get("staging", ""))
-        for mount in sorted(isolation["mounts"], key=lambda mount: mount["path"].rstrip("/").count("/")):
-            try:
-                mounts.add(mount)
-            except OSError as error:
-                raise FailedStage("mounts", error, f"{mount['field']}: {mount['path']}") from error
+        mask = os.umask(0o022)  # the user of the container must be able to enter the directories above its mounts
+        _mount(isolation["mounts"], Mounts(isolation.get("staging", "")))
+        os.umask(mask)
+
+
+def _mount(given: Sequence[Mapping[str, Any]], mounts: Mounts) -> None:
+    """Mount outer directories before the inner ones. Every source is opened first, because a mount may cover a later source."""
+    ordered = sorted(given, key=lambda mount: mount["path"].rstrip("/").count("/"))
+    sources = []
+    for mount in ordered:
+        with _naming(mount):
+            mounts.reveal(mount["path"])
+    for mount in ordered:
+        with _naming(mount):
+            sources.append(os.open(mount["source"], os.O_PATH))
+    for mount, source in zip(ordered, sources, strict=True):
+        with _naming(mount):
+            mounts.add(mount, f"/proc/self/fd/{source}")
+        os.close(source)
+
+
+@contextlib.contextmanager
+def _naming(mount: Mapping[str, Any]) -> Iterator[None]:
+    """Name the mount in a failure of the `with` block."""
+    try:
+        yield
+    except OSError as error:
+        raise FailedStage("mounts", error, f"{mount['field']}: {mount['path']}") from error
 
 
 def _change_user(isolation: Mapping[str, Any]) -> None:
@@ -172,7 +204,8 @@ def _change_user(isolation: Mapping[str, Any]) -> None:
     try:
         if user is not None:
             for output in (1, 2):  # else the user could not open /dev/stdout and /dev/stderr
-                os.fchown(output, user, -1)
+                if not stat.S_ISCHR(os.fstat(output).st_mode):  # a device such as /dev/null belongs to the machine
+                    os.fchown(output, user, -1)
         if groups is not None:
             os.setgroups(groups)
         if group is not None:
@@ -183,8 +216,18 @@ def _change_user(isolation: Mapping[str, Any]) -> None:
         raise FailedStage("user", error) from error
 
 
+def _undo_startup() -> None:
+    """Undo what Python changes when it starts and the program would inherit: ignored signals, and a locale (PEP 538)."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    with open("/proc/self/environ", "rb") as file:
+        if not any(entry.startswith(b"LC_CTYPE=") for entry in file.read().split(b"\0")):
+            os.environ.pop("LC_CTYPE", None)
+
+
 def _launch(isolation: Mapping[str, Any], command: list[str]) -> NoReturn:
     """Execute the command in the container. Raises FailedStage."""
+    _undo_startup()  # before the change of the user, because another user can't read /proc/self/environ
     try:
         current = os.getcwd()
     except FileNotFoundError:

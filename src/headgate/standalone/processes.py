@@ -21,6 +21,7 @@ from headgate.resources.meta import Value
 from headgate.standalone.isolation import Isolation, LaunchFailure, launcher_command, read_failure
 
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
+_CREDENTIALS = ("Uid", "Gid", "Groups")  # in /proc/PID/status; the second user and group are the effective ones
 KILL_WAIT = 5.0  # seconds to wait after SIGKILL; a process that takes longer is blocked in the kernel
 
 
@@ -66,6 +67,12 @@ class Process:
         """Let `executed` read the launcher's failure from a pipe."""
         self._launch, self._pipe = launch, pipe
 
+    def forget_launcher(self) -> None:
+        """Close the pipe of the launcher, whose failure does not matter."""
+        if self._launch is not None:
+            self._launch = None
+            os.close(self._pipe)
+
     async def executed(self) -> None:
         """Wait until the program is executed, which takes a moment for an isolated program. Raises StartError."""
         if self._launch is None:
@@ -107,6 +114,7 @@ class Process:
 
     def detach(self) -> None:
         """Stop watching the process and let it run."""
+        self.forget_launcher()
         if not self._exit.done():
             self._unwatch()
             self._exit.cancel()
@@ -198,6 +206,23 @@ def adopt(identity: ProcessIdentity) -> Process | None:
     """Return a process that an earlier headgate started; None when it has exited."""
     pidfd = _open(identity)
     return None if pidfd is None else Process(identity, pidfd)
+
+
+def launch_beside(pid: int, directory: str) -> Launch:
+    """Return the launch of a command in the container of a process: with its environment, mounts, user and groups.
+
+    `directory` is the working directory. Raises OSError when the process has exited.
+    """
+    process = Path(f"/proc/{pid}")
+    entries = (entry.partition("=") for entry in os.fsdecode((process / "environ").read_bytes()).split("\0"))
+    env = {name: value for name, separator, value in entries if name and separator}
+    rows = (row.partition(":") for row in (process / "status").read_text().splitlines())
+    status = {name: [int(number) for number in text.split()] for name, _, text in rows if name in _CREDENTIALS}
+    isolation = Isolation(join=pid)
+    if os.geteuid() == 0:  # other users can start programs only as themselves
+        user, group, groups = (status[name] for name in _CREDENTIALS)
+        isolation = replace(isolation, user=user[1], group=group[1], groups=tuple(groups))
+    return Launch(command=(), env=env, cwd=directory, isolation=isolation)
 
 
 async def until_gone(identity: ProcessIdentity) -> None:

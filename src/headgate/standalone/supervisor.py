@@ -175,6 +175,7 @@ class Supervisor:
             write_private(self._program.record, msgspec.json.encode(record))
         except OSError:  # without a record the next headgate could not adopt the process
             process.signal(signal.SIGKILL)
+            process.forget_launcher()
             raise
         self.process, self.adopted = process, False
         try:

@@ -16,6 +16,7 @@ def test_fields_that_work_are_not_reported():
         "image": "app:1",
         "imagePullPolicy": "Always",
         "command": ["app"],
+        "stdin": True,
         "livenessProbe": probe,
         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
         "ports": [{"name": "http", "containerPort": 80, "protocol": "TCP"}],

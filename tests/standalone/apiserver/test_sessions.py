@@ -14,7 +14,7 @@ from tests.make.objects import config_map
 from tests.standalone.apiserver.pod_api import PodApi, output, running_pods
 from tests.standalone.pods.machine import PORTS, SERVER, key, process_pod, python
 
-from headgate.standalone.apiserver.sessions import MAX_SESSIONS
+from headgate.standalone.apiserver.sessions import MAX_SESSIONS, _copied
 from headgate.standalone.processes import identity_of, until_gone
 
 
@@ -36,6 +36,31 @@ async def test_exec_returns_the_exit_code_and_both_outputs(pods) -> None:
     assert (ran.code, ran.out) == (7, "out\n")
     assert "problem\n" in ran.err
     assert "exit code 7" in ran.err
+
+
+class Endless:
+    """A command that writes as fast as its output is read, and a client that reads as fast."""
+
+    streams = (1,)
+    count = 0
+
+    async def read(self, _: int) -> bytes:
+        self.count += 1
+        assert self.count < 100, "the output leaves no time for anything else"
+        return b"y"
+
+    async def send(self, *_: object) -> None:
+        """Send without waiting."""
+
+
+async def test_fast_output_leaves_time_for_other_tasks() -> None:
+    endless = Endless()
+    copying = asyncio.create_task(_copied(endless, endless))  # type: ignore[arg-type]
+    while not endless.count:
+        await asyncio.sleep(0)
+    copying.cancel()
+    await asyncio.wait([copying])
+    assert copying.cancelled()
 
 
 async def test_exec_reads_stdin_to_its_end(pods) -> None:

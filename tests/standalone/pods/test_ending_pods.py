@@ -1,14 +1,16 @@
 """Tests of pods that end by themselves, with real processes."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.make.objects import container, obj, pod, pod_template
-from tests.standalone.pods.machine import ProcessMachine, key, process_pod, python, running
+from tests.standalone.pods.machine import ProcessMachine, key, pid_of, process_pod, python, running
 
 from headgate.resources.meta import Key, Object
+from headgate.standalone.processes import identity_of, until_gone
 
 JOB = Key("batch", "Job", "default", "sums")
 FAILS_ONCE = """
@@ -94,6 +96,31 @@ async def test_a_pod_that_has_succeeded_keeps_its_status_after_a_restart_of_head
     await machine.store.create(process_pod("next", command=python("pass"), spec={"restartPolicy": "Never"}))
     await machine.state_of("Completed", "next")
     assert (await machine.get())["status"] == before["status"]
+
+
+async def test_a_pod_that_has_succeeded_keeps_its_status_when_headgate_stops(machine):
+    """Otherwise the next headgate would run it again."""
+    await machine.store.create(process_pod(command=python("pass"), spec={"restartPolicy": "Never"}))
+    await machine.state_of("Completed")
+    assert await machine.runtime.stop() == []
+    await machine.abandon()
+    before = await machine.get()
+    machine.start()
+    await machine.store.create(process_pod("next", command=python("pass"), spec={"restartPolicy": "Never"}))
+    await machine.state_of("Completed", "next")
+    assert await machine.runtime.stop() == []
+    assert (await machine.get())["status"] == before["status"]
+
+
+async def test_the_processes_that_a_killed_headgate_left_to_a_failed_pod_are_ended(machine):
+    await machine.store.create(process_pod(command=["sleep", "600"]))
+    pod = await machine.ready()
+    await machine.abandon()
+    await machine.store.update({**pod, "status": {**pod["status"], "phase": "Failed"}}, subresource="status")
+    left = identity_of(pid_of(pod))
+    machine.start()
+    async with asyncio.timeout(60):
+        await until_gone(left)
 
 
 @pytest.mark.parametrize("is_killed", [True, False])

@@ -8,15 +8,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.make.objects import config_map
 from tests.standalone.pods.machine import ProcessMachine, key, pid_of, process_pod, running
 
 from headgate.resources.core.pod_spec import Container, LifecycleHandler
 from headgate.resources.decode import read
+from headgate.resources.meta import Key
+from headgate.standalone.isolation import MountSupport
 from headgate.standalone.pods import leftovers
 from headgate.standalone.pods.hooks import run_hook
 from headgate.standalone.pods.probes import ProbeTarget
 from headgate.standalone.processes import Launch, spawn
 from headgate.standalone.supervisor import ProgramRecord
+
+USER = 54321 if os.geteuid() == 0 else os.geteuid()
+AS_ANOTHER = {"securityContext": {"runAsUser": USER}} if os.geteuid() == 0 else {}
 
 
 @pytest.fixture
@@ -102,6 +108,30 @@ async def test_a_hook_that_a_killed_headgate_left_behind_ends_with_the_next_one(
     machine.start()
     async with asyncio.timeout(60):
         await hook.exited()
+
+
+async def test_a_hook_runs_in_its_container_when_a_config_map_of_it_is_gone(machine, tmp_path):
+    if fault := await MountSupport().fault():
+        pytest.skip(fault)
+    await machine.store.create(config_map("settings", {"color": "blue"}))
+    log = tmp_path / "log"
+    made = process_pod(
+        command=["sleep", "600"],
+        env=[{"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "color"}}}],
+        volumeMounts=[{"name": "scratch", "mountPath": "/headgate-test"}],
+        lifecycle={"preStop": command(f"id -u >> {log}; touch /headgate-test/x && echo $COLOR >> {log}")},
+        spec={"terminationGracePeriodSeconds": 60, "volumes": [{"name": "scratch", "emptyDir": {}}], **AS_ANOTHER},
+    )
+    log.touch()
+    log.chmod(0o666)
+    for directory in (tmp_path, *tmp_path.parents[:2]):  # the directories of pytest are private
+        directory.chmod(0o755)
+    await machine.store.create(made)
+    await machine.ready()
+    await machine.store.delete(Key("", "ConfigMap", "default", "settings"))
+    await machine.store.delete(key())
+    await machine.gone()
+    assert log.read_text() == f"{USER}\nblue\n"
 
 
 async def test_faults_of_hooks_are_described(tmp_path):

@@ -42,6 +42,16 @@ def test_root_is_rejected_where_it_is_forbidden():
     assert user_of({"runAsNonRoot": True}, {"runAsUser": 5}).user == 5
 
 
+@pytest.mark.parametrize("is_root", [True, False])
+def test_the_user_of_the_image_is_not_root_where_it_is_forbidden(monkeypatch, is_root):
+    monkeypatch.setattr(users.os, "geteuid", lambda: 0 if is_root else 1000)
+    if is_root:
+        with pytest.raises(ConfigError, match="runAsNonRoot needs runAsUser"):
+            user_of({"runAsNonRoot": True}, None)
+    else:
+        assert user_of({"runAsNonRoot": True}, None).user is None
+
+
 def test_an_unknown_user_has_no_home_of_another_user():
     assert user_of({"runAsUser": UNKNOWN}, None).variables()["HOME"] == "/"
 

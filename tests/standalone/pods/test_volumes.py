@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,41 @@ def test_all_files_of_a_volume_change_at_once_and_removed_keys_disappear(tmp_pat
     assert sorted(path.name for path in made.iterdir() if not path.name.startswith("..")) == ["a.txt", "new"]
     assert (made / "a.txt").read_text() == "two"
     assert not (made / before).exists()
+
+
+def test_a_volume_that_a_killed_headgate_left_half_written_is_completed(tmp_path):
+    config = mounting({"configMap": {"name": "m"}})
+    made = written(config, tmp_path, SOURCES)
+    (made / "a.txt").unlink()
+    (made / "removed").symlink_to("..data/removed")
+    written(config, tmp_path, SOURCES)
+    assert sorted(path.name for path in made.iterdir() if not path.name.startswith("..")) == ["a.txt", "run.sh"]
+
+
+def test_all_users_can_read_a_volume_whatever_the_umask_is(tmp_path):
+    items = [{"key": "a.txt", "path": "deep/er/b.txt"}]
+    mask = os.umask(0o077)
+    try:
+        made = written(mounting({"configMap": {"name": "m", "items": items}}), tmp_path, SOURCES)
+    finally:
+        os.umask(mask)
+    assert [mode(made / path) for path in (".", "deep", "deep/er")] == [0o755] * 3
+
+
+def test_a_missing_part_of_a_private_directory_is_private(tmp_path):
+    host = tmp_path / "host"
+    host.mkdir(mode=0o700)
+    made = mounting({"hostPath": {"path": str(host)}}, subPath="a/b")
+    mounts(made.spec.containers[0], materialize(VolumeInput(made, "", {}, {}), tmp_path), {})
+    assert [mode(host / path) for path in ("a", "a/b")] == [0o700, 0o700]
+
+
+def test_a_file_that_exists_is_not_touched(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    os.utime(path, (1, 1))
+    written(mounting({"hostPath": {"path": str(path), "type": "FileOrCreate"}}), tmp_path, {})
+    assert path.stat().st_mtime == 1
 
 
 def test_the_items_of_a_volume_select_and_rename_keys(tmp_path):

@@ -32,7 +32,7 @@ _POD = frozenset(
 )
 _CONTAINER = frozenset(
     {"name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "ports", "volumeMounts"}
-    | {"readinessProbe", "livenessProbe", "startupProbe", "lifecycle", "securityContext"}
+    | {"readinessProbe", "livenessProbe", "startupProbe", "lifecycle", "securityContext", "stdin"}
 )
 _MOUNT = frozenset({"name", "mountPath", "subPath", "subPathExpr", "readOnly"})
 _PORT = frozenset({"name", "containerPort", "protocol"})

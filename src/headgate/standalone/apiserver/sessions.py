@@ -205,6 +205,8 @@ async def _copy(channels: Channels, command: Conversation, stream: int) -> None:
     with contextlib.suppress(WebSocketDisconnect):  # `receive` ends too
         while data := await command.read(stream):
             await channels.send(stream, data)
+            # Neither call suspends while the command and the client are fast, and nothing else would run.
+            await asyncio.sleep(0)
 
 
 async def _feed(channels: Channels, command: Conversation) -> None:

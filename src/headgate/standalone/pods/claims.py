@@ -4,12 +4,14 @@ Storage classes, sizes and PersistentVolumes have no effect: a claim is bound at
 """
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.errors import Conflict, NotFound
+from headgate.backoff import Backoff, until_done
+from headgate.errors import Conflict, NotFound, StoreError
 from headgate.objects.ports import Relist, Store, follow_all
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.meta import Key, Object, part, rows
@@ -19,6 +21,9 @@ from headgate.standalone.pods.volumes import make_directory
 KIND = "PersistentVolumeClaim"
 FINALIZER = "kubernetes.io/pvc-protection"  # Kubernetes' own: it keeps a claim while pods use it
 _DIRECTORY = "volumes"
+_STEADY_S = 60.0  # seconds after which the pauses after failures begin again
+
+log = logging.getLogger(__name__)
 
 
 async def directories(store: Store, state: Path, pod: Pod) -> Mapping[str, Path]:
@@ -48,10 +53,16 @@ class Claims:
     def __init__(self, store: Store, state: Path) -> None:
         self._store = store
         self._state = state
+        self._backoff = Backoff(steady_s=_STEADY_S)
+        self._reported: set[Path] = set()
 
     async def run(self) -> None:
-        """Follow claims and pods until canceled."""
-        _make_root(self._state)
+        """Follow claims and pods until canceled. A failure, such as a full disk, is logged and retried."""
+        failure = "claims can't be bound or removed"
+        await until_done(self._follow, failure, on=(StoreError, OSError), backoff=self._backoff)
+
+    async def _follow(self) -> None:
+        self._backoff.begin()
         async for step in follow_all(self._store, ((POD.group, POD.kind), ("", KIND))):
             if isinstance(step, Relist) or step.key.kind == POD.kind:
                 if isinstance(step, Relist) or step.type != "ADDED":
@@ -62,13 +73,20 @@ class Claims:
                 await self._settle(step.object)
 
     async def _settle_all(self) -> None:
+        _make_root(self._state)
+        # Directories are listed before claims: a claim that is created in between has its directory later.
+        directories = set((self._state / _DIRECTORY).iterdir())
         claims = (await self._store.list("", KIND)).items
+        self._report_unclaimed(directories - {directory_of(self._state, claim) for claim in claims})
         for claim in claims:
             await self._settle(claim)
-        present = {directory_of(self._state, claim) for claim in claims}
-        for path in (self._state / _DIRECTORY).iterdir():
-            if path not in present:
-                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    def _report_unclaimed(self, directories: Iterable[Path]) -> None:
+        """Log directories without a claim, once each. They stay, because a damaged store loses claims but not their files."""
+        for path in directories:
+            if path not in self._reported and path.exists():
+                self._reported.add(path)
+                log.warning("%s has the files of a claim that the store does not have; move or delete it", path)
 
     async def _settle(self, claim: Object) -> None:
         """Bind a claim; or, if it is deleted and no pod uses it, remove its directory and let it go."""

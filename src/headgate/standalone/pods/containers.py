@@ -20,7 +20,7 @@ from headgate.standalone.pods.hooks import run_hook
 from headgate.standalone.pods.logs import begin_log, last_output_matches
 from headgate.standalone.pods.probes import ProbeTarget, tcp_ports
 from headgate.standalone.pods.runs import ConfigError, ContainerState, Ended, Owner, Run, RunSettings
-from headgate.standalone.processes import Launch, StartError, until_gone
+from headgate.standalone.processes import Launch, StartError, launch_beside, until_gone
 from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor, surviving
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # before a restart
@@ -29,7 +29,6 @@ RECORD = "run.json"
 # A pattern for log messages about EADDRINUSE.
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
-_HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}
 _LEAST_GRACE_S = 1.0  # between SIGTERM and SIGKILL when a hook has used the grace period
 _HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}  # the reasons of Events
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
@@ -240,8 +239,11 @@ class ContainerRun(Run):
 
     async def _hook(self, name: str, handler: LifecycleHandler) -> bool:
         """Run a hook; return whether it succeeded. Write an Event if it failed."""
-        target = ProbeTarget(self.settings.container, self.settings.address, await self._joining_launch())
-        fault = await run_hook(handler, target, self._hook_record(name))
+        try:
+            target = ProbeTarget(self.settings.container, self.settings.address, await self._joining_launch())
+            fault = await run_hook(handler, target, self._hook_record(name))
+        except OSError as error:
+            fault = f"the process has exited: {error.strerror}"
         if fault:
             message = f"{name} hook of container {self.settings.container.name} failed: {fault}"
             await self.owner.record_event("Warning", _HOOK_FAILURES[name], message)
@@ -263,14 +265,18 @@ class ContainerRun(Run):
         ):
             await self.restart()
             return
-        await watch_health(self, await self._joining_launch())
+        try:
+            launch = await self._joining_launch()
+        except OSError:  # the process has exited
+            return
+        await watch_health(self, launch)
 
     async def _joining_launch(self) -> Launch:
-        """Return the launch of probes and hooks in the running container."""
+        """Return the launch of probes and hooks in the running container. Raises OSError when its process has exited."""
         try:
             return await self.command_launch()
-        except ConfigError:  # a ConfigMap of the container was deleted; only exec probes need the environment
-            return Launch(command=(), env={})
+        except (ConfigError, OSError):  # a ConfigMap of the container was deleted, or its volumes can't be written
+            return launch_beside(self.state.pid, self.settings.container.working_dir)
 
     async def command_launch(self) -> Launch:
         """Return the launch of commands in the running container, for `kubectl exec`. Raises ConfigError."""

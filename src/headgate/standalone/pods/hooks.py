@@ -45,6 +45,7 @@ async def _run(launch: Launch, record: Path) -> str:
             await process.executed()
             code = await process.exited()
     except (asyncio.CancelledError, OSError):
+        process.forget_launcher()
         await process.end(0)
         raise
     return "" if code == 0 else f"{launch.command[0]} ended with exit code {code}"

@@ -20,7 +20,7 @@ from headgate.resources.meta import Object, epoch_seconds
 from headgate.resources.registry import key_of
 from headgate.standalone.isolation import MountSupport
 from headgate.standalone.machine_node import NODE_NAME
-from headgate.standalone.pods import application_ports
+from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables
 from headgate.standalone.pods.container_order import PodContainers
 from headgate.standalone.pods.containers import ContainerRun, ExternalRun
@@ -123,7 +123,7 @@ class PodRun:
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
         await self._edit(self._bound)
-        if self._typed.status.phase in ENDED:  # its status is final, and its processes and their records are gone
+        if self._typed.status.phase in ENDED:  # its status is final
             return
         if self.sidecar:
             conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
@@ -135,6 +135,7 @@ class PodRun:
         """Run until the pod's object is gone. Cancellation leaves the processes running for the next headgate."""
         async with asyncio.TaskGroup() as tasks:
             if self._typed.status.phase in ENDED:
+                await leftovers.end(leftovers.containers_of(self._directory))  # of a killed headgate
                 await self._end_sidecar()
                 await self._terminating.wait()
             else:
@@ -155,7 +156,8 @@ class PodRun:
         grace = 0.0 if self._external else self._grace()  # `headgate run` ends an external process
         remaining = await self.runs.end(grace)
         await self._end_sidecar()
-        await self._write_status()
+        if self._typed.status.phase not in ENDED:  # the status of an ended pod is final
+            await self._write_status()
         return [
             f"pod {self.key.namespace}/{self.key.name}, container {run.settings.container.name}: "
             f"process {run.state.pid} does not end even when killed"

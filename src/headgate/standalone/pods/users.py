@@ -37,7 +37,8 @@ def container_user(pod: Pod, container: Container) -> ContainerUser:
     """Return the user and groups of a container; its own security context precedes that of the pod.
 
     A user without runAsGroup has its group of this machine, or the group with its number: Kubernetes uses the group 0, which
-    would give it the files of root's group here. Raises ConfigError if the user is root although it must not be.
+    would give it the files of root's group here. Raises ConfigError if the user is root, or that of a headgate that runs as
+    root, although it must not be.
     """
     shared, own = pod.spec.security_context or PodSecurityContext(), container.security_context or SecurityContext()
     user = shared.run_as_user if own.run_as_user is None else own.run_as_user
@@ -46,6 +47,12 @@ def container_user(pod: Pod, container: Container) -> ContainerUser:
     if non_root and user == 0:
         message = (
             f"container {container.name}, securityContext: runAsNonRoot forbids runAsUser 0; set another runAsUser"
+        )
+        raise ConfigError(message)
+    if non_root and user is None and os.geteuid() == 0:
+        message = (
+            f"container {container.name}, securityContext: runAsNonRoot needs runAsUser, because headgate runs as root and "
+            "does not use the image; set runAsUser to another user than 0"
         )
         raise ConfigError(message)
     if user is not None and group is None:

@@ -24,6 +24,7 @@ from headgate.standalone.pods.runs import ConfigError
 from headgate.standalone.pods.volume_files import VolumeFile, VolumeInput, inner_path, volume_files
 
 _FOR_ALL_USERS = 0o777
+_READABLE = 0o755  # of directories with files that headgate writes
 _GROUP_READS, _GROUP_WRITES = 0o440, 0o660  # what an fsGroup adds to the modes of files, as in Kubernetes
 _DATA = "..data"  # a link to the directory with the current files, as in Kubernetes: programs watch it
 _HOST_PATH_CHECKS = {
@@ -92,8 +93,17 @@ def _mounted_path(volume: PodVolume, mount: VolumeMount, env: Mapping[str, str],
     if not path.exists():
         if not volume.creates:
             raise ConfigError(f"{where}.subPath: volume {mount.name!r} has no {text!r}; correct the path")
-        make_directory(path)
+        _make_inside(volume.path, path)
     return path.resolve()
+
+
+def _make_inside(volume: Path, path: Path) -> None:
+    """Create a directory in a volume, with the mode of the volume, as in Kubernetes: a hostPath may be private."""
+    mode = stat.S_IMODE(volume.stat().st_mode)
+    for directory in reversed([path, *path.parents]):
+        if not directory.exists():
+            directory.mkdir()
+            directory.chmod(mode)
 
 
 def _materialize(volume: Volume, given: VolumeInput, directory: Path) -> PodVolume:
@@ -117,6 +127,7 @@ def _materialize(volume: Volume, given: VolumeInput, directory: Path) -> PodVolu
     if given.group is not None:
         files = [file._replace(mode=file.mode | _GROUP_READS) for file in files]
     directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(_READABLE)  # whatever umask headgate has
     _publish(files, directory, given.group)
     return PodVolume(directory, read_only=True)
 
@@ -126,7 +137,7 @@ def _host_path(host: HostPathVolume, where: str) -> Path:
     try:
         if type == "DirectoryOrCreate":
             path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        elif type == "FileOrCreate":
+        elif type == "FileOrCreate" and not path.exists():
             path.touch(mode=0o644)
         mode = path.stat().st_mode
     except OSError as error:
@@ -158,12 +169,15 @@ def _publish(files: Sequence[VolumeFile], directory: Path, group: int | None) ->
     """
     data = directory / _DATA
     if _content(data, files) == {file.path.as_posix(): (file.content, file.mode) for file in files}:
+        _link_names(directory, files)  # a killed headgate may have left it half done
         return
     fresh, old = Path(tempfile.mkdtemp(prefix="..", dir=directory)), data.readlink() if data.is_symlink() else None
-    fresh.chmod(0o755)
+    fresh.chmod(_READABLE)
     for file in files:
         path = fresh / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for parent in reversed(file.path.parents):
+            (fresh / parent).mkdir(exist_ok=True)
+            (fresh / parent).chmod(_READABLE)
         path.write_bytes(file.content)
         path.chmod(file.mode)
         if group is not None:
@@ -172,6 +186,13 @@ def _publish(files: Sequence[VolumeFile], directory: Path, group: int | None) ->
     link.unlink(missing_ok=True)
     link.symlink_to(fresh.name)
     link.replace(data)
+    _link_names(directory, files)
+    if old is not None:
+        shutil.rmtree(directory / old, ignore_errors=True)
+
+
+def _link_names(directory: Path, files: Sequence[VolumeFile]) -> None:
+    """Let a volume have a link for each file, or for the directory that contains it, and no other links."""
     names = {file.path.parts[0] for file in files}
     for name in names:
         if not (directory / name).is_symlink():
@@ -179,8 +200,6 @@ def _publish(files: Sequence[VolumeFile], directory: Path, group: int | None) ->
     for path in directory.iterdir():
         if path.is_symlink() and path.name not in names and not path.name.startswith(".."):
             path.unlink()
-    if old is not None:
-        shutil.rmtree(directory / old, ignore_errors=True)
 
 
 def _content(data: Path, files: Sequence[VolumeFile]) -> Mapping[str, tuple[bytes, int]] | None:
