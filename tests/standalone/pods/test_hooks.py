@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,19 @@ async def test_a_hook_that_a_killed_headgate_left_behind_ends_with_the_next_one(
         await hook.exited()
 
 
-async def test_a_hook_runs_in_its_container_when_a_config_map_of_it_is_gone(machine, tmp_path):
+@pytest.fixture
+def shared_directory() -> Iterator[Path]:
+    """A directory in which all users may read: those of pytest are private."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+async def test_a_hook_runs_in_its_container_when_a_config_map_of_it_is_gone(machine, shared_directory):
     if fault := await MountSupport().fault():
         pytest.skip(fault)
     await machine.store.create(config_map("settings", {"color": "blue"}))
-    log = tmp_path / "log"
+    log = shared_directory / "log"
     made = process_pod(
         command=["sleep", "600"],
         env=[{"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "color"}}}],
@@ -124,8 +133,6 @@ async def test_a_hook_runs_in_its_container_when_a_config_map_of_it_is_gone(mach
     )
     log.touch()
     log.chmod(0o666)
-    for directory in (tmp_path, *tmp_path.parents[:2]):  # the directories of pytest are private
-        directory.chmod(0o755)
     await machine.store.create(made)
     await machine.ready()
     await machine.store.delete(Key("", "ConfigMap", "default", "settings"))
