@@ -35,8 +35,8 @@ def test_known_objects_of_a_file_are_read_beside_foreign_objects(tmp_path):
 
 def test_each_line_counts_objects_and_kinds(tmp_path):
     named = {**INGRESS, "metadata": {"name": "b"}}
-    found = write(tmp_path, INGRESS, named, MONITOR, definition(), cron_tab(), config_map("a"))
-    assert [*lines(found)] == [
+    manifests = write(tmp_path, INGRESS, named, MONITOR, definition(), cron_tab(), config_map("a"))
+    assert [*lines(manifests)] == [
         "3 objects of 2 kinds are stored without effect: 1 CronTab, 2 Ingress",
         (
             "1 object is left out, because no CustomResourceDefinition defines the kind: 1 ServiceMonitor "
@@ -51,8 +51,8 @@ def test_files_that_are_carried_out_have_no_line(tmp_path):
 
 def test_the_fields_of_an_object_that_have_no_effect_are_one_line(tmp_path):
     app = container(command=["app"], resources={"limits": {"cpu": "1"}}, tty=True)
-    found = write(tmp_path, deployment("web", app), pod("plain", containers=[container(command=["app"])]))
-    (line,) = lines(found)
+    manifests = write(tmp_path, deployment("web", app), pod("plain", containers=[container(command=["app"])]))
+    (line,) = lines(manifests)
     fields = "spec.template.spec.containers[0].resources, spec.template.spec.containers[0].tty"
     assert line == f"Deployment default/web: {fields} have no effect on one machine; clusters use them"
 

@@ -66,12 +66,12 @@ def test_splits_of_another_mesh_are_adopted_and_given_back(empty_cluster: Cluste
     name = definition["metadata"]["name"]
 
     def spec(what: str) -> Object:
-        found: Object = json.loads(cluster.kubectl("-n", "shop", "get", what, "web", "-o", "json"))
-        return found["spec"]  # type: ignore[no-any-return]
+        stored: Object = json.loads(cluster.kubectl("-n", "shop", "get", what, "web", "-o", "json"))
+        return stored["spec"]  # type: ignore[no-any-return]
 
     def content() -> Object:
-        found: Object = json.loads(cluster.kubectl("get", "customresourcedefinition", name, "-o", "json"))
-        return found["spec"]  # type: ignore[no-any-return]
+        stored: Object = json.loads(cluster.kubectl("get", "customresourcedefinition", name, "-o", "json"))
+        return stored["spec"]  # type: ignore[no-any-return]
 
     cluster.apply(mesh_namespace("shop", injected=False), definition)
     until(lambda: cluster.kubectl("apply", "-f", "-", stdin=json.dumps(split)), "the definition is served")

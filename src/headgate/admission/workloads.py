@@ -171,8 +171,7 @@ def workload_causes(obj: Object) -> Iterator[Cause]:
 
 def _deployment_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, Deployment)
-    check_selector(typed)
-    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    yield from _selector(obj, typed)
     if typed.spec.strategy.type not in ("RollingUpdate", "Recreate"):
         yield Cause("spec.strategy.type", f"must be RollingUpdate or Recreate, not {typed.spec.strategy.type!r}")
     yield from _replicas(typed.spec.replicas)
@@ -181,16 +180,14 @@ def _deployment_causes(obj: Object) -> Iterator[Cause]:
 
 def _replicaset_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, ReplicaSet)
-    check_selector(typed)
-    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    yield from _selector(obj, typed)
     yield from _replicas(typed.spec.replicas)
     yield from template_causes(typed.spec.template)
 
 
 def _stateful_set_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, StatefulSet)
-    check_selector(typed)
-    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    yield from _selector(obj, typed)
     yield from _replicas(typed.spec.replicas)
     policy, strategy = typed.spec.pod_management_policy, typed.spec.update_strategy.type
     if policy not in ("OrderedReady", "Parallel"):
@@ -206,8 +203,7 @@ def _stateful_set_causes(obj: Object) -> Iterator[Cause]:
 
 def _daemon_set_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, DaemonSet)
-    check_selector(typed)
-    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
+    yield from _selector(obj, typed)
     if (strategy := typed.spec.update_strategy.type) not in ("RollingUpdate", "OnDelete"):
         yield Cause("spec.updateStrategy.type", f"must be RollingUpdate or OnDelete, not {strategy!r}")
     yield from _always_restarts(typed.spec.template)
@@ -232,6 +228,11 @@ def _pod_causes(obj: Object) -> Iterator[Cause]:
     spec = read(obj, Pod).spec
     yield from container_causes(spec, "spec")
     yield from pod_field_causes(spec, "spec")
+
+
+def _selector(obj: Object, typed: DaemonSet | Deployment | ReplicaSet | StatefulSet) -> Iterator[Cause]:
+    check_selector(typed)
+    yield from selector_causes(part(part(obj, "spec"), "selector"), "spec.selector")
 
 
 def _replicas(number: int) -> Iterator[Cause]:

@@ -53,9 +53,9 @@ async def test_the_sidecar_of_a_pod_is_a_subresource_with_the_verb_get(inspect_c
 
 
 async def test_workloads_with_outdated_sidecars_are_listed_with_their_pods(inspect_client: AsgiClient) -> None:
-    found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/workloadsidecars")).body
-    assert (found["kind"], found["items"][0]["object"]["name"]) == ("WorkloadSidecarsList", "web")
-    assert [pod["messages"] for pod in found["items"][0]["pods"]] == [[], ["has no sidecar"]]
+    workloads = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/workloadsidecars")).body
+    assert (workloads["kind"], workloads["items"][0]["object"]["name"]) == ("WorkloadSidecarsList", "web")
+    assert [pod["messages"] for pod in workloads["items"][0]["pods"]] == [[], ["has no sidecar"]]
     row = await cells(inspect_client, "workloadsidecars")
     assert row == {"Name": "deployment.web", "Pods": "2", "Outdated": "1", "Why": "has no sidecar"}
 

@@ -128,9 +128,9 @@ async def test_helm_takes_over_definitions_of_another_mesh_which_stay_after_the_
     )
     release.helm("install", "headgate", CHART, "--create-namespace", "--take-ownership", CLIENT_SIDE)
     release.helm("upgrade", "headgate", CHART, "--set", "replicas=3", CLIENT_SIDE)
-    found = release.get(CONVERTED)
-    assert len(found["spec"]["versions"]) == 4
-    adopted = json.loads(found["metadata"]["annotations"]["headgate.dev/adopted"])
+    definition = release.get(CONVERTED)
+    assert len(definition["spec"]["versions"]) == 4
+    adopted = json.loads(definition["metadata"]["annotations"]["headgate.dev/adopted"])
     assert adopted == {"labels": {"linkerd.io/extension": "smi"}, "spec": before["spec"]}
     assert "headgate.dev/adopted" not in release.get(DEFINITION)["metadata"]["annotations"]
     async with release.cluster.client() as client:
