@@ -5,6 +5,7 @@ from tests.make.objects import Object, pod, service, split
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.errors import StoreError
 from headgate.kinds import GATEWAY, SPLIT
 from headgate.objects.events import EventRecorder
 from headgate.plane.status.finding_events import ADDRESS_S, MAX_START_S, SOON_S, FindingEvents
@@ -56,6 +57,21 @@ async def test_an_event_about_a_service_without_pods_is_delayed_until_a_deployme
 ) -> None:
     assert await setting.delayed("v1", "v2")
     setting.time = SOON_S + 1
+    assert not await setting.delayed("v1", "v2")
+
+
+async def test_an_event_waits_while_the_api_refuses_to_say_whether_pods_start(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused question must not end the update of the status, which is not about pods."""
+
+    async def refuse(*_question: object) -> None:
+        raise StoreError("pods is forbidden")
+
+    monkeypatch.setattr(setting.store, "list", refuse)
+    for setting.time in (0, SOON_S + 1, MAX_START_S - 1):
+        assert await setting.delayed("v1", "v2")
+    setting.time = MAX_START_S + 1
     assert not await setting.delayed("v1", "v2")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.report import Finding
-from headgate.errors import NotFound
+from headgate.errors import NotFound, StoreError
 from headgate.objects.ports import Events, Reader
 from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.resources.meta import Key, Object, epoch_seconds, service_name
@@ -99,7 +99,7 @@ class FindingEvents:
             return False
         try:
             await self._store.get(key)
-        except NotFound:
+        except StoreError:  # not found, or the API refuses to answer: no Event may claim that the object exists
             return True
         return False
 
@@ -107,14 +107,16 @@ class FindingEvents:
         age = self._clock() - self._since.setdefault((key, finding), self._clock())
         if finding.reason is Reason.ADDRESS_NOT_ASSIGNED:
             return age < ADDRESS_S
-        selector = await self._selector(obj, finding)
-        if not selector[1]:
+        if age >= MAX_START_S:
             return False
-        if age < SOON_S:
+        try:
+            namespace, labels = await self._selector(obj, finding)
+            if not labels:
+                return False
+            pods = [] if age < SOON_S else (await self._store.list("", POD.kind, namespace)).items
+        except StoreError:  # refused, for example: the Event waits; the status, which is not about pods, must not
             return True
-        namespace, labels = selector
-        pods = (await self._store.list("", POD.kind, namespace)).items
-        return age < MAX_START_S and any(_is_pod_starting(pod) for pod in pods if _matches(pod, labels))
+        return age < SOON_S or any(_is_pod_starting(pod) for pod in pods if _matches(pod, labels))
 
     async def _selector(self, obj: Object, finding: Finding) -> tuple[str, Mapping[str, str]]:
         """Return the namespace and the selector of the Service that a finding is about; empty if it has no selector."""
