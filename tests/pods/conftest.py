@@ -412,8 +412,15 @@ def _weigh_pods() -> None:
 
 
 def build_image(tag: str, *options: object) -> None:
-    """Make an image with Python, and with what the options of `build-image` add, available to the cluster's nodes."""
-    _run(_kit() / "build-image", tag, *options)
+    """Make an image with Python, and with what the options of `build-image` add, available to the cluster's nodes.
+
+    containerd can remove a layer as garbage while it imports a second image that has this layer. Then it lacks the layer,
+    and the next import brings it.
+    """
+    command = (_kit() / "build-image", tag, *options)
+    if reason := _failure(*command):
+        assert "not found" in reason, f"{command}:\n{reason}"
+        _run(*command)
 
 
 def node_exec(*command: str) -> list[str]:
