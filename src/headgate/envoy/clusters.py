@@ -138,6 +138,21 @@ def direct_cluster(name: str, peer: ExpectedPeer) -> pb.Cluster:
     return message
 
 
+def identity_cluster() -> pb.Cluster:
+    """Return a cluster without endpoints that makes a proxy load its certificate and roots before it needs them.
+
+    The first endpoint with an identity reaches the old version of its cluster too, which has no TLS, and which serves until
+    the new version has its certificates. Without this cluster a proxy asked for them only then, and sent requests in plaintext
+    meanwhile.
+    """
+    nobody = ExpectedPeer(identity="", server_name="")
+    return pb.Cluster(
+        name=names.IDENTITY,
+        type=pb.Cluster.DiscoveryType.STATIC,
+        transport_socket=upstream_tls.transport_socket(nobody),
+    )
+
+
 def passthrough_cluster(name: str) -> pb.Cluster:
     """Return the cluster that connects to a connection's original destination without changes."""
     return pb.Cluster(
