@@ -57,8 +57,8 @@ UNUSED_VERSIONS = (
     "scheduling.k8s.io/v1beta1",
     "storage.k8s.io/v1beta1",
 )
-"""Versions that no test reads. The API server writes its whole OpenAPI document anew after each change of a definition, which
-is half of its processor time while headgate is installed."""
+"""Versions that no test reads. The API server writes its whole OpenAPI document again after each change to a definition,
+which is half of its processor time while headgate is installed."""
 
 
 class KubeApiServer:

@@ -30,6 +30,7 @@ QUERY_TRIES = 2
 """The timeout of a DNS query, and the number of attempts. Envoy waits for the first answer before a DNS cluster becomes
 active. These limits bound how long a name without an answer delays other clusters."""
 NOT_EJECTING = Resilience(ejection=None)
+NO_PEER = ExpectedPeer(identity="", server_name="")
 
 
 def cluster(
@@ -145,11 +146,10 @@ def identity_cluster() -> pb.Cluster:
     the new version has its certificates. Without this cluster a proxy asked for them only then, and sent requests in plaintext
     meanwhile.
     """
-    nobody = ExpectedPeer(identity="", server_name="")
     return pb.Cluster(
         name=names.IDENTITY,
         type=pb.Cluster.DiscoveryType.STATIC,
-        transport_socket=upstream_tls.transport_socket(nobody),
+        transport_socket=upstream_tls.transport_socket(NO_PEER),
     )
 
 
