@@ -122,7 +122,7 @@ def _address(host: Any) -> str:
 def _failed(series: str) -> Iterator[tuple[CounterKey, Count]]:
     """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
-        values = dict(_LABEL.findall(labels))
+        values = traffic_stats.split_backend(dict(_LABEL.findall(labels)))
         backend, code = traffic_stats.parse_backend(values), values.get("code", "")
         read = parse_code(code)
         is_counted = read.is_flagged == (name == traffic_stats.FLAGGED)
