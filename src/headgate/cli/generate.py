@@ -19,6 +19,7 @@ from headgate.durations import seconds
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.resources.call_records import CallRecord, CallRecordList
+from headgate.resources.inspect import in_namespace
 from headgate.resources.meta import epoch_seconds
 
 KEPT_H = 7 * 24
@@ -128,8 +129,7 @@ def _from_file(text: str, namespace: str) -> Recording:
         found = msgspec.json.decode(data, type=CallRecordList)
     except (OSError, msgspec.MsgspecError) as error:
         raise HeadgateError(f"{text}: no list of recorded calls can be read: {error}") from error
-    kept = tuple(item for item in found.items if namespace in ("", item.metadata.namespace))
-    return Recording(kept, namespace, tuple(_gaps(found, 0.0)))
+    return Recording(in_namespace(found.items, namespace), namespace, tuple(_gaps(found, 0.0)))
 
 
 def _recent(found: CallRecordList, namespace: str, window: float) -> Recording:

@@ -4,9 +4,9 @@ The API stores nothing: its objects are computed for each request. Fields whose 
 `messages`; all other fields have values for programs. A reference to an object is a `Key`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Meta, field
 
@@ -38,6 +38,19 @@ class AnswerList(Answer, frozen=True, kw_only=True):
 
     metadata: Mapping[str, Any] = {}
     api_version: str = API_VERSION
+
+
+class _Named(Protocol):
+    @property
+    def metadata(self) -> ObjectName: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def in_namespace(objects: Iterable[N], namespace: str) -> tuple[N, ...]:
+    """Return the objects in a namespace; all if it is empty."""
+    return tuple(obj for obj in objects if namespace in ("", obj.metadata.namespace))
 
 
 class ExactShare(Answer, frozen=True, kw_only=True):

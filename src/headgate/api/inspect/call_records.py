@@ -4,13 +4,12 @@ from msgspec import structs
 
 from headgate.api.inspect.resource import InspectCall, InspectResource, since
 from headgate.resources.call_records import CallRecord, CallRecordList
+from headgate.resources.inspect import in_namespace
 
 
 async def _list(call: InspectCall) -> CallRecordList:
-    every, namespace = call.inspector.calls(), call.path.namespace
-    return structs.replace(
-        every, items=tuple(record for record in every.items if namespace in ("", record.metadata.namespace))
-    )
+    every = call.inspector.calls()
+    return structs.replace(every, items=in_namespace(every.items, call.path.namespace))
 
 
 CALL_RECORDS = InspectResource(

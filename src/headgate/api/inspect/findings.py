@@ -3,14 +3,12 @@
 from msgspec import structs
 
 from headgate.api.inspect.resource import InspectCall, InspectResource
-from headgate.resources.inspect import FindingList, PublishedFinding
+from headgate.resources.inspect import FindingList, PublishedFinding, in_namespace
 
 
 async def _list(call: InspectCall) -> FindingList:
-    every, namespace = await call.inspector.findings(), call.path.namespace
-    return structs.replace(
-        every, items=tuple(finding for finding in every.items if namespace in ("", finding.metadata.namespace))
-    )
+    every = await call.inspector.findings()
+    return structs.replace(every, items=in_namespace(every.items, call.path.namespace))
 
 
 FINDINGS = InspectResource(

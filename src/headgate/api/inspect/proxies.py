@@ -7,7 +7,7 @@ from headgate.api.inspect.resource import InspectCall, InspectResource, Subresou
 from headgate.api.status import ApiError, unsupported_value
 from headgate.formatting import NONE
 from headgate.plane.inspector import ConfigQuery
-from headgate.resources.inspect import TYPES, Proxy, ProxyConfig, ProxyList
+from headgate.resources.inspect import TYPES, Proxy, ProxyConfig, ProxyList, in_namespace
 
 
 async def _get(call: InspectCall) -> Proxy | None:
@@ -15,10 +15,7 @@ async def _get(call: InspectCall) -> Proxy | None:
 
 
 async def _list(call: InspectCall) -> ProxyList:
-    namespace = call.path.namespace
-    return ProxyList(
-        items=tuple(proxy for proxy in call.inspector.proxies() if namespace in ("", proxy.metadata.namespace))
-    )
+    return ProxyList(items=in_namespace(call.inspector.proxies(), call.path.namespace))
 
 
 async def _config(call: InspectCall) -> ProxyConfig | None:
