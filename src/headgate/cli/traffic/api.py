@@ -175,11 +175,19 @@ def no_api_error(message: str) -> Unavailable:
     )
 
 
-def no_inspect_error(response: ProxiedResponse) -> NoMetrics | None:
-    """Return the error for a 404 of an API server without the inspect API; None for another response."""
-    if response.status != 404 or (is_api_status(response) and _NO_PATH not in error_message(response)):
-        return None
-    return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; {INSTALL}")
+def inspect_error(response: ProxiedResponse, resource: str, verb: str) -> HeadgateError:
+    """Return the error for a response of the inspect API; `resource` and `verb` are those that RBAC authorizes."""
+    status, message = response.status, error_message(response)
+    if status == 404 and (not is_api_status(response) or _NO_PATH in message):
+        return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; {INSTALL}")
+    if not is_api_status(response):
+        return no_api_error(message)
+    if status == 404:
+        return NotFound(message)
+    if status == 403:
+        return forbidden_error(message, INSPECT.partition("/")[0], resource, verb)
+    kind = Unavailable if status in (501, 503) else HeadgateError
+    return kind(f"the API responded with {status}: {message}")
 
 
 def is_api_status(response: ProxiedResponse) -> bool:

@@ -10,17 +10,10 @@ import typer
 from headgate.cli.common_options import AllNamespaces, Namespace, Output, check_namespaces
 from headgate.cli.output import Format, answer, note
 from headgate.cli.traffic import colors
-from headgate.cli.traffic.api import (
-    INSPECT,
-    error_message,
-    forbidden_error,
-    is_api_status,
-    no_api_error,
-    no_inspect_error,
-)
+from headgate.cli.traffic.api import INSPECT, inspect_error
 from headgate.cli.traffic.kubectl_proxy import Kubectl, ProxiedResponse
 from headgate.cli.traffic.table import Cell, format_table
-from headgate.errors import HeadgateError, Unavailable
+from headgate.errors import HeadgateError
 
 _RECORDS = "callrecords"
 _TITLES = ("DESTINATION", "PORT", "PROTOCOL", "CALLER", "WOULD_REFUSE", "LAST")
@@ -57,7 +50,7 @@ def audit(
         namespace = "" if all_namespaces else namespace or kubectl.namespace()
         response = proxy.get(_path(namespace))
     if response.status != 200:
-        raise _error(response)
+        raise inspect_error(response, _RECORDS, "list")
     found = _audited(response)
     answer(found, output, lambda: _show(found, namespace))
 
@@ -96,15 +89,3 @@ def _cells(item: AuditedCall, *, everywhere: bool) -> Iterator[str]:
     yield item.caller or f"{item.plaintext_caller} (no identity)"
     yield str(item.would_refuse)
     yield item.last_call_time or "-"
-
-
-def _error(response: ProxiedResponse) -> HeadgateError:
-    status, message = response.status, error_message(response)
-    if missing := no_inspect_error(response):
-        return missing
-    if not is_api_status(response):
-        return no_api_error(message)
-    if status == 403:
-        return forbidden_error(message, INSPECT.partition("/")[0], _RECORDS, "list")
-    kind = Unavailable if status in (501, 503) else HeadgateError
-    return kind(f"the API responded with {status}: {message}")
