@@ -178,8 +178,7 @@ def _at_socket(path: str) -> pb.Cluster:
 
 def _at_address(xds: XdsAddress) -> pb.Cluster:
     address = pb.Address(socket_address=pb.SocketAddress(address=xds.host, port_value=xds.port))
-    kind = pb.Cluster.DiscoveryType
-    cluster = _xds_cluster(kind.STATIC if _is_numeric(xds.host) else kind.STRICT_DNS, address)
+    cluster = _xds_cluster(host_discovery(xds.host), address)
     name = pb.SubjectAltNameMatcher(
         san_type=pb.SubjectAltNameMatcher.SanType.DNS, matcher=pb.StringMatcher(exact=xds.name)
     )
@@ -203,12 +202,13 @@ def _at_address(xds: XdsAddress) -> pb.Cluster:
     return cluster
 
 
-def _is_numeric(host: str) -> bool:
+def host_discovery(host: str) -> pb.Cluster.DiscoveryType:
+    """Return the type of a cluster with one endpoint: STATIC for an IP address, STRICT_DNS for a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return pb.Cluster.DiscoveryType.STRICT_DNS
+    return pb.Cluster.DiscoveryType.STATIC
 
 
 def _xds_cluster(kind: pb.Cluster.DiscoveryType, address: pb.Address) -> pb.Cluster:
