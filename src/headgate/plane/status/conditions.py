@@ -112,27 +112,28 @@ def by_condition(
             yield StatusCondition(type=condition.value, status=True, reason=reason, message=message)
 
 
+def programmed_condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
+    """Return a condition Programmed."""
+    return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
+
+
 def programmed(progress: Progress, *, accepted: bool, message_start: str = "") -> StatusCondition:
     """Return the condition Programmed: whether all proxies have acknowledged the resources of an object.
 
     The condition is False for an object that is not accepted. `message_start` is the start of the message; the default
     is for example `3 of 4 proxies have the configuration`.
     """
-
-    def condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
-        return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
-
     message_start = message_start or f"{progress.holding} of {progress.total} proxies have the configuration"
     if not accepted:
-        return condition("Invalid", "no proxy is configured for this object; see the other conditions")
+        return programmed_condition("Invalid", "no proxy is configured for this object; see the other conditions")
     if progress.refused:
         words = [f"{proxy} rejected the configuration: {message.strip()}" for proxy, message in progress.refused]
-        return condition(Reason.ENVOY_REJECTED.value, f"{message_start}; {few(words, '; ')}")
+        return programmed_condition(Reason.ENVOY_REJECTED.value, f"{message_start}; {few(words, '; ')}")
     if not progress.total:
-        return condition("NoProxies", "no proxy needs the configuration")
+        return programmed_condition("NoProxies", "no proxy needs the configuration")
     if progress.lagging:
-        return condition("Pending", f"{message_start}; waiting for {few(progress.lagging)}")
-    return condition("Programmed", message_start, status=True)
+        return programmed_condition("Pending", f"{message_start}; waiting for {few(progress.lagging)}")
+    return programmed_condition("Programmed", message_start, status=True)
 
 
 def few(words: Sequence[str], between: str = ", ") -> str:

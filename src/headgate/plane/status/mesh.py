@@ -12,7 +12,16 @@ from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.node_ids import SIDECAR
 from headgate.plane.status import audit
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, few, programmed, status_of, timed
+from headgate.plane.status.conditions import (
+    ObjectReport,
+    StatusInputs,
+    by_condition,
+    few,
+    programmed,
+    programmed_condition,
+    status_of,
+    timed,
+)
 from headgate.plane.status.receipts import Acknowledgment, AckState, Progress, Receipts, Resource
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
@@ -101,12 +110,12 @@ def _programmed(
     if any(item.reason is Reason.INVALID for item in report.findings):
         return programmed(progress, accepted=False)
     if unenforced := [item.message for item in report.findings if item.reason is Reason.NOT_ENFORCED]:
-        return _verdict(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
+        return programmed_condition(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
     if not progress.total:
-        return _verdict("Programmed", "the object selects no pod", status=True)
+        return programmed_condition("Programmed", "the object selects no pod", status=True)
     found = programmed(progress, accepted=True, message_start=message_start)
     pending = _pending_step(report, blocking) if found.status else ""
-    return _verdict("Pending", f"{found.message}; {pending}") if pending else found
+    return programmed_condition("Pending", f"{found.message}; {pending}") if pending else found
 
 
 def _pending_step(report: ObjectReport, blocking: Sequence[str]) -> str:
@@ -117,7 +126,3 @@ def _pending_step(report: ObjectReport, blocking: Sequence[str]) -> str:
     if report.incomplete_certificates:
         return f"waiting for certificates with all DNS names: {pod_list(report.incomplete_certificates)}"
     return ""
-
-
-def _verdict(reason: str, message: str, *, status: bool = False) -> StatusCondition:
-    return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
