@@ -230,12 +230,9 @@ async def until_gone(identity: ProcessIdentity) -> None:
     pidfd = _open(identity)
     if pidfd is None:
         return
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(pidfd, ended.set)
     try:
-        await ended.wait()
+        await _readable(pidfd)  # a pidfd is readable once the process has exited
     finally:
-        loop.remove_reader(pidfd)
         os.close(pidfd)
 
 
