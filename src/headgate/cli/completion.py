@@ -13,18 +13,22 @@ from headgate.cli.arguments import ApiOptions
 from headgate.cli.connection import find_api
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.errors import HeadgateError
-from headgate.kinds import GATEWAY, MESH
+from headgate.kinds import GATEWAY, MESH, names_of
 from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
+from headgate.resources.kind import Kind
 from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.registry import find
+from headgate.resources.request_spec import CALLER_KINDS
 
 TIMEOUT_S = 1.0
 _KINDS_WITH_LOGS = (*((kind.group, kind.kind) for kind in TEMPLATED_KINDS if kind.kind != "CronJob"), ("", "Pod"))
-_CALLER_KINDS = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
+_CALLER_KINDS = tuple((names_of(kind).group, kind) for kind in CALLER_KINDS)
 
 Query: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]
 """A function that returns the candidates, with an API client and a namespace as arguments."""
+Completion: TypeAlias = Callable[[typer.Context, str], list[str]]
+"""A function that returns the candidates for an incomplete word."""
 
 
 def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -74,6 +78,12 @@ def canaries(ctx: typer.Context, incomplete: str) -> list[str]:
         return await _names(client, MESH, "Canary", namespace)
 
     return _complete(ctx, incomplete, query)
+
+
+def of_kinds(kinds: Iterable[Kind]) -> Completion:
+    """Return a completion of KIND/NAME."""
+    names = [(kind.group, kind.kind) for kind in kinds]
+    return lambda ctx, incomplete: objects(ctx, incomplete, names)
 
 
 def objects(ctx: typer.Context, incomplete: str, kinds: Collection[tuple[str, str]]) -> list[str]:

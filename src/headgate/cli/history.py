@@ -27,18 +27,13 @@ _REASONS = {
 }
 _LONGEST_VALUE = 60  # characters of a value in the list of revisions
 
-
-def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
-    return completion.objects(ctx, incomplete, RECORDED)
-
-
 Selection = Annotated[
     str,
     typer.Argument(
         metavar="[REVISION | KIND/NAME]",
         help="The number of a revision, to show its details; or an object, to list only its changes.",
         show_default=False,
-        autocompletion=_complete_object,
+        autocompletion=completion.of_kinds(RECORDED_KINDS),
     ),
 ]
 InNamespace = Annotated[
@@ -63,7 +58,7 @@ def history(
     """List the revisions of the mesh: the changed objects, their writers, and what they did to requests and access.
 
     `headgate history REVISION` shows the changed fields of one revision. `headgate rollback REVISION` restores its objects,
-    and `headgate explain --at REVISION` explains a request as of then.
+    and `headgate explain --at REVISION` explains a request with the objects of that revision.
     """
     client = InspectClient.of(api)
     place = chosen_namespace(client, namespace, all_namespaces=all_namespaces)

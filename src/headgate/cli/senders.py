@@ -20,6 +20,7 @@ from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_program
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.resources.inspect import Proxy
+from headgate.resources.request_spec import CallerKind
 from headgate.resources.request_spec import RequestOrigin as Caller
 
 PROGRAM = ("headgate", "sidecar", "try")
@@ -52,7 +53,7 @@ async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
     """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError if none can send requests."""
     proxies = await inspect_client.proxies(caller.namespace)
     every = [item for item in proxies if _name(item, caller.kind) == caller.name]
-    about = f"{caller.kind} {caller.namespace}/{caller.name}"
+    about = f"{caller.kind.lower()} {caller.namespace}/{caller.name}"
     if not every:
         raise NotFound(
             f"found no sidecar of {about}, so no request can be sent from it; give its namespace with -n, or omit"
@@ -90,10 +91,15 @@ def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
     raise HeadgateError(f"can't send requests from a sidecar of {about}: {reasons}")
 
 
-def _name(item: Proxy, kind: str) -> str:
+def _name(proxy: Proxy, kind: CallerKind) -> str:
     """Return the name of a sidecar's pod, Deployment or ServiceAccount."""
-    names = {"pod": item.metadata.name, "deployment": item.deployment, "serviceaccount": item.service_account}
-    return names[kind]
+    match kind:
+        case "Pod":
+            return proxy.metadata.name
+        case "Deployment":
+            return proxy.deployment
+        case "ServiceAccount":
+            return proxy.service_account
 
 
 async def send(

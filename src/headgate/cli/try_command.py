@@ -148,7 +148,7 @@ async def _run(
         sender = await any_sidecar(inspect_client, where.namespace)
         note(f"{sender.name} sends the requests; name another client by --from, and its namespace by -n")
     if sender.pod:
-        caller = Caller(kind="pod", namespace=sender.namespace, name=sender.pod)
+        caller = Caller(kind="Pod", namespace=sender.namespace, name=sender.pod)
     sent = batch.request
     request = RequestSpec(
         url=sent.url,

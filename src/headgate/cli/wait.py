@@ -33,17 +33,13 @@ WAITABLE = tuple(kind for kind in KINDS if kind.ready_by)
 """The kinds whose status says whether they are active."""
 
 
-def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
-    return completion.objects(ctx, incomplete, [(kind.group, kind.kind) for kind in WAITABLE])
-
-
 _WORDS = ", ".join(kind.names.singular for kind in WAITABLE)
 ObjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
         help=f"The kind and the name of the object; the kinds are {_WORDS}.",
-        autocompletion=_complete_object,
+        autocompletion=completion.of_kinds(WAITABLE),
     ),
 ]
 Timeout = Annotated[
