@@ -33,7 +33,7 @@ from headgate.resources.inspect import ExactShare
 from headgate.resources.request_spec import BadRequest, RequestSpec, check
 
 ERROR_STATUSES = 400
-NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are those of today, because the history does not record them"
+NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are the current ones, because the history does not record them"
 NO_SPANS = "proxies send no spans without --otlp-traces"
 _RESULTS = {"Matched": "matched", "Failed": "failed", "NotTried": "not tried"}
 OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
@@ -89,7 +89,7 @@ At = Annotated[
         "--at",
         metavar="REVISION",
         min=0,
-        help="Explain with the objects of this revision, and the pods of today.",
+        help="Explain with the objects of this revision and the current pods.",
         show_default=False,
     ),
 ]

@@ -43,7 +43,7 @@ def _nginx(pod: str) -> None:
 
 
 def _drain() -> None:
-    """Let Envoy ask its clients to close their connections; wait until no connection has been open for QUIET_S seconds.
+    """Make Envoy close its clients' connections; wait until no connection has been open for QUIET_S seconds.
 
     The kubelet kills the container at the end of the pod's grace period.
     """

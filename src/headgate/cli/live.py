@@ -102,7 +102,7 @@ def sections(
 ) -> Iterator[SplitSection]:
     """Yield a section for each port of each split.
 
-    `addresses` are the Services' addresses, by Service and port. `rollouts` are lines about rollouts, by split.
+    `addresses` has the Services' addresses, by Service and port. `rollouts` are lines about rollouts, by split.
     """
     outcomes_of: dict[Key, list[SplitOutcome]] = {}
     for outcome in outcomes:

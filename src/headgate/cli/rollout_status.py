@@ -79,7 +79,7 @@ class _Status(Input, frozen=True, kw_only=True):
 class BackendRow(Input, frozen=True, kw_only=True):
     """A backend: its share of the root's traffic, and what the analysis has counted in this step.
 
-    `requests` and `failures` are None if the analysis does not count them. `lowest` and `highest` are the ends of the
+    `requests` and `failures` are None if the analysis does not count them. `lowest` and `highest` bound the
     interval of the failure rate, from 0 to 1; None without requests.
     """
 

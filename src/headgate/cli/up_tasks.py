@@ -84,7 +84,7 @@ class UpTasks:
         return await self._unavailable()
 
     async def _wait_for_workloads(self, *changing: Latest[Any]) -> None:
-        """Wait until no workload is starting, for READY_S at the longest; look again after each change of `changing`."""
+        """Wait until no workload is starting, for READY_S at the longest; look again after each change to `changing`."""
         for seconds in (QUIET_S, READY_S - QUIET_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -34,7 +34,7 @@ KEPT_STATS = (  # dropping all other statistics halves the memory of a proxy wit
         )
     ),
 )
-CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` are the names of the secrets in the source files
+CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` have the names of the secrets in the source files
 ROOTS = "roots"
 MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses further connections, which could exhaust its memory
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause between attempts to connect
@@ -78,7 +78,7 @@ def bootstrap(
 ) -> bytes:
     """Return the bootstrap as JSON. Equal arguments give equal bytes.
 
-    `admin_socket` and `xds_socket` are paths of unix sockets that only their owner can open. `token` is the path of the
+    `admin_socket` and `xds_socket` have paths of unix sockets that only their owner can open. `token` is the path of the
     file with the output of `token_source`. Raises ValueError unless exactly one of `xds_socket` and `xds` is set.
     """
     if bool(xds_socket) == bool(xds):

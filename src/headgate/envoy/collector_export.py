@@ -58,8 +58,8 @@ def _cluster(name: str, collector: HostPort) -> pb.Cluster:
         connect_timeout=pb.Duration(seconds=_CONNECT_SECONDS),
         # By default Envoy uses only the IPv6 address of `localhost`, where many collectors do not listen.
         dns_lookup_family=pb.Cluster.DnsLookupFamily.V4_PREFERRED,
-        # By default Envoy asks for no configuration until the name is resolved or rejected. While DNS did not answer,
-        # it asked for none in 60 s.
+        # By default Envoy requests no configuration until the name is resolved or rejected. While DNS did not answer,
+        # it requested none in 60 s.
         wait_for_warm_on_init=pb.BoolValue(value=False),
         load_assignment=pb.ClusterLoadAssignment(
             cluster_name=name, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]

@@ -154,7 +154,7 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
 class Proxy(Answer, frozen=True, kw_only=True):
     """One proxy. A sidecar has the namespace and the name of its pod; a gateway is in `headgate-system`.
 
-    `service_account` and `deployment` are those of the pod.
+    `service_account` and `deployment` belong to the pod.
     """
 
     metadata: ObjectName
@@ -229,7 +229,7 @@ class AddedSidecar(Answer, frozen=True, kw_only=True):
     """A Sidecar that was added to a pod, or that selects the pod.
 
     `generation` is the generation that was added, and `newest` the Sidecar's current generation; 0 means none.
-    `conflicts` are items that were not added, because the pod has items of the same names.
+    `conflicts` has items that were not added, because the pod has items of the same names.
     """
 
     name: str
@@ -241,7 +241,7 @@ class AddedSidecar(Answer, frozen=True, kw_only=True):
 class PodSidecar(Answer, frozen=True, kw_only=True):
     """Why a pod has a sidecar or none. `sidecar` is its kind, `transparent` or `explicit`, or empty.
 
-    `messages` are facts that explain its behavior, and `advice_messages` say what to do to change it.
+    `messages` has facts that explain its behavior, and `advice_messages` say what to do to change it.
     """
 
     metadata: ObjectName
@@ -289,7 +289,7 @@ class TapRequest(Answer, frozen=True, kw_only=True):
 
 
 class TapResponse(Answer, frozen=True, kw_only=True):
-    """A response. `status` is 0 if there was none; `flags` and `details` are Envoy's response flags and details."""
+    """A response. `status` is 0 if there was none; `flags` and `details` have Envoy's response flags and details."""
 
     status: int
     flags: tuple[str, ...] = ()

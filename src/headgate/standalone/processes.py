@@ -32,7 +32,7 @@ class StartError(HeadgateError):
 class Launch(Value, frozen=True, kw_only=True):
     """A program to start: its arguments, environment and working directory (empty for the current one).
 
-    `pass_fds` are file descriptors that the program inherits, under the same numbers. `stdin` is the path of a named pipe; without
+    `pass_fds` has file descriptors that the program inherits, under the same numbers. `stdin` is the path of a named pipe; without
     one, stdin is empty. With `isolation`, the program has mounts and a user of its own.
     """
 

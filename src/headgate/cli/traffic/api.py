@@ -176,7 +176,7 @@ def no_api_error(message: str) -> Unavailable:
 
 
 def inspect_error(response: ProxiedResponse, resource: str, verb: str) -> HeadgateError:
-    """Return the error for a response of the inspect API; `resource` and `verb` are those that RBAC authorizes."""
+    """Return the error for a response of the inspect API; RBAC authorizes `resource` and `verb`."""
     status, message = response.status, error_message(response)
     if status == 404 and (not is_api_status(response) or _NO_PATH in message):
         return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; {INSTALL}")

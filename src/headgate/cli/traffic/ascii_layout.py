@@ -61,8 +61,8 @@ class GridLayout(msgspec.Struct, frozen=True, kw_only=True):
 class _Segment(msgspec.Struct, frozen=True, kw_only=True):
     """A straight segment of an edge path. `number` is its index on the path: 0 at the source.
 
-    `at` is its fixed coordinate, `low` and `high` are its ends, in pixels. `ports` are the boxes at which the
-    segment ends. `ends` are the variables at `low` and `high`: the border of a box, or the adjacent segment.
+    `at` is its fixed coordinate; it extends from `low` to `high`, in pixels. `ports` has the boxes at which the
+    segment ends. `ends` has the variables at `low` and `high`: the border of a box, or the adjacent segment.
     """
 
     path: int
@@ -116,7 +116,7 @@ def _side(node_box: NodeBox, point: Point) -> Literal["left", "right"]:
 
 
 def layout_on_grid(layout: Layout, labels: Sequence[str] = ()) -> GridLayout:
-    """Place a layout on the grid. `labels` are the texts of the edge paths, in order. Raises NotDrawable."""
+    """Place a layout on the grid. `labels` has the texts of the edge paths, in order. Raises NotDrawable."""
     return _Compaction(layout, labels).solution()
 
 

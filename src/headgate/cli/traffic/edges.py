@@ -45,7 +45,7 @@ class EdgePeer(msgspec.Struct, frozen=True, order=True):
 class Security(msgspec.Struct, frozen=True):
     """The mutual TLS of an edge: the number of all requests and connections, and of those with mutual TLS (`secured`).
 
-    `clients` and `servers` are the SPIFFE IDs of the certificates.
+    `clients` and `servers` have the SPIFFE IDs of the certificates.
     """
 
     total: int

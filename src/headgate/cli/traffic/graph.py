@@ -26,7 +26,7 @@ Style = Literal["calls", "copies", "split"]
 class Arrow(msgspec.Struct, frozen=True, kw_only=True):
     """An arrow of the graph.
 
-    For a backend of a split, `split` is `namespace/name`, and `weight` are the weight of the backend and the sum
+    For a backend of a split, `split` is `namespace/name`, and `weight` has the weight of the backend and the sum
     of all weights.
     """
 

@@ -24,7 +24,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     of requests that named the receiving Service itself. `p50` to `p99` are latencies in seconds.
 
     `weight` is the weight of a TrafficSplit's backend. `pods` is the number of pods of a resource, and `meshed` the number
-    of pods with a sidecar. `stddev` is the standard deviation of latencies in seconds. `intervals` are the confidence intervals
+    of pods with a sidecar. `stddev` is the standard deviation of latencies in seconds. `intervals` has the confidence intervals
     of `success`, `p50`, `p90` and `p99`. Fields that the API does not return are None.
     """
 

@@ -41,12 +41,12 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     """The compiler's results for one object, from which its status is computed.
 
     Fields that do not apply to the object's kind are empty. `generation` is the compiled generation, or 0 if the object
-    can't be decoded. `outcomes` are the backends' shares per port, and `routes` the results of the routes that lead to a
-    split. `parents` are the results of a route per parent, and
-    `gateway` is the result of a Gateway. `selected` are the pods that a TLSConfig or TrafficTarget selects, and
-    `sidecar` are the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
-    `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` are conditions
-    about the mirrors of a route, and `audit` are the calls that a TrafficTarget in audit mode would refuse.
+    can't be decoded. `outcomes` has the backends' shares per port, and `routes` the results of the routes that lead to a
+    split. `parents` has the results of a route per parent, and
+    `gateway` is the result of a Gateway. `selected` has the pods that a TLSConfig or TrafficTarget selects, and
+    `sidecar` has the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
+    `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` has conditions
+    about the mirrors of a route, and `audit` has the calls that a TrafficTarget in audit mode would refuse.
     """
 
     generation: int
@@ -66,7 +66,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
 class StatusInputs(NamedTuple):
     """The inputs of all statuses, besides the reports of single objects.
 
-    `receipts` are the proxies' acknowledgments, `time` is the current time (RFC 3339), and `blocking` are the node IDs
+    `receipts` has the proxies' acknowledgments, `time` is the current time (RFC 3339), and `blocking` has the node IDs
     of proxies that block mTLS migrations.
     """
 
@@ -191,7 +191,7 @@ def timed(
 ) -> list[Mapping[str, Any]]:
     """Return conditions as JSON for a status.
 
-    `before` are the conditions of the current status. The `lastTransitionTime` of a condition is unchanged
+    `before` has the conditions of the current status. The `lastTransitionTime` of a condition is unchanged
     while its status is; otherwise the time is `now`.
     """
     rows = before if isinstance(before, Sequence) else ()

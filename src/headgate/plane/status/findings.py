@@ -112,7 +112,7 @@ def _of_node(node_id: str, name: str) -> Key:
 def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]:
     """Return a finding for each mirror of a rule or a split for which proxies drop copies of requests.
 
-    `counts` are the dropped copies by cluster. The message rounds the count down to a power of ten, so that the message
+    `counts` has the dropped copies by cluster. The message rounds the count down to a power of ten, so that the message
     does not change with every report.
     """
     found: dict[tuple[object, ...], Finding] = {}

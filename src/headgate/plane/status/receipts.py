@@ -43,8 +43,8 @@ _Resources: TypeAlias = Mapping[str, Encoded]
 class Progress(Value, frozen=True, kw_only=True):
     """The acknowledgments of one set of resources, for example those of a Service port, by all proxies that need them.
 
-    `holding` is the number of proxies that have acknowledged the whole set. `lagging` are the node IDs of
-    proxies that have not answered yet. `refused` are pairs of node ID and Envoy's error message.
+    `holding` is the number of proxies that have acknowledged the whole set. `lagging` has the node IDs of
+    proxies that have not answered yet. `refused` has pairs of node ID and Envoy's error message.
     """
 
     holding: int = 0
@@ -179,9 +179,9 @@ class Acknowledgment(NamedTuple):
 class AckState:
     """The state of acknowledgments of one or more proxies. Proxies with equal states share one instance.
 
-    `group` is None before the proxies have a configuration. `out_of_sync` are the resources that the proxies have
+    `group` is None before the proxies have a configuration. `out_of_sync` has the resources that the proxies have
     refused, or not acknowledged in the wanted version. `out_of_sync` is None if more than `MAX_NAMED` resources, or all
-    resources, are out of sync. `refused` are the current rejections.
+    resources, are out of sync. `refused` has the current rejections.
     """
 
     def __init__(

@@ -127,9 +127,9 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
 class Observation(NamedTuple):
     """The inputs of all statuses at one moment.
 
-    `reports` come from the build, and `findings` from the running mesh (`status.findings`). `receipts` are the proxies'
+    `reports` come from the build, and `findings` from the running mesh (`status.findings`). `receipts` has the proxies'
     acknowledgments. `incomplete_certificates` are workloads with a certificate that lacks some of the DNS names.
-    `blocking` are the node IDs of proxies that block the next step of an mTLS migration. `compared` are conditions about
+    `blocking` has the node IDs of proxies that block the next step of an mTLS migration. `compared` has conditions about
     the mirrors of routes (`plane.mirror_comparison`), and `audits` the calls that TrafficTargets in audit mode would
     refuse (`plane.access_audit`).
     """

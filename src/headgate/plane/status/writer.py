@@ -77,8 +77,8 @@ log = logging.getLogger(__name__)
 class CountedStates(NamedTuple):
     """What proxies count about objects.
 
-    `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now. `compared` are conditions about
-    the copies of routes. `audits` are the calls that TrafficTargets in audit mode would refuse.
+    `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now. `compared` has conditions about
+    the copies of routes. `audits` has the calls that TrafficTargets in audit mode would refuse.
     """
 
     dropped: Latest[Mapping[str, int]]
