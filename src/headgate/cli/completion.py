@@ -35,7 +35,7 @@ def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a proxy: gateway, or NAMESPACE/POD."""
 
     async def query(client: Client, _namespace: str) -> Iterable[str]:
-        return [display_name(item.node) for item in await InspectClient(client).proxies()]
+        return [display_name(proxy.node) for proxy in await InspectClient(client).proxies()]
 
     return _complete(ctx, incomplete, query)
 
@@ -90,7 +90,7 @@ def objects(ctx: typer.Context, incomplete: str, kinds: Collection[tuple[str, st
     """Complete KIND/NAME: first the kind, then the name."""
     word, slash, _ = incomplete.partition("/")
     if not slash:
-        return [f"{known}/" for known in _kind_names(kinds) if known.startswith(incomplete)]
+        return [f"{word_of_kind}/" for word_of_kind in _kind_names(kinds) if word_of_kind.startswith(incomplete)]
 
     async def query(client: Client, namespace: str) -> Iterable[str]:
         chosen = [(group, kind) for group, kind in kinds if kind.lower() == word]
@@ -104,9 +104,9 @@ def _kind_names(kinds: Iterable[tuple[str, str]]) -> list[str]:
 
 
 async def _names(client: Client, group: str, kind: str, namespace: str) -> list[str]:
-    found = find(group, kind)
-    items, _ = await client.items(found, namespace) if found else ([], "")
-    return [item["metadata"]["name"] for item in items]
+    stored_kind = find(group, kind)
+    items, _ = await client.items(stored_kind, namespace) if stored_kind else ([], "")
+    return [obj["metadata"]["name"] for obj in items]
 
 
 def _complete(ctx: typer.Context, incomplete: str, query: Query) -> list[str]:

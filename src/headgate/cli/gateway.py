@@ -52,8 +52,8 @@ def _drain() -> None:
     post_to_envoy("/drain_listeners?graceful")
     began = quiet_since = time.monotonic()
     while (now := time.monotonic()) < max(began + WITHDRAWAL_S, quiet_since + QUIET_S):
-        found = list(sockets())
-        ports = {port for port, state in found if state == LISTEN} - {PROBE_PORT}
-        if any(port in ports and state == ESTABLISHED for port, state in found):
+        open_sockets = list(sockets())
+        ports = {port for port, state in open_sockets if state == LISTEN} - {PROBE_PORT}
+        if any(port in ports and state == ESTABLISHED for port, state in open_sockets):
             quiet_since = now
         time.sleep(POLL_S)

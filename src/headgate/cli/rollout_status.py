@@ -157,8 +157,8 @@ def progress_of(status: RolloutStatus) -> DecisionProgress | None:
     """Return the evidence of all criteria together; None if the rollout has none."""
     if not status.criteria:
         return None
-    promote = [_part(item.promote) for item in status.criteria if item.promote]
-    return DecisionProgress(max(_part(item.roll_back) for item in status.criteria), min(promote, default=1.0))
+    promote = [_part(criterion.promote) for criterion in status.criteria if criterion.promote]
+    return DecisionProgress(max(_part(criterion.roll_back) for criterion in status.criteria), min(promote, default=1.0))
 
 
 def summary(obj: Object) -> str:
@@ -237,9 +237,9 @@ def _counts(row: BackendRow) -> tuple[str, str, str, str]:
 
 def _criteria(criteria: Sequence[CriterionEvidence]) -> Table:
     table = make_table(("CRITERION", "EVIDENCE TO ROLL BACK", "EVIDENCE TO PROMOTE"))
-    for item in criteria:
-        promote = _bar(_part(item.promote), PROMOTE_STYLE) if item.promote else Text("none is needed")
-        table.add_row(item.name, _bar(_part(item.roll_back), ROLL_BACK_STYLE), promote)
+    for criterion in criteria:
+        promote = _bar(_part(criterion.promote), PROMOTE_STYLE) if criterion.promote else Text("none is needed")
+        table.add_row(criterion.name, _bar(_part(criterion.roll_back), ROLL_BACK_STYLE), promote)
     return table
 
 

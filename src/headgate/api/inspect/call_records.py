@@ -18,11 +18,15 @@ CALL_RECORDS = InspectResource(
     CallRecord,
     list=_list,
     columns=(
-        ("Port", "The port of the pods.", lambda item: str(item.port)),
-        ("Protocol", "The protocol: http or tcp.", lambda item: item.protocol),
-        ("Caller", "The caller: a ServiceAccount, or a pod or address for plaintext.", lambda item: item.caller_name),
-        ("Calls", "The number of allowed requests or connections.", lambda item: str(item.calls)),
-        ("Would_Refuse", "The calls that an audit would refuse.", lambda item: str(item.would_refuse)),
-        ("Last", "Time since the last call.", lambda item: since(item.last_call_time)),
+        ("Port", "The port of the pods.", lambda record: str(record.port)),
+        ("Protocol", "The protocol: http or tcp.", lambda record: record.protocol),
+        (
+            "Caller",
+            "The caller: a ServiceAccount, or a pod or address for plaintext.",
+            lambda record: record.caller_name,
+        ),
+        ("Calls", "The number of allowed requests or connections.", lambda record: str(record.calls)),
+        ("Would_Refuse", "The calls that an audit would refuse.", lambda record: str(record.would_refuse)),
+        ("Last", "Time since the last call.", lambda record: since(record.last_call_time)),
     ),
 )

@@ -17,13 +17,13 @@ FINDINGS = InspectResource(
     PublishedFinding,
     list=_list,
     columns=(
-        ("Severity", "The severity: error, warning or note.", lambda item: item.severity),
-        ("Reason", "The reason, as in conditions and Events.", lambda item: item.reason),
-        ("Object", "The object with the problem.", lambda item: f"{item.object.kind}/{item.object.name}"),
+        ("Severity", "The severity: error, warning or note.", lambda finding: finding.severity),
+        ("Reason", "The reason, as in conditions and Events.", lambda finding: finding.reason),
+        ("Object", "The object with the problem.", lambda finding: f"{finding.object.kind}/{finding.object.name}"),
         (
             "Message",
             "The field and the problem.",
-            lambda item: f"{item.field}: {item.message}" if item.field else item.message,
+            lambda finding: f"{finding.field}: {finding.message}" if finding.field else finding.message,
         ),
     ),
 )

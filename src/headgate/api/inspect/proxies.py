@@ -44,8 +44,12 @@ PROXIES = InspectResource(
     get=_get,
     list=_list,
     columns=(
-        ("State", "The state of the proxy: InSync, Lagging, Refused or Disconnected.", lambda item: item.status.state),
-        ("Last_ACK", "Time since the proxy's last ACK.", lambda item: since(item.status.last_acknowledged_time)),
+        (
+            "State",
+            "The state of the proxy: InSync, Lagging, Refused or Disconnected.",
+            lambda proxy: proxy.status.state,
+        ),
+        ("Last_ACK", "Time since the proxy's last ACK.", lambda proxy: since(proxy.status.last_acknowledged_time)),
         *(
             (name.capitalize(), f"The number of acknowledged {name}, and of all {name} of the proxy.", _counts(name))
             for name in ("clusters", "endpoints", "listeners", "routes", "secrets")

@@ -51,13 +51,13 @@ def audit(
         response = proxy.get(_path(namespace))
     if response.status != 200:
         raise inspect_error(response, _RECORDS, "list")
-    found = _audited(response)
-    answer(found, output, lambda: _show(found, namespace))
+    calls = _audited(response)
+    answer(calls, output, lambda: _show(calls, namespace))
 
 
-def _show(found: Sequence[AuditedCall], namespace: str) -> None:
-    if found:
-        sys.stdout.write(_table(found, everywhere=not namespace))
+def _show(calls: Sequence[AuditedCall], namespace: str) -> None:
+    if calls:
+        sys.stdout.write(_table(calls, everywhere=not namespace))
     else:
         where = f" in {namespace} namespace" if namespace else ""
         note(f"No TrafficTarget in audit mode{where} would have refused a call.")
@@ -73,19 +73,19 @@ def _audited(response: ProxiedResponse) -> Sequence[AuditedCall]:
         every = msgspec.json.decode(response.body, type=_Records).items
     except msgspec.MsgspecError as error:
         raise HeadgateError(f"the response of the API is not a list of recorded calls: {error}") from error
-    return sorted((item for item in every if item.would_refuse), key=lambda item: -item.would_refuse)
+    return sorted((call for call in every if call.would_refuse), key=lambda call: -call.would_refuse)
 
 
-def _table(found: Sequence[AuditedCall], *, everywhere: bool) -> str:
-    rows = [[Cell(text) for text in _cells(item, everywhere=everywhere)] for item in found]
+def _table(calls: Sequence[AuditedCall], *, everywhere: bool) -> str:
+    rows = [[Cell(text) for text in _cells(call, everywhere=everywhere)] for call in calls]
     return format_table(_TITLES, rows, left=_LEFT, colors=colors.enabled())
 
 
-def _cells(item: AuditedCall, *, everywhere: bool) -> Iterator[str]:
-    name = item.metadata.get("name", "")
-    yield f"{item.metadata.get('namespace', '')}/{name}" if everywhere else name
-    yield str(item.port or "-")
-    yield item.protocol
-    yield item.caller or f"{item.plaintext_caller} (no identity)"
-    yield str(item.would_refuse)
-    yield item.last_call_time or "-"
+def _cells(call: AuditedCall, *, everywhere: bool) -> Iterator[str]:
+    name = call.metadata.get("name", "")
+    yield f"{call.metadata.get('namespace', '')}/{name}" if everywhere else name
+    yield str(call.port or "-")
+    yield call.protocol
+    yield call.caller or f"{call.plaintext_caller} (no identity)"
+    yield str(call.would_refuse)
+    yield call.last_call_time or "-"

@@ -31,8 +31,8 @@ _BY_NAME: Mapping[str, MetricsKind] = {name: kind for kind in KINDS for name in 
 
 def kind_named(name: str) -> MetricsKind:
     """Return a kind by its plural, singular or short name, case-insensitively. Raises WrongUsage."""
-    found = _BY_NAME.get(name.lower())
-    if found is None:
-        names = ", ".join(sorted(kind.plural for kind in KINDS))
+    kind = _BY_NAME.get(name.lower())
+    if kind is None:
+        names = ", ".join(sorted(chosen.plural for chosen in KINDS))
         raise WrongUsage(f"unknown kind {name!r}; write one of {names}")
-    return found
+    return kind

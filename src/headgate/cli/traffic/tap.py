@@ -159,7 +159,7 @@ def _decision(event: Mapping[str, Any]) -> str:
     )
 
 
-def _named(found: Mapping[str, Any], key: str = "name") -> str:
-    about = found["object"]
+def _named(object_named: Mapping[str, Any], key: str = "name") -> str:
+    about = object_named["object"]
     name = f"{about['kind']} {about['namespace']}/{about['name']}"
-    return f"{name}, {found[key]}" if found[key] else name
+    return f"{name}, {object_named[key]}" if object_named[key] else name

@@ -77,16 +77,16 @@ class StatusInputs(NamedTuple):
 
 def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusCondition, ...]:
     """Return the conditions of a TrafficSplit in the order of its status: Accepted is first and Programmed last."""
-    found = tuple(by_condition(findings, _TRUE_CONDITIONS))
-    conflicted = [item for item in findings if item.reason is Reason.CONFLICTED]
+    judged = tuple(by_condition(findings, _TRUE_CONDITIONS))
+    conflicted = [finding for finding in findings if finding.reason is Reason.CONFLICTED]
     conflict = StatusCondition(
         type=_CONFLICTED,
         status=bool(conflicted),
         reason=_CONFLICTED if conflicted else "NoConflicts",
         message=conflicted[0].message if conflicted else "no other split claims the root",
     )
-    accepted = found[0].status is True and not any(item.reason is Reason.SERVICE_NOT_FOUND for item in findings)
-    return (*found, conflict, programmed(progress, accepted=accepted))
+    accepted = judged[0].status is True and not any(finding.reason is Reason.SERVICE_NOT_FOUND for finding in findings)
+    return (*judged, conflict, programmed(progress, accepted=accepted))
 
 
 def ports_of(parent: ParentStatus) -> Sequence[RouteParent]:
@@ -104,9 +104,9 @@ def by_condition(
     findings.
     """
     for condition, (reason, message) in met.items():
-        broken = [item for item in findings if item.reason.condition is condition]
+        broken = [finding for finding in findings if finding.reason.condition is condition]
         if broken:
-            text = "; ".join(dict.fromkeys(item.message for item in broken))
+            text = "; ".join(dict.fromkeys(finding.message for finding in broken))
             yield StatusCondition(type=condition.value, status=False, reason=broken[0].reason.value, message=text)
         else:
             yield StatusCondition(type=condition.value, status=True, reason=reason, message=message)
@@ -151,13 +151,13 @@ def shares(outcomes: Sequence[SplitOutcome]) -> list[Mapping[str, Any]]:
 
 
 def _share(share: Share, root: PortRef) -> Mapping[str, Any]:
-    found = {
+    fields = {
         "service": _name(share.service, root),
         "weight": share.weight,
         "percent": percent(share.share),
         "endpoints": share.endpoints,
     }
-    return found | {"reason": share.left_out.value} if share.left_out else found
+    return fields | {"reason": share.left_out.value} if share.left_out else fields
 
 
 def summary(outcomes: Sequence[SplitOutcome]) -> str:
@@ -195,13 +195,13 @@ def timed(
     while its status is; otherwise the time is `now`.
     """
     rows = before if isinstance(before, Sequence) else ()
-    known = {item["type"]: item for item in rows if isinstance(item, Mapping) and "type" in item}
-    found: list[Mapping[str, Any]] = []
+    by_type = {row["type"]: row for row in rows if isinstance(row, Mapping) and "type" in row}
+    dated: list[Mapping[str, Any]] = []
     for condition in conditions:
         text = _STATUSES[condition.status]
-        old = known.get(condition.type, {})
+        old = by_type.get(condition.type, {})
         same = old.get("status") == text and "lastTransitionTime" in old
-        found.append(
+        dated.append(
             {
                 "type": condition.type,
                 "status": text,
@@ -211,12 +211,12 @@ def timed(
                 "lastTransitionTime": old["lastTransitionTime"] if same else now,
             }
         )
-    return found
+    return dated
 
 
-def differ_in_progress_only(one: object, other: object) -> bool:
+def differ_in_progress_only(status: object, other: object) -> bool:
     """Return whether two statuses differ in the proxies' acknowledgments of one generation, and in nothing else."""
-    return one != other and _without_progress(one) == _without_progress(other)
+    return status != other and _without_progress(status) == _without_progress(other)
 
 
 def _without_progress(status: object) -> object:
@@ -226,7 +226,7 @@ def _without_progress(status: object) -> object:
             return status.get("observedGeneration")
         return {name: _without_progress(value) for name, value in status.items() if name != "proxies"}
     if isinstance(status, Sequence) and not isinstance(status, str):
-        return [_without_progress(item) for item in status]
+        return [_without_progress(part) for part in status]
     return status
 
 
@@ -257,11 +257,11 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     unchanged.
     """
     before = status_of(obj)
-    known = before.get("conditions") or ()
-    faults = [item for item in report.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
-    if not faults and all(item.get("type") != _SERVICE_CONDITION for item in known):
+    stored = before.get("conditions") or ()
+    faults = [finding for finding in report.findings if finding.reason.condition is ConditionType.RESOLVED_REFS]
+    if not faults and all(row.get("type") != _SERVICE_CONDITION for row in stored):
         return None
-    text = "; ".join(dict.fromkeys(f"{item.field}: {item.message}" for item in faults))
+    text = "; ".join(dict.fromkeys(f"{finding.field}: {finding.message}" for finding in faults))
     condition = StatusCondition(
         type=_SERVICE_CONDITION,
         status=not faults,
@@ -269,8 +269,8 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
         message=text or _PORTS_RESOLVED,
     )
     generation = report.generation or obj["metadata"].get("generation", 0)
-    own = timed([condition], known, generation=generation, now=inputs.time)
+    own = timed([condition], stored, generation=generation, now=inputs.time)
     return {
         **before,
-        "conditions": [*(item for item in known if item.get("type") != _SERVICE_CONDITION), *own],
+        "conditions": [*(row for row in stored if row.get("type") != _SERVICE_CONDITION), *own],
     }
