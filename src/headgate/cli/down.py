@@ -37,9 +37,9 @@ def down(state: State = None) -> None:
         results = asyncio.run(_end(directory))
     removed = remove_unused(os.environ)
     console = stdout()
-    for item, stopped in results:
+    for leftover, stopped in results:
         verb = "stopped" if stopped else "could not stop"
-        text = f"{verb} {item.name} (process {item.process.identity.pid})"
+        text = f"{verb} {leftover.name} (process {leftover.process.identity.pid})"
         console.print(text, style=None if stopped else "bold red", soft_wrap=True)
     for path in removed:
         console.print(f"removed {path}", soft_wrap=True)

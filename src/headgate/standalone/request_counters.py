@@ -30,7 +30,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 class BackendRequests(Value, frozen=True, kw_only=True):
     """The requests to a Service port that one backend (`namespace/name`) received since headgate started to count.
 
-    `failures` are 5xx responses and gRPC server errors, from the application or from the proxy. `split` names the TrafficSplit
+    `failures` counts 5xx responses and gRPC server errors, from the application or from the proxy. `split` names the TrafficSplit
     whose matches select the requests; it is empty for all other requests.
     """
 
@@ -153,7 +153,7 @@ def ejections(readings: Mapping[str, AdminPages]) -> Iterator[str]:
 class RequestCounters:
     """Reads the counters of all proxies; `admins` returns the admin interfaces of the running proxies by node ID.
 
-    `ejections` are those of the last reading.
+    `ejections` has those of the last reading.
     """
 
     def __init__(self, admins: Callable[[], Mapping[str, Admin]]) -> None:

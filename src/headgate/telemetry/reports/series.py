@@ -60,8 +60,8 @@ _REMEMBERED = 200_000  # entries in the cache of `_meaning`; without it, each de
 class Counted(NamedTuple):
     """A flow, and the growth of its counters.
 
-    `through` is the root (`namespace/name`) whose split led to the backend of a route's requests, or the split that asked
-    for copies; empty if there is none.
+    `through` is the root (`namespace/name`) whose split led to the backend of a route's requests, or the split that requested
+    copies; empty if there is none.
     """
 
     flow: Flow
