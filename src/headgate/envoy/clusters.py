@@ -143,7 +143,7 @@ def identity_cluster() -> pb.Cluster:
     """Return a cluster without endpoints that makes a proxy load its certificate and roots before it needs them.
 
     The first endpoint with an identity reaches the old version of its cluster too, which has no TLS, and which serves until
-    the new version has its certificates. Without this cluster a proxy asked for them only then, and sent requests in plaintext
+    the new version has its certificates. Without this cluster a proxy requested them only then, and sent requests in plaintext
     meanwhile.
     """
     return pb.Cluster(
