@@ -58,6 +58,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.ThreadingHTTPServer(("", 80), Handler).serve_forever()
 """
+GREETER = """
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+serving = grpc.unary_unary_rpc_method_handler(lambda request, context: b"\\x08\\x01")
+server = grpc.server(ThreadPoolExecutor(2))
+handler = grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": serving})
+server.add_generic_rpc_handlers((handler,))
+server.add_insecure_port("0.0.0.0:50051")
+server.start()
+server.wait_for_termination()
+"""
 CLIENT = """
 import collections, json, time, urllib.error, urllib.request
 
@@ -119,11 +132,17 @@ def database() -> str:
         "selector": {"matchLabels": {"app": "db"}},
         "template": pod_template(app, labels={"app": "db"}),
     }
+    greeter = container(
+        command=[sys.executable, "-c", GREETER],
+        readinessProbe={"grpc": {"port": 50051}, "timeoutSeconds": 30},
+        lifecycle={"postStart": {"exec": {"command": [sys.executable, "-c", "print('begun')"]}}},
+    )
     return manifest(
         service("db", port(5432, "sql"), selector={"app": "db"}, clusterIP="None"),
         obj("StatefulSet", "db", version="apps/v1", spec=spec),
         obj("Service", "elsewhere", spec={"type": "ExternalName", "externalName": "cart.default.svc.cluster.local"}),
         service("front", port(80, "http"), selector={"app": "front"}),
+        deployment("greeter", greeter),
         config_map("files", {"greeting": "hello"}),
         deployment(
             "shell",
@@ -223,6 +242,12 @@ def test_a_pod_has_a_host_name_and_a_localhost_of_its_own_and_its_volumes(mesh: 
     refused = "import socket\ntry: socket.create_connection(('127.0.0.1', 80))\nexcept ConnectionRefusedError: print('refused')"
     assert python(mesh, refused) == "refused"
     assert "http_proxy" not in python(mesh, "import os; print(*os.environ)")
+
+
+def test_a_pod_becomes_ready_by_a_grpc_probe_inside_its_network(mesh: RunningMesh) -> None:
+    until(lambda: is_available(mesh, "greeter"), seconds=180)
+    (greeter,) = pods(mesh, "greeter")
+    assert greeter["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 def test_the_machine_reaches_a_service_by_its_address(mesh: RunningMesh) -> None:

@@ -36,15 +36,15 @@ def down(state: State = None) -> None:
         except HeadgateError:
             raise _still_running_error(directory) from None
         results = asyncio.run(_end(directory))
-    removed: list[object] = [*remove_unused(os.environ)]
+    removed = list(map(str, remove_unused(os.environ)))
     removed += [f"the network {bridge}" for bridge in remove_unused_networks()]
     console = stdout()
     for item, stopped in results:
         verb = "stopped" if stopped else "could not stop"
         text = f"{verb} {item.name} (process {item.process.identity.pid})"
         console.print(text, style=None if stopped else "bold red", soft_wrap=True)
-    for path in removed:
-        console.print(f"removed {path}", soft_wrap=True)
+    for name in removed:
+        console.print(f"removed {name}", soft_wrap=True)
     if not results and not removed:
         console.print(
             f"found no processes or sockets of a killed headgate with the state directory {directory}", soft_wrap=True

@@ -27,7 +27,7 @@ from headgate.standalone.controllers.services import (
 )
 from headgate.standalone.listeners import address_of, free_address, listen, lowest_port
 from headgate.standalone.machine_node import admit_nodes
-from headgate.standalone.network.choice import choose_network
+from headgate.standalone.network.choice import choose_network, unreachable
 from headgate.standalone.network.machine_network import MachineNetwork, used_ranges
 from headgate.standalone.network.machine_network import remove_unused as remove_unused_networks
 from headgate.standalone.network.pod_network import PodNetworks
@@ -92,14 +92,10 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
         stack.callback(journal.close)
     networking = await asyncio.to_thread(choose_network, options.network)
     number, guard = await _claim(options, networking, journal, stack)
-    networks = None
-    if networking == "pod":
-        networks = PodNetworks(MachineNetwork(number), settings.domain)
-        stack.push_async_callback(asyncio.to_thread, networks.machine.remove)
-        try:
-            await asyncio.to_thread(networks.machine.create)
-        except OSError as error:
-            raise HeadgateError(f"the network of the pods can't be created: {error}; use --network host") from error
+    networks = await _pod_networks(number, settings, stack) if networking == "pod" else None
+    collectors = {"--otlp-collector": options.mesh.otlp_collector, "--otlp-traces": settings.otlp_traces}
+    for message in unreachable(collectors) if networks else ():
+        log.warning("%s", message)
     addresses = AddressPool(number, networking)
     mode = options.mesh.sidecars
     sidecars = sidecars_in_networks(mode) if networks else explicit_sidecars(mode)
@@ -141,6 +137,17 @@ async def _claim(
     stack.enter_context(guard)
     await asyncio.to_thread(remove_unused_networks, keep=number if networking == "pod" else None)
     return number, guard.fileno()
+
+
+async def _pod_networks(number: int, settings: Settings, stack: AsyncExitStack) -> PodNetworks:
+    """Create the network of the pods, which ends with the stack. Raises HeadgateError."""
+    machine = MachineNetwork(number)
+    stack.push_async_callback(asyncio.to_thread, machine.remove)
+    try:
+        await asyncio.to_thread(machine.create)
+    except OSError as error:
+        raise HeadgateError(f"the network of the pods can't be created: {error}; use --network host") from error
+    return PodNetworks(machine, settings.domain)
 
 
 async def _accepts(path: Path) -> bool:

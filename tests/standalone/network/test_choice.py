@@ -5,7 +5,7 @@ import os
 import pytest
 
 from headgate.errors import HeadgateError
-from headgate.standalone.network.choice import choose_network
+from headgate.standalone.network.choice import choose_network, unreachable
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +27,10 @@ def test_pod_without_root_is_an_error_with_the_ways_out() -> None:
 def test_host_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert choose_network("host") == "host"
     assert caplog.messages == []
+
+
+def test_collectors_that_sidecars_of_pods_cannot_reach_are_named() -> None:
+    collectors = {"--otlp-collector": "127.0.0.1:4317", "--otlp-traces": "192.0.2.1:4317"}
+    (message,) = unreachable(collectors)
+    assert message.startswith("--otlp-collector 127.0.0.1:4317: sidecars in the networks of pods can't reach")
+    assert not list(unreachable({"--otlp-collector": "", "--otlp-traces": ""}))

@@ -2,9 +2,11 @@
 
 import logging
 import os
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from headgate.errors import HeadgateError
+from headgate.option import parse_collector
 from headgate.standalone.address_pool import PodNetworking
 from headgate.standalone.network.namespaces import try_namespace
 
@@ -30,6 +32,17 @@ def choose_network(option: NetworkOption) -> PodNetworking:
         "Pods have networks of their own (--network %s): programs listen on the ports of their manifests", option
     )
     return "pod"
+
+
+def unreachable(collectors: Mapping[str, str]) -> Iterator[str]:
+    """Yield a message for each collector, by its option, on the machine's loopback: sidecars in networks of pods can't reach it."""
+    for option, text in collectors.items():
+        collector = parse_collector(text)
+        if collector and (collector.host == "localhost" or collector.host.startswith("127.")):
+            yield (
+                f"{option} {text}: sidecars in the networks of pods can't reach the machine's loopback; let the collector listen on "
+                "an address of the machine"
+            )
 
 
 def missing() -> str:

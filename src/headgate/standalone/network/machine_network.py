@@ -77,7 +77,8 @@ class MachineNetwork:
     def take_back(self, address: str) -> None:
         """Take from the machine what `lend` gave it. Raises OSError."""
         with netlink() as opened:
-            remove_present(opened.addr, "del", index=index_of(opened, self._bridge), address=address, prefixlen=32)
+            for index in opened.link_lookup(ifname=self._bridge):
+                remove_present(opened.addr, "del", index=index, address=address, prefixlen=32)
 
 
 def bridge_name(number: int) -> str:

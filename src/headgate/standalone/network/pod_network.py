@@ -86,10 +86,9 @@ class PodNetwork:
             self._namespace = None
 
     def has(self, pid: int) -> bool:
-        """Return whether a process is in the pod's network."""
-        link = self._namespace.path if self._namespace else "/proc/self/ns/net"
+        """Return whether a process is in the pod's own network."""
         try:
-            return Path(link).samefile(f"/proc/{pid}/ns/net")
+            return self._namespace is not None and Path(self._namespace.path).samefile(f"/proc/{pid}/ns/net")
         except OSError:  # it has exited
             return False
 

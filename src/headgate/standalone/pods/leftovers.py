@@ -53,9 +53,12 @@ def sidecar_of(pod: Path) -> Iterator[Leftover]:
 async def join_network(pod: Path, network: PodNetwork, redirected: Exclusions | None) -> None:
     """Enter the network of a pod, which its running processes may have; end its processes in any other network.
 
-    `pod` is its directory. With exclusions, the connections of a new network are redirected to the pod's sidecar.
-    Raises OSError and RedirectionError.
+    They are in another one when the devices of their network were removed. `pod` is its directory. With exclusions, the
+    connections of a new network are redirected to the pod's sidecar. Raises OSError and RedirectionError.
     """
+    if not network.is_own:
+        await network.join(redirected, ())
+        return
     running = [*containers_of(pod), *sidecar_of(pod)]
     await network.join(redirected, [leftover.process.identity.pid for leftover in running])
     elsewhere = []

@@ -1,7 +1,8 @@
 """Sidecars: an Envoy in front of each pod's process, started before the process and ended after it.
 
 An explicit sidecar listens on the pod's address: on the declared ports for inbound requests, and on port 15001 as an HTTP proxy
-for the process. A transparent one is in the network of the pod, whose connections are redirected to it. Its files are in the pod's directory. It keeps running when headgate ends, like the process.
+for the process. A transparent one is in the network of the pod, whose connections are redirected to it. The files of a sidecar
+are in the pod's directory. It keeps running when headgate ends, like the process.
 """
 
 import asyncio
@@ -94,6 +95,7 @@ class RunningSidecar:
 
     async def recover(self, *, serves: bool) -> None:
         """Adopt the Envoy of an earlier headgate. `serves` is its last recorded state, used until the first check."""
+        self._envoy.isolation = self._network.proxy_isolation()
         if self._directory.exists():
             with contextlib.suppress(FileNotFoundError):  # the pod's directory is being removed
                 self._envoy.renew()
@@ -141,7 +143,6 @@ class RunningSidecar:
     async def _start(self) -> None:
         """Start Envoy, and report why it can't start. Raises OSError and ProxyError."""
         try:
-            self._envoy.isolation = self._network.proxy_isolation()
             await self._envoy.start()
         except (OSError, ProxyError) as error:
             await self._report_fault(str(error))
