@@ -61,7 +61,7 @@ class NetworkNamespace:
 
 
 def create_namespace(place: PodPlace, exclusions: Exclusions | None) -> NetworkNamespace:
-    """Create the namespace of a pod, with its device `eth0`. Call it in a thread: it takes about 0.1 s.
+    """Create the namespace of a pod, with its device `eth0`. Call it in a thread: it takes about 0.2 s.
 
     With `exclusions`, its TCP connections are redirected to its sidecar, except these. The device at the bridge is created
     with it, and is not yet connected. Raises OSError and RedirectionError.
